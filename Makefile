@@ -1,0 +1,68 @@
+# Two commands do everything on a fresh machine: `make quickstart` and `make test`. `make help` lists the rest.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+RUN := runs/quickstart
+
+.PHONY: help setup dev quickstart test test-slow lint bench schemas lock clean
+
+help:
+	@echo "make quickstart   set up .venv, build the example corpus, train a small model on it"
+	@echo "make test         set up .venv with the test tools, run the whole suite"
+	@echo "make test-slow    the proofs that take minutes (kills, worker counts)"
+	@echo "make lint         ruff and mypy"
+	@echo "make bench        measure every figure of the docs; writes bench/RESULTS.md"
+	@echo "make schemas      export the JSON Schemas; make lock: renew the lock files (needs uv)"
+	@echo "make clean        delete .venv and runs/"
+
+# torch goes first and alone: the lock leaves it out, since its hash differs between CPU and CUDA builds.
+.venv/run.stamp: requirements/run.txt constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and "CorpusMill needs Python 3.11 or 3.12, found %d.%d; name one: make PYTHON=python3.11 ..." % v)'
+	@echo "setting up .venv (once; some minutes)"
+	$(PYTHON) -m venv .venv
+	$(PIP) -c constraints.txt torch==2.13.0
+	$(PIP) --require-hashes -r requirements/run.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/dev.stamp: .venv/run.stamp requirements/dev.txt
+	$(PIP) --require-hashes -r requirements/dev.txt
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "no Chromium found: the browser tests will say that they were skipped (install the package 'chromium')"
+	@touch $@
+
+setup: .venv/run.stamp
+dev: .venv/dev.stamp
+
+quickstart: .venv/run.stamp
+	$(BIN)/corpusmill run configs/recipes/quickstart.yaml
+	$(BIN)/corpusmill train configs/train/quickstart.yaml
+	$(BIN)/corpusmill evaluate configs/train/quickstart.yaml
+	$(BIN)/corpusmill generate configs/train/quickstart.yaml --prompt "The history of"
+	@echo
+	@echo "report: $(RUN)/report.html   why one document went: $(BIN)/corpusmill why DOC_ID --run $(RUN)"
+
+test: .venv/dev.stamp
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests
+
+test-slow: .venv/dev.stamp
+	$(BIN)/python -m pytest -m slow tests
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/dev.stamp
+	$(BIN)/python -m bench
+
+schemas: .venv/run.stamp
+	$(BIN)/python -m schemas
+
+lock:
+	$(PYTHON) requirements/make_lock.py
+
+clean:
+	rm -rf .venv runs

@@ -1,0 +1,59 @@
+"""The front door: one command that mounts both rooms, and imports what a command needs only when it runs."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from schemas.errors import UserError, WorkError
+
+EPILOG = "Start with: corpusmill run configs/recipes/quickstart.yaml"
+
+
+def build() -> typer.Typer:
+    """The whole command line."""
+    import pipeline.cli
+    import train.cli
+
+    app = typer.Typer(
+        name="corpusmill", no_args_is_help=True, add_completion=False, epilog=EPILOG,
+        help="Raw text in, a trained language model out, and an account of every step between.",
+        context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False,
+    )  # fmt: skip
+
+    def version(wanted: bool) -> None:
+        if wanted:
+            from importlib.metadata import version
+
+            typer.echo(f"corpusmill {version('corpusmill')}")
+            raise typer.Exit
+
+    @app.callback()
+    def front_door(
+        version: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print it and stop."),
+    ) -> None:
+        pass
+
+    pipeline.cli.register(app)
+    train.cli.register(app)
+    return app
+
+
+def report(error: Exception) -> int:
+    """Tell the user in as few lines as the mistake has; the exit code."""
+    for line in str(error).splitlines() or [type(error).__name__]:
+        print(f"error: {line}", file=sys.stderr)
+    return error.exit_code if isinstance(error, UserError | WorkError) else 1
+
+
+def main() -> None:
+    """Exit codes: 0 done, 1 the work failed, 2 the command or config is wrong, 130 interrupted."""
+    try:
+        build()()
+    except (UserError, WorkError) as error:
+        sys.exit(report(error))
+
+
+if __name__ == "__main__":
+    main()

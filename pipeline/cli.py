@@ -1,0 +1,294 @@
+"""Commands of the pipeline: `run` for a recipe, one command per stage for the user's own files, and those
+that read a finished run. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from schemas import stages as params
+from schemas.errors import UserError, WorkError
+from schemas.manifest import Strict
+
+Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")]
+Address = Annotated[str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")]
+WorkerCount = Annotated[int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")]
+
+COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
+    "ingest": (params.IngestParams, ["ingest"], "Raw files to document partitions."),
+    "filter": (params.FilterParams, ["ingest", "filter"], "Measure signals, judge rules, keep what passes."),
+    "dedup": (params.DedupParams, ["ingest", "dedup"], "Remove exact and verified near-duplicates."),
+    "redact": (params.RedactParams, ["ingest", "redact"], "Replace personal data and secrets."),
+    "tokenizer": (params.TokenizerParams, ["ingest", "split", "tokenizer"], "Train a byte-level BPE tokenizer."),
+    "shard": (params.ShardParams, ["ingest", "split", "tokenizer", "shard"], "Write WebDataset token shards."),
+}
+EXAMPLES = {
+    "ingest": "corpusmill ingest crawl/*.warc.gz out/ingested",
+    "filter": "corpusmill filter docs.jsonl.gz out/filtered --rules gopher_quality --rules c4",
+    "dedup": "corpusmill dedup docs/*.parquet out/deduped --similarity 0.8 --text-column content",
+    "redact": "corpusmill redact mail.jsonl out/redacted --kinds email --kinds phone",
+    "tokenizer": "corpusmill tokenizer out/redacted/documents out/tokenizer --vocab-size 32000",
+    "shard": "corpusmill shard out/redacted/documents out/shards --tokenizer out/tokenizer/tokenizer.json",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the pipeline's commands to the front door."""
+    app.command("run", epilog="Example: corpusmill run configs/recipes/quickstart.yaml --set dedup.similarity=0.7")(run)
+    for name in COMMANDS:
+        app.command(name, epilog=f"Example: {EXAMPLES[name]}")(_stage_command(name))
+    app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
+    app.command("why", epilog="Example: corpusmill why sotu-1790 --run runs/quickstart")(why)
+    app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
+    from pipeline.filter.cli import app as classifier
+
+    app.add_typer(classifier, name="classifier")
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="A recipe (YAML).")],
+    set_: Set = None,
+    scheduler: Address = None,
+    workers: WorkerCount = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run and why; write nothing.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """The whole pipeline: whatever is finished and valid is skipped."""
+    from schemas.config import load
+    from schemas.recipe import Recipe
+
+    settings = list(set_ or []) + ([f"cluster.workers={workers}"] if workers is not None else [])
+    loaded = load(Recipe, recipe, settings)
+    _execute(loaded, loaded.output_url, scheduler, dry_run, json, quiet)
+
+
+def _execute(
+    recipe: Any, output: str, address: str | None, dry_run: bool, json: bool, quiet: bool,
+    folders: dict[str, str] | None = None,
+) -> None:  # fmt: skip
+    from pipeline.cluster import Workers
+    from pipeline.progress import Progress
+    from pipeline.runner import Run
+    from schemas.storage import Folder
+
+    progress = Progress(quiet=quiet)
+    folder = Folder(output)
+    with Workers(recipe.cluster, address, progress) as scheduler:
+        overrides = {name: Folder(url) for name, url in (folders or {}).items()}
+        job = Run(recipe, folder, scheduler, progress, overrides)
+        planned = job.plan()
+        todo = [entry for entry in planned if entry.done is None]
+        if dry_run:
+            _show_plan(planned, json)
+            return
+        if todo:
+            progress.say(f"{folder}: {len(planned) - len(todo)} of {len(planned)} stages are finished and valid")
+        try:
+            manifests = job.execute(planned)
+        except KeyboardInterrupt:
+            progress.say("interrupted; what is finished stays: run the same command to go on")
+            raise
+    if not todo:
+        progress.say(f"{folder}: everything is finished and valid, nothing to do")
+    _show_result(folder.url, manifests, json)
+
+
+def _show_plan(planned: list[Any], json: bool) -> None:
+    if json:
+        _print_json([{"stage": p.name, "key": p.key, "run": p.done is None, "why": p.why} for p in planned])
+        return
+    for entry in planned:
+        state = "finished" if entry.done is not None else "RUN"
+        typer.echo(f"{entry.name:<10} {state:<9} {entry.why or 'key and files match'}")
+
+
+def _show_result(where: str, manifests: list[Any], json: bool) -> None:
+    if json:
+        stages = {
+            m.stage: {"key": m.key, "counts": m.counts.model_dump(), "counters": m.counters, "seconds": m.seconds}
+            for m in manifests
+        }
+        _print_json({"output": where, "stages": stages})
+        return
+    rows = [m for m in manifests if m.partitions]
+    typer.echo(f"{'stage':<10} {'in':>9} {'kept':>9} {'removed':>9} {'quarant.':>9} {'MB kept':>9} {'CPU s':>7}")
+    for m in rows:
+        c = m.counts
+        typer.echo(
+            f"{m.stage:<10} {c.docs_in:>9,} {c.kept:>9,} {c.removed:>9,} {c.quarantined:>9,}"
+            f" {c.bytes_kept / 1e6:>9.2f} {m.seconds:>7.1f}"
+        )
+    typer.echo(f"output: {where}")
+
+
+def _print_json(value: Any) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+
+
+def _stage_command(name: str) -> Callable[..., None]:
+    """A stage as a command of its own, with one option for each simple parameter of its model."""
+    model, stages, summary = COMMANDS[name]
+
+    def command(**given: Any) -> None:
+        from schemas.config import override, validate
+        from schemas.recipe import Recipe
+
+        paths, out = given.pop("input"), given.pop("output")
+        source = {
+            "paths": paths, "format": given.pop("format"), "text_column": given.pop("text_column"),
+            "id_column": given.pop("id_column"),
+        }  # fmt: skip
+        settings, address, workers = given.pop("set_"), given.pop("scheduler"), given.pop("workers")
+        json, quiet = given.pop("json"), given.pop("quiet")
+        config: dict[str, Any] = {"name": name, "output": out, "sources": {"input": source}, "stages": stages}
+        if name == "shard":
+            config["tokenizer"] = {"path": given.pop("tokenizer")}
+        elif name == "tokenizer":
+            config["split"] = {"validation_share": 0.0, "min_documents": 0}  # every document is for training
+        config[name] = {key: value for key, value in given.items() if value not in (None, [])}
+        if workers is not None:
+            config["cluster"] = {"workers": workers}
+        recipe = validate(Recipe, override(config, settings or []), f"corpusmill {name}")
+        # The stage publishes straight into OUT, its ledger too; what comes before it goes below OUT/before.
+        before = {s: f"{out.rstrip('/')}/before/{s}" for s in stages if s != name}
+        ledger = f"{out.rstrip('/')}/ledger"
+        _execute(recipe, out, address, False, json, quiet, {name: out, **before, "ledger": ledger})
+
+    command.__name__ = name
+    command.__doc__ = summary
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    inputs = Annotated[list[str], typer.Argument(metavar="IN...", help="Files, folders, globs or URLs.")]
+    output = Annotated[str, typer.Argument(metavar="OUT", help="Folder or URL for the result.")]
+    parameters = [
+        inspect.Parameter("input", positional, annotation=inputs),
+        inspect.Parameter("output", positional, annotation=output),
+    ]
+    if name == "shard":
+        existing = Annotated[str, typer.Option("--tokenizer", help="tokenizer.json to encode with.")]
+        parameters.append(inspect.Parameter("tokenizer", positional, annotation=existing))
+    parameters += _options(model)
+    common: list[tuple[str, Any, Any]] = [
+        ("format", Annotated[str, typer.Option(help="auto, jsonl, parquet, text, markdown, warc, wet, html, mediawiki.")], "auto"),
+        ("text_column", Annotated[str, typer.Option(help="Field with the text.")], "text"),
+        ("id_column", Annotated[str | None, typer.Option(help="Field kept as the document's own id.")], None),
+        ("set_", Set, None), ("scheduler", Address, None), ("workers", WorkerCount, None),
+        ("json", Json, False), ("quiet", Quiet, False),
+    ]  # fmt: skip
+    taken = {p.name for p in parameters}
+    parameters += [
+        inspect.Parameter(n, positional, annotation=a, default=default) for n, a, default in common if n not in taken
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _options(model: type[Strict]) -> list[inspect.Parameter]:
+    """One option per parameter whose type fits on a command line; the rest is reached by --set."""
+    options = []
+    for name, field in model.model_fields.items():
+        kind = _simple(field.annotation)
+        if kind is None:
+            continue
+        default = field.get_default(call_default_factory=True)
+        shown = ", ".join(map(str, default)) if isinstance(default, list) else default
+        text = (field.description or "").rstrip(".")
+        help_text = f"{text} [{shown}]".replace("[None]", "").strip()
+        flag = "--" + name.replace("_", "-")
+        names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
+        annotation = Annotated[kind | None, typer.Option(*names, help=help_text, show_default=False)]
+        options.append(
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=None)
+        )
+    return options
+
+
+def _simple(annotation: Any) -> Any:
+    """The command-line type of a field, or None: unions with None, literals and lists of words are simple."""
+    arguments = [a for a in get_args(annotation) if a is not type(None)]
+    if type(None) in get_args(annotation):
+        return _simple(arguments[0]) if len(arguments) == 1 else None
+    if get_origin(annotation) is Literal:
+        return str
+    if get_origin(annotation) is list:
+        return list[str] if _simple(arguments[0]) is str else None
+    return annotation if annotation in (bool, int, float, str) else None
+
+
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
+    set_: Set = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a run's report and data card anew, from what it published."""
+    recipe = _recipe_of(run)
+    from schemas.config import override, validate
+    from schemas.recipe import Recipe
+
+    config = recipe.model_dump(mode="json")
+    config["stages"] = [*(s for s in recipe.stages if s != "report"), "report"]
+    config["cluster"] = {"workers": 0}
+    settings = [s if s.startswith("report.") else f"report.{s}" for s in set_ or []]
+    _execute(validate(Recipe, override(config, settings), run), run, None, False, False, quiet)
+
+
+def _recipe_of(run: str) -> Any:
+    import json
+
+    from schemas.config import validate
+    from schemas.recipe import Recipe
+    from schemas.storage import Folder
+
+    try:
+        manifest = json.loads((Folder(run) / "manifest.json").read())
+        return validate(Recipe, manifest["recipe"], f"{run}/manifest.json")
+    except FileNotFoundError:
+        raise UserError(f"{run}: no finished run there; give a run's folder, such as runs/quickstart") from None
+    except (ValueError, KeyError):
+        raise UserError(f"{run}/manifest.json: not the manifest of a run") from None
+
+
+def why(
+    document: Annotated[str, typer.Argument(metavar="DOC_ID", help="doc_id in hex, the input's own id, or a locator.")],
+    run: Annotated[str, typer.Option("--run", metavar="DIR", help="Folder or URL of a run or a stage's output.")],
+    json: Json = False,
+) -> None:
+    """Every decision taken on one document, with values and thresholds."""
+    from pipeline.ledger.why import explain
+    from pipeline.ledger.why import why as ask
+    from schemas.storage import Folder
+
+    rows = ask(Folder(run), document)
+    if json:
+        _print_json(rows)
+        return
+    for row in rows:
+        typer.echo(explain(row))
+
+
+def verify(
+    path: Annotated[str, typer.Argument(help="Folder or URL of a run or a stage's output.")],
+    json: Json = False,
+) -> None:
+    """Recompute checksums and the conservation law: in = kept + removed + quarantined."""
+    from pipeline.verify import verify as check
+    from schemas.storage import Folder
+
+    result = check(Folder(path))
+    if json:
+        counts = {stage: c.model_dump() for stage, c in result.stages.items()}
+        _print_json({"files": result.files, "bytes": result.bytes, "stages": counts, "problems": result.problems})
+    else:
+        for stage, c in result.stages.items():
+            typer.echo(f"{stage:<10} in {c.docs_in:,} = kept {c.kept:,} + removed {c.removed:,} + quarantined {c.quarantined:,}")
+        typer.echo(f"{result.files} files, {result.bytes / 1e6:.1f} MB: {len(result.problems)} problems")
+    if result.problems:
+        raise WorkError("\n".join(result.problems))

@@ -1,0 +1,120 @@
+"""Merges each partition's decisions into the ledger. The runner adds it after the last local stage."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.publish import publish_table, read_table
+from pipeline.stage import Context, GlobalStage
+from schemas.ledger import DECISIONS, EDIT, FAILED_RULE, KEPT, LEDGER
+from schemas.manifest import PublishedFile, StageManifest
+from schemas.recipe import Recipe
+from schemas.storage import Folder
+
+
+class Ledger(GlobalStage):
+    """One row for every record that ingest saw, in the order of ingest's partitions."""
+
+    name = "ledger"
+    version = "1"
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+
+    def key_params(self) -> dict[str, Any]:
+        return {}
+
+    def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
+        ingest, *later = context.previous.items()
+        manifest = StageManifest.model_validate_json((ingest[1] / "manifest.json").read())
+        merge = partial(_merge_and_publish, context.folder, ingest[1], dict(later))
+        files = context.scheduler.map(merge, manifest.partitions, "ledger")
+        return files, {"rows": sum(file.rows or 0 for file in files)}
+
+
+def _merge_and_publish(folder: Folder, ingest: Folder, later: dict[str, Folder], name: str) -> PublishedFile:
+    documents = read_table(
+        ingest / f"documents/{name}.parquet", columns=["doc_id", "source", "source_id", "locator", "url", "text"]
+    )
+    quarantined = read_table(ingest / f"decisions/{name}.parquet")
+    decided = [read_table(stage / f"decisions/{name}.parquet") for stage in later.values()]
+    return publish_table(folder, f"{name}.parquet", merge(documents, quarantined, decided))
+
+
+def merge(documents: pa.Table, ingest_decisions: pa.Table, decided: list[pa.Table]) -> pa.Table:
+    """The ledger of one partition.
+
+    A document has one row per stage at most in `decided`; the last of them states the outcome, since nothing
+    follows a removal. Edits and failed rules of all stages are gathered.
+    """
+    kept = pa.table(
+        {
+            **{name: documents[name] for name in ("doc_id", "source", "source_id", "locator", "url")},
+            "text_bytes": pc.binary_length(documents["text"]).cast(pa.int64()),
+        }
+    )
+    rows = _first_rows(kept)
+    for decisions in decided:
+        rows = _overlay(rows, decisions.select(DECISIONS.names))
+    return pa.concat_tables([rows, _quarantine_rows(ingest_decisions)])
+
+
+def _first_rows(kept: pa.Table) -> pa.Table:
+    """Every document as kept, before any stage has spoken."""
+    length = len(kept)
+    columns = {
+        name: kept[name] if name in kept.column_names else pa.nulls(length, LEDGER.field(name).type)
+        for name in LEDGER.names
+    }
+    columns["outcome"] = pa.array([KEPT] * length, pa.string())
+    columns["stage"] = pa.array(["ingest"] * length, pa.string())
+    return pa.table(columns, schema=LEDGER)
+
+
+def _quarantine_rows(decisions: pa.Table) -> pa.Table:
+    length = len(decisions)
+    columns = [
+        decisions[field.name].cast(field.type) if field.name in decisions.column_names else pa.nulls(length, field.type)
+        for field in LEDGER
+    ]
+    return pa.Table.from_arrays(columns, schema=LEDGER)
+
+
+def _overlay(rows: pa.Table, decisions: pa.Table) -> pa.Table:
+    """`rows` with a stage's decisions laid over them, by doc_id."""
+    where = pc.index_in(rows["doc_id"], decisions["doc_id"])
+    hit = pc.is_valid(where)
+    columns: dict[str, Any] = {}
+    for field in LEDGER:
+        old = rows[field.name]
+        if field.name not in DECISIONS.names or field.name == "doc_id":
+            columns[field.name] = old
+            continue
+        new = decisions[field.name].take(where)
+        if field.name in ("failed", "edits"):
+            columns[field.name] = _append(old, new, field.type)
+        elif field.name == "cluster_id":
+            columns[field.name] = pc.coalesce(new, old)  # a document keeps the cluster that dedup gave it
+        else:
+            columns[field.name] = pc.if_else(hit, new, old)
+    return pa.table(columns, schema=LEDGER)
+
+
+def _append(old: pa.ChunkedArray, new: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Lists joined row by row. Only rows where both stages spoke are touched in Python: they are few."""
+    both = pc.and_(pc.is_valid(old), pc.is_valid(new))
+    if not pc.any(both).as_py():
+        return pc.coalesce(old, new)
+    values = pc.coalesce(old, new).to_pylist()
+    for index in pc.indices_nonzero(both).to_pylist():
+        values[index] = old[index].as_py() + new[index].as_py()
+    return pa.chunked_array([pa.array(values, kind)])
+
+
+assert LEDGER.field("failed").type == pa.list_(FAILED_RULE) and LEDGER.field("edits").type == pa.list_(EDIT)
+
+STAGE = Ledger

@@ -1,0 +1,122 @@
+"""`corpusmill why`: everything that was decided about one document, with values and thresholds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from schemas.errors import UserError
+from schemas.ids import ID_BYTES
+from schemas.manifest import MANIFEST
+from schemas.storage import Folder
+
+
+def ledger_folder(run: Folder) -> Folder:
+    """The ledger of a run, or of a stage command's output; raises `UserError` if there is none."""
+    for folder in (run / "ledger", run):
+        if any(entry.path.endswith(".parquet") and "/" not in entry.path for entry in folder.list()):
+            return folder
+    raise UserError(f"{run}: no ledger there; give the folder of a finished run, such as --run runs/quickstart")
+
+
+def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
+    """The ledger rows whose doc_id (32 hex digits), source_id or locator is `wanted`, each with its signals.
+
+    Raises `UserError` when no row matches.
+    """
+    ledger = ledger_folder(run)
+    found: list[dict[str, Any]] = []
+    for entry in ledger.list():
+        if not entry.path.endswith(".parquet"):
+            continue
+        with (ledger / entry.path).open() as file:
+            ids = pq.read_table(file, columns=["doc_id", "source_id", "locator"])
+        hits = _matches(ids, wanted)
+        if not hits:
+            continue
+        rows = pq.read_table(pa.BufferReader((ledger / entry.path).read())).take(hits).to_pylist()
+        for row in rows:
+            row["signals"] = _signals(run, entry.path, row["doc_id"])
+            found.append(row)
+    if not found:
+        raise UserError(
+            f"{wanted}: no such document in {run}: a doc_id (32 hex digits), the input's own id or a locator is wanted"
+        )
+    return [_readable(row) for row in found]
+
+
+def _matches(ids: pa.Table, wanted: str) -> list[int]:
+    mask = pc.or_kleene(pc.equal(ids["source_id"], wanted), pc.equal(ids["locator"], wanted))
+    try:
+        raw = bytes.fromhex(wanted)
+    except ValueError:
+        raw = b""
+    if len(raw) == ID_BYTES:
+        mask = pc.or_kleene(mask, pc.equal(ids["doc_id"], pa.scalar(raw, ids["doc_id"].type)))
+    return pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
+
+
+def _signals(run: Folder, partition: str, doc_id: bytes) -> dict[str, Any]:
+    """The measured values of a document, of every stage that measured."""
+    values: dict[str, Any] = {}
+    for folder in _signal_folders(run):
+        try:
+            table = pq.read_table(pa.BufferReader((folder / partition).read()))
+        except FileNotFoundError:
+            continue
+        hits = table.filter(pc.equal(table["doc_id"], pa.scalar(doc_id, table["doc_id"].type)))
+        for row in hits.to_pylist():
+            values |= {name: value for name, value in row.items() if name != "doc_id"}
+    return values
+
+
+def _signal_folders(run: Folder) -> list[Folder]:
+    stages = {entry.path.split("/")[0] for entry in run.list() if entry.path.endswith(f"/{MANIFEST}")}
+    return [run / f"{stage}/signals" for stage in sorted(stages)] + [run / "signals"]
+
+
+def _readable(value: Any) -> Any:
+    """Bytes as hex, all the way down; floats as they are."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {key: _readable(item) for key, item in value.items()}
+    return [_readable(item) for item in value] if isinstance(value, list) else value
+
+
+def explain(row: dict[str, Any]) -> str:
+    """A ledger row in words, for a terminal."""
+    lines = [f"{row['doc_id']}  {row['source']}  {row['locator']}"]
+    if row["source_id"]:
+        lines.append(f"  own id      {row['source_id']}")
+    if row["url"]:
+        lines.append(f"  url         {row['url']}")
+    size = f", {row['text_bytes']:,} bytes of text" if row["text_bytes"] is not None else ""
+    if row["outcome"] == "kept":
+        lines.append(f"  kept        by every stage{size}")
+    else:
+        limit = f" (value {_number(row['value'])}, threshold {_number(row['threshold'])})" if row["value"] is not None else ""
+        lines.append(f"  {row['outcome']:<11} at {row['stage']} by {row['rule']}{limit}{size}")
+    if row["detail"]:
+        lines.append(f"  detail      {row['detail']}")
+    if row["duplicate_of"]:
+        lines.append(f"  duplicate   of {row['duplicate_of']}, exact Jaccard {_number(row['jaccard'])}")
+    if row["cluster_id"]:
+        lines.append(f"  cluster     {row['cluster_id']}")
+    for failed in row["failed"] or []:
+        lines.append(
+            f"  failed      {failed['rule']}: {_number(failed['value'])} against {_number(failed['threshold'])}"
+        )
+    for edit in row["edits"] or []:
+        lines.append(f"  edited      {edit['kind']}: {edit['length']} characters at {edit['offset']} ({edit['stage']})")
+    for name, value in row["signals"].items():
+        lines.append(f"  signal      {name} = {_number(value)}")
+    return "\n".join(lines)
+
+
+def _number(value: Any) -> str:
+    return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else json.dumps(value) if not isinstance(value, str) else value

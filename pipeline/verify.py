@@ -1,0 +1,156 @@
+"""`corpusmill verify`: recompute every checksum and the conservation law of a run or of one stage's folder."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from schemas.errors import UserError
+from schemas.ids import checksum
+from schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
+from schemas.storage import Folder
+
+
+@dataclass
+class Verified:
+    """What was checked, and what is wrong (empty: all is well)."""
+
+    files: int = 0
+    bytes: int = 0
+    stages: dict[str, Counts] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def verify(run: Folder) -> Verified:
+    """Check everything that was published below `run`.
+
+    Every file's bytes against its manifest; rows against counts; in = kept + removed + quarantined in every
+    partition and stage; what one stage kept is what the next got; one ledger row per record; shards read back.
+    Raises `UserError` if there is nothing to verify.
+    """
+    result = Verified()
+    folders = _stage_folders(run)
+    if not folders:
+        raise UserError(f"{run}: no finished stage there; give the folder of a run, such as runs/quickstart")
+    manifests: dict[str, StageManifest] = {}
+    for folder in folders:
+        manifest = _stage(folder, result)
+        if manifest is not None:
+            manifests[manifest.stage] = manifest
+            if manifest.partitions:
+                result.stages[manifest.stage] = manifest.counts
+            if manifest.stage == "shard":
+                from pipeline.shard.verify import verify_shards
+
+                result.problems += verify_shards(folder)
+    _chain(manifests, result)
+    return result
+
+
+def _stage_folders(run: Folder) -> list[Folder]:
+    """Folders that hold a stage's manifest: the run's own (a stage command's OUT) and those one below."""
+    found = []
+    for entry in run.list():
+        *parents, name = entry.path.split("/")
+        if name == MANIFEST and len(parents) <= 1:
+            folder = run / "/".join(parents)
+            if b'"partitions"' in (folder / MANIFEST).read():
+                found.append(folder)
+    return found
+
+
+def _stage(folder: Folder, result: Verified) -> StageManifest | None:
+    try:
+        manifest = StageManifest.model_validate_json((folder / MANIFEST).read())
+    except ValidationError as error:
+        result.problems.append(f"{folder}/{MANIFEST}: {error.errors()[0]['msg']}")
+        return None
+    for file in manifest.files:
+        _file(folder, file, result)
+    total = Counts()
+    per_source: dict[str, Counts] = {}
+    for name in manifest.partitions:
+        try:
+            part = PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
+        except FileNotFoundError:
+            result.problems.append(f"{folder}: partition {name} has no manifest")
+            continue
+        except ValidationError as error:
+            result.problems.append(f"{folder}/parts/{name}.json: {error.errors()[0]['msg']}")
+            continue
+        total += part.counts
+        for source, counts in part.per_source.items():
+            per_source[source] = per_source.get(source, Counts()) + counts
+        for file in part.files:
+            data = _file(folder, file, result)
+            if data is not None and file.path.startswith("decisions/"):
+                _decisions(f"{folder}/{file.path}", data, part.counts, result)
+            elif data is not None and file.path.startswith("documents/") and file.rows != part.counts.kept:
+                result.problems.append(f"{folder}/{file.path}: {file.rows} rows, {part.counts.kept} documents kept")
+    if total != manifest.counts:
+        result.problems.append(f"{folder}: counts of the partitions do not add up to the stage's")
+    if manifest.partitions and _documents(per_source) != _documents({"": total}):
+        result.problems.append(f"{folder}: counts of the sources do not add up to the stage's")
+    return manifest
+
+
+def _documents(counts: dict[str, Counts]) -> tuple[int, int, int, int]:
+    total = sum(counts.values(), Counts())
+    return total.docs_in, total.kept, total.removed, total.quarantined
+
+
+def _file(folder: Folder, file: PublishedFile, result: Verified) -> bytes | None:
+    """The bytes of a published file, if they are what its manifest says."""
+    where = f"{folder}/{file.path}"
+    try:
+        data = (folder / file.path).read()
+    except FileNotFoundError:
+        result.problems.append(f"{where}: missing")
+        return None
+    result.files += 1
+    result.bytes += len(data)
+    if len(data) != file.bytes:
+        result.problems.append(f"{where}: {len(data)} bytes, published with {file.bytes}")
+        return None
+    if checksum(data) != file.xxh3:
+        result.problems.append(f"{where}: checksum differs from the published one")
+        return None
+    if file.rows is not None and file.path.endswith(".parquet"):
+        rows = pq.ParquetFile(io.BytesIO(data)).metadata.num_rows
+        if rows != file.rows:
+            result.problems.append(f"{where}: {rows} rows, published with {file.rows}")
+    return data
+
+
+def _decisions(where: str, data: bytes, counts: Counts, result: Verified) -> None:
+    outcomes = pq.read_table(io.BytesIO(data), columns=["outcome"])["outcome"]
+    found = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcomes).to_pylist()}
+    for name in ("removed", "quarantined"):
+        if found.get(name, 0) != getattr(counts, name):
+            result.problems.append(f"{where}: {found.get(name, 0)} rows {name}, counted {getattr(counts, name)}")
+
+
+def _chain(manifests: dict[str, StageManifest], result: Verified) -> None:
+    """What one stage kept, the next one got; and the ledger has a row for every record."""
+    local = [manifests[n] for n in ("ingest", "filter", "dedup", "redact") if n in manifests]
+    by_key = {manifest.key: manifest for manifest in local}
+    for manifest in local:
+        for name, key in manifest.inputs.items():
+            before = manifests.get(name) if manifest.stage != "ingest" else None
+            if before is None:
+                continue
+            if key not in by_key:
+                result.problems.append(f"{manifest.stage}: made from another version of {name} than the one there")
+            elif before.counts.kept != manifest.counts.docs_in:
+                result.problems.append(
+                    f"{manifest.stage}: {manifest.counts.docs_in} documents in, but {name} kept {before.counts.kept}"
+                )
+    ledger = manifests.get("ledger")
+    if ledger is not None and "ingest" in manifests:
+        rows = sum(file.rows or 0 for file in ledger.files)
+        if rows != manifests["ingest"].counts.docs_in:
+            result.problems.append(f"ledger: {rows} rows for {manifests['ingest'].counts.docs_in} records")

@@ -1,0 +1,47 @@
+"""Rewrite `schemas/json/*.json` from the models: `python -m schemas`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel
+
+FOLDER = Path(__file__).parent / "json"
+
+
+def models() -> dict[str, type[BaseModel]]:
+    """File name -> the model whose JSON Schema it holds."""
+    from schemas.manifest import PartitionManifest, StageManifest
+    from schemas.recipe import Recipe
+    from schemas.shards import BlockDocuments, ShardIndex, ShardSet
+    from schemas.signals import SignalSpec
+    from schemas.training import TrainConfig
+
+    found = (Recipe, TrainConfig, StageManifest, PartitionManifest, ShardIndex, ShardSet, BlockDocuments, SignalSpec)
+    return {f"{model.__name__}.json": model for model in found}
+
+
+def arrow_schemas() -> dict[str, str]:
+    """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
+    from schemas.documents import DOCUMENTS
+    from schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
+
+    tables = {"documents": DOCUMENTS, "decisions": DECISIONS, "ingest_decisions": INGEST_DECISIONS, "ledger": LEDGER}
+    return {f"{name}.arrow.txt": schema.to_string(show_schema_metadata=False) for name, schema in tables.items()}
+
+
+def exported() -> dict[str, str]:
+    """File name -> content, as it should be."""
+    schemas = {
+        name: json.dumps(model.model_json_schema(), indent=1, sort_keys=True) for name, model in models().items()
+    }
+    return {name: text + "\n" for name, text in {**schemas, **arrow_schemas()}.items()}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for stale in FOLDER.iterdir():
+        stale.unlink()
+    for name, text in exported().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,26 @@
+"""Identity by content: the same record has the same id in any run, on any machine, in any partition."""
+
+from __future__ import annotations
+
+import xxhash
+
+ID_BYTES = 16
+
+
+def doc_id(source: str, locator: str) -> bytes:
+    """16-byte document id: xxh3_128 of the source's name and the locator inside it.
+
+    The locator is `path#record` (path relative to the source, record counted from 0) or a WARC record
+    id: never a row position, a rank or a random number, so partitions may be cut differently tomorrow.
+    """
+    return xxhash.xxh3_128_digest(f"{source}\x00{locator}".encode("utf-8", "surrogatepass"))
+
+
+def text_hash(text: str) -> bytes:
+    """16-byte xxh3_128 of the UTF-8 text."""
+    return xxhash.xxh3_128_digest(text.encode("utf-8"))
+
+
+def checksum(data: bytes | memoryview) -> str:
+    """xxh3_128 of a file's bytes, in hex: what manifests hold for every published file."""
+    return xxhash.xxh3_128_hexdigest(data)

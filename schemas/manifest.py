@@ -1,0 +1,89 @@
+"""Contract 4: manifests. What a stage published, from what, and the counts that must add up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import xxhash
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MANIFEST = "manifest.json"
+
+
+class Strict(BaseModel):
+    """Frozen, and closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PublishedFile(Strict):
+    """One published file: its path under the stage's folder, and what its bytes must be."""
+
+    path: str
+    rows: int | None = Field(default=None, ge=0)
+    bytes: int = Field(ge=0)
+    xxh3: str = Field(description="xxh3_128 of the bytes, hex")
+
+
+class Counts(Strict):
+    """The law that `verify` checks everywhere: in = kept + removed + quarantined."""
+
+    docs_in: int = Field(default=0, ge=0)
+    kept: int = Field(default=0, ge=0)
+    removed: int = Field(default=0, ge=0)
+    quarantined: int = Field(default=0, ge=0)
+    bytes_in: int = Field(default=0, ge=0, description="UTF-8 bytes of text (ingest: bytes of input read)")
+    bytes_kept: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def conserved(self) -> Counts:
+        if self.docs_in != self.kept + self.removed + self.quarantined:
+            raise ValueError(
+                f"conservation broken: in {self.docs_in} != kept {self.kept} + removed {self.removed}"
+                f" + quarantined {self.quarantined}"
+            )
+        return self
+
+    def __add__(self, other: Counts) -> Counts:
+        names = type(self).model_fields
+        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+class PartitionManifest(Strict):
+    """Written after a partition's files, last: its presence, with the right key, is what `done` means."""
+
+    partition: str = Field(description="name of the partition, the same in every stage of a run")
+    key: str = Field(description="hash of (stage key, partition name, input partition's bytes)")
+    counts: Counts
+    per_source: dict[str, Counts] = Field(default_factory=dict)
+    files: list[PublishedFile]
+    counters: dict[str, int] = Field(default_factory=dict, description="whatever the stage counts")
+    seconds: float = Field(default=0.0, ge=0, description="CPU seconds; not part of any hash")
+
+
+class StageManifest(Strict):
+    """A finished stage: what it ran with, what it published, and the totals."""
+
+    stage: str
+    version: str = Field(description="changes when the same input and parameters may give other bytes")
+    key: str = Field(description="hash of (stage, version, parameters, keys of the inputs)")
+    params: dict[str, Any]
+    inputs: dict[str, str] = Field(description="input stage or file -> its key or xxh3")
+    partitions: list[str]
+    counts: Counts
+    per_source: dict[str, Counts] = Field(default_factory=dict)
+    counters: dict[str, int] = Field(default_factory=dict)
+    files: list[PublishedFile] = Field(default_factory=list, description="files that belong to no partition")
+    seconds: float = Field(default=0.0, ge=0, description="CPU seconds; not part of any hash")
+
+
+def hash_json(value: Any) -> str:
+    """xxh3_128 (hex) of a JSON value in canonical form: sorted keys, no spaces."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return xxhash.xxh3_128_hexdigest(text.encode("ascii"))
+
+
+def stage_key(stage: str, version: str, params: dict[str, Any], inputs: dict[str, str]) -> str:
+    """The key of a stage: changes exactly when its output may."""
+    return hash_json({"stage": stage, "version": version, "params": params, "inputs": inputs})

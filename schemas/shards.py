@@ -1,0 +1,107 @@
+"""Contract 5: the shard set. WebDataset tars per source and split, described by one `index.json`.
+
+`index.json` is a superset of the wids v1 shard index: its readers need `shardlist` entries with `url`,
+`nsamples` and `filesize`; ours add tokens, documents, checksums and a table of blocks, so that a loader
+fetches one block with one range request and checks it.
+
+A tar (USTAR, fixed mtime and owner) holds, per block, three members with the key
+`<source>-<shard>-<block>` (no dots in keys): `.tokens.npy` (uint16 or uint32, one flat array),
+`.docs.npy` (uint32 starts of the documents in that array) and `.json` (`BlockDocuments`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.manifest import Strict
+
+INDEX = "index.json"
+
+
+class Block(Strict):
+    """One block of tokens in a tar, addressable by a range request."""
+
+    key: str = Field(pattern=r"^[^./]+$", description="<source>-<shard>-<block>")
+    offset: int = Field(ge=0, description="bytes from the start of the tar to the payload of .tokens.npy")
+    size: int = Field(ge=0, description="bytes of that payload, the .npy header included")
+    header: int = Field(ge=0, description="bytes of the .npy header; tokens start at offset + header")
+    xxh3: str = Field(description="xxh3_128 of the payload")
+    docs_offset: int = Field(ge=0, description="the same for .docs.npy")
+    docs_size: int = Field(ge=0)
+    docs_xxh3: str
+    json_offset: int = Field(ge=0, description="the same for .json")
+    json_size: int = Field(ge=0)
+    json_xxh3: str
+    ntokens: int = Field(ge=0)
+    ndocs: int = Field(ge=0, description="documents that have tokens in this block")
+
+
+class Shard(Strict):
+    """One tar. `url` is relative to the index."""
+
+    url: str
+    nsamples: int = Field(ge=0, description="blocks in the tar")
+    filesize: int = Field(ge=0)
+    sha256: str
+    ntokens: int = Field(ge=0)
+    ndocs: int = Field(ge=0, description="documents that start in this tar")
+    text_bytes: int = Field(ge=0, description="UTF-8 bytes of text behind the tokens: for bits per byte")
+    blocks: list[Block]
+
+
+class ShardIndex(Strict):
+    """`index.json` of one (source, split): read it, and nothing needs listing or guessing."""
+
+    wids_version: Literal[1] = 1
+    name: str = Field(description="<source>-<split>")
+    source: str
+    split: Literal["train", "validation"]
+    dtype: Literal["uint16", "uint32"]
+    vocab_size: int = Field(gt=0)
+    eos_id: int = Field(ge=0, description="token written after every document")
+    tokenizer: str = Field(description="path of tokenizer.json, relative to the index")
+    tokenizer_xxh3: str
+    block_tokens: int = Field(gt=0, description="tokens in every block but the last of a tar")
+    ntokens: int = Field(ge=0)
+    ndocs: int = Field(ge=0)
+    text_bytes: int = Field(ge=0)
+    shardlist: list[Shard]
+
+
+class BlockDocuments(Strict):
+    """The `.json` member: which characters of which documents the block's tokens stand for.
+
+    Lists of equal length, one entry per document segment, in token order. A document longer than a block
+    goes on in the next one with `char_start` > 0.
+    """
+
+    doc_ids: list[str] = Field(description="hex")
+    token_starts: list[int] = Field(description="the same numbers as .docs.npy")
+    char_starts: list[int] = Field(description="first character, in the cleaned text")
+    char_ends: list[int] = Field(description="one past the last character")
+
+
+class ShardSetEntry(Strict):
+    """One line of the set: where the index of a (source, split) lies, and its totals."""
+
+    source: str
+    split: Literal["train", "validation"]
+    index: str = Field(description="path of its index.json, relative to the shard set")
+    index_xxh3: str
+    ntokens: int = Field(ge=0)
+    ndocs: int = Field(ge=0)
+    text_bytes: int = Field(ge=0)
+
+
+class ShardSet(Strict):
+    """`shards/index.json`: every (source, split) of a run. What a training config points at."""
+
+    kind: Literal["corpusmill-shard-set-v1"] = "corpusmill-shard-set-v1"
+    tokenizer: str
+    tokenizer_xxh3: str
+    vocab_size: int
+    eos_id: int
+    dtype: Literal["uint16", "uint32"]
+    sets: list[ShardSetEntry]

@@ -1,0 +1,135 @@
+"""The parameters of every stage. Defaults are what a newcomer should run with; each has its reason."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.manifest import Strict
+
+Share = float
+
+
+class IngestParams(Strict):
+    """Raw files to document partitions."""
+
+    partition_mb: float = Field(default=64.0, gt=0, description="text per partition, MiB; bounds a task's memory")
+    max_record_mb: float = Field(default=16.0, gt=0, description="a longer record is quarantined, MiB")
+    html_extractor: Literal["resiliparse", "trafilatura", "all_text"] = "resiliparse"
+    repair_encoding: bool = Field(default=True, description="mend mojibake with ftfy; counted")
+    min_chars: int = Field(default=1, ge=1, description="records with less text are quarantined as empty")
+
+
+class LanguageParams(Strict):
+    """fastText lid.176; a document is removed when its language is not in `keep` or the model is unsure."""
+
+    keep: list[str] | None = Field(default=None, description="ISO 639-1 codes; null keeps every language")
+    threshold: Share = Field(default=0.65, ge=0, le=1, description="of the model's probability (FineWeb, DCLM)")
+    model: str | None = Field(default=None, description="URL of another fastText .bin/.ftz; null: lid.176.ftz")
+
+
+class ClassifierParams(Strict):
+    """A fastText classifier: `remove_above` for what is unwanted, `remove_below` for what is wanted."""
+
+    model: str | None = Field(default=None, description="URL of a fastText .bin/.ftz; null: the one shipped")
+    label: str | None = Field(default=None, description="the label scored; null: the shipped model's")
+    remove_above: Share | None = Field(default=None, ge=0, le=1)
+    remove_below: Share | None = Field(default=None, ge=0, le=1)
+
+
+RuleSet = Literal["gopher_quality", "gopher_repetition", "c4", "fineweb"]
+
+
+class FilterParams(Strict):
+    """Signals measured once, rules judged on them."""
+
+    rules: list[RuleSet] = Field(default=["gopher_repetition", "gopher_quality", "c4", "fineweb"])
+    thresholds: dict[str, float] = Field(
+        default_factory=dict, description="`<rule set>.<rule>` -> number in place of the published one"
+    )
+    disable: list[str] = Field(default_factory=list, description="`<rule set>.<rule>` measured, never judged")
+    skip_sources: dict[str, list[str]] = Field(
+        default_factory=dict, description="source -> rule sets not judged there, such as code: [c4]; `*`: all"
+    )
+    language: LanguageParams | None = LanguageParams()
+    toxicity: ClassifierParams | None = ClassifierParams(remove_above=0.95)
+    quality: ClassifierParams | None = ClassifierParams()
+
+
+class DedupParams(Strict):
+    """Exact by text hash, then MinHash LSH; only pairs with exact Jaccard >= `similarity` are duplicates."""
+
+    exact: bool = True
+    minhash: bool = True
+    similarity: Share = Field(default=0.8, gt=0, le=1, description="exact Jaccard of the shingle sets")
+    ngram: int = Field(default=5, ge=1, le=64, description="words in a shingle")
+    num_perm: int = Field(default=112, ge=8, le=1024, description="permutations, as in datasketch")
+    bands: int | None = Field(default=None, ge=1, description="null: solved for `recall` at `similarity`")
+    rows: int | None = Field(default=None, ge=1, description="bands x rows <= num_perm")
+    recall: Share = Field(default=0.95, gt=0, lt=1, description="wanted share of pairs at `similarity` found")
+    seed: int = Field(default=1, ge=0, lt=2**32)
+    keep_order: list[Literal["source_priority", "length", "date", "doc_id"]] = Field(
+        default=["source_priority", "length", "date", "doc_id"],
+        description="which copy stays: highest priority, then longest, then earliest, then lowest id",
+    )
+    max_source_loss: Share = Field(
+        default=0.9, gt=0, le=1, description="near-copies removed from one source above this share stop the run"
+    )
+
+    @model_validator(mode="after")
+    def banding(self) -> DedupParams:
+        if (self.bands is None) != (self.rows is None):
+            raise ValueError("bands and rows are given together, or neither")
+        if self.bands and self.rows and self.bands * self.rows > self.num_perm:
+            raise ValueError(f"bands x rows = {self.bands * self.rows} exceeds num_perm = {self.num_perm}")
+        return self
+
+
+PiiKind = Literal["email", "phone", "ip", "card", "iban", "ssn", "secret"]
+
+
+class RedactParams(Strict):
+    """Personal data and secrets, found by pattern, confirmed by validator, replaced by a tag or pseudonym."""
+
+    kinds: list[PiiKind] = Field(default=["email", "phone", "ip", "card", "iban", "ssn", "secret"])
+    replacement: Literal["tag", "pseudonym"] = "tag"
+    phone_regions: list[str] = Field(default=["US", "GB"], description="plans tried for numbers without +")
+    key_env: str = Field(
+        default="CORPUSMILL_REDACT_KEY", description="environment variable that holds the pseudonyms' key"
+    )
+
+
+class SplitParams(Strict):
+    """Validation split, by duplicate cluster, so that no near-copy of it is trained on."""
+
+    validation_share: Share = Field(default=0.02, ge=0, lt=1, description="of each source's text bytes")
+    min_documents: int = Field(default=1, ge=0, description="validation documents per source, at least")
+
+
+class TokenizerParams(Strict):
+    """Byte-level BPE, trained on the train split alone."""
+
+    vocab_size: int = Field(default=32_000, ge=257, le=2**31)
+    path: str | None = Field(default=None, description="an existing tokenizer.json, in place of training")
+    sample_mb: float = Field(default=256.0, gt=0, description="text that the trainer sees at most, MiB")
+    min_frequency: int = Field(default=2, ge=1)
+    eos_token: str = "<|endoftext|>"
+
+
+class ShardParams(Strict):
+    """WebDataset tars of token blocks, per source and split."""
+
+    block_tokens: int = Field(default=2**19, ge=64, description="tokens in a block: 1 MiB as uint16")
+    shard_mb: float = Field(default=256.0, gt=0, description="wanted size of a tar, MiB")
+
+
+class ReportParams(Strict):
+    """The HTML report and the data card."""
+
+    samples: int = Field(default=3, ge=0, le=50, description="texts shown per rule, and of those kept")
+    sample_chars: int = Field(default=600, ge=50)
+    labels: str | None = Field(
+        default=None, description="JSON of planted documents and what should become of them: reported as caught or not"
+    )
+    card: str | None = Field(default=None, description="file for the data card; default: beside the report")

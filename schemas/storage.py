@@ -1,0 +1,219 @@
+"""Files by URL: a local path, `file://`, `s3://`, `gs://`, `az://` or `memory://`, all read and written alike.
+
+`Folder` is the only door to storage in both rooms. A `write` is atomic: readers see the whole new object or
+the old state (local files go through a temporary name and a rename; object stores publish on completion).
+Credentials come from the environment alone (`AWS_*`, `AWS_ENDPOINT_URL`), never from a config.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from schemas.errors import UserError, WorkError
+
+REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https", "memory")
+
+
+class Entry(NamedTuple):
+    """A listed object: its path relative to the folder, bytes, and the store's change tag."""
+
+    path: str
+    size: int
+    tag: str
+
+
+@lru_cache(maxsize=64)
+def _store(root: str) -> Any:
+    """The obstore store of a URL's root (scheme and bucket); local paths share one store at `/`."""
+    import obstore.store
+
+    scheme = root.split("://", 1)[0]
+    try:
+        if scheme == "file":
+            return obstore.store.LocalStore("/")
+        if scheme == "memory":
+            return obstore.store.MemoryStore()
+        options: dict[str, Any] = {}
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        if scheme in ("s3", "s3a") and endpoint.startswith("http://"):
+            options["client_options"] = {"allow_http": True}  # obstore refuses plain HTTP unless told
+        return obstore.store.from_url(root, **options)
+    except Exception as error:
+        raise UserError(f"{root}: cannot be opened as a store: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+class Folder:
+    """A place in a store, named by a URL; `folder / "name"` goes down. Picklable, and safe in workers.
+
+    Raises `FileNotFoundError` for a missing object and `WorkError`, naming the URL, for any other failure.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        text = str(url)
+        scheme, sep, rest = text.partition("://")
+        if sep and scheme in REMOTE:
+            bucket, _, path = rest.partition("/")
+            self.root, self.path = f"{scheme}://{bucket}", path.strip("/")
+        elif sep and scheme != "file":
+            raise UserError(f"{text}: unknown kind of URL '{scheme}://'; allowed: a path, file, {', '.join(REMOTE)}")
+        else:
+            local = Path(rest if sep else text).expanduser()
+            self.root, self.path = "file://", str(Path(os.path.abspath(local))).strip("/")
+
+    @property
+    def local(self) -> bool:
+        return self.root == "file://"
+
+    @property
+    def url(self) -> str:
+        """What to show a user, and what `Folder` takes back."""
+        return f"/{self.path}" if self.local else f"{self.root}/{self.path}"
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __repr__(self) -> str:
+        return f"Folder({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Folder) and self.url == other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    def __truediv__(self, name: str) -> Folder:
+        down = Folder.__new__(Folder)
+        down.root = self.root
+        down.path = "/".join(part for part in (self.path, *name.split("/")) if part not in ("", "."))
+        return down
+
+    @property
+    def name(self) -> str:
+        return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def parent(self) -> Folder:
+        up = Folder.__new__(Folder)
+        up.root, up.path = self.root, self.path.rpartition("/")[0]
+        return up
+
+    @property
+    def store(self) -> Any:
+        return _store(self.root)
+
+    def _failed(self, what: str, error: BaseException) -> Exception:
+        if isinstance(error, FileNotFoundError):
+            return FileNotFoundError(f"{self.url}: not found")
+        return WorkError(f"{self.url}: cannot {what}: {_first_line(error)}")
+
+    def read(self) -> bytes:
+        """The whole object."""
+        try:
+            return bytes(self.store.get(self.path).bytes())
+        except Exception as error:
+            raise self._failed("read", error) from None
+
+    def read_range(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset`; raises `WorkError` if the object ends before that."""
+        try:
+            data = bytes(self.store.get_range(self.path, start=offset, length=size))
+        except Exception as error:
+            raise self._failed("read", error) from None
+        if len(data) != size:
+            raise WorkError(f"{self.url}: truncated: {size} bytes asked at {offset}, {len(data)} there")
+        return data
+
+    def open(self, buffer_size: int = 4 << 20) -> BinaryIO:
+        """A seekable stream over the object; local files are the operating system's own."""
+        try:
+            if self.local:
+                return cast(BinaryIO, Path("/" + self.path).open("rb"))
+            import io
+
+            import obstore
+
+            class Reader(io.RawIOBase):
+                def __init__(self, source: Any) -> None:
+                    self.source = source
+
+                def readable(self) -> bool:
+                    return True
+
+                def seekable(self) -> bool:
+                    return True
+
+                def seek(self, offset: int, whence: int = 0) -> int:
+                    return int(self.source.seek(offset, whence))
+
+                def tell(self) -> int:
+                    return int(self.source.tell())
+
+                def readinto(self, buffer: Any) -> int:
+                    data = bytes(self.source.read(len(buffer)))
+                    buffer[: len(data)] = data
+                    return len(data)
+
+            source = obstore.open_reader(self.store, self.path, buffer_size=buffer_size)
+            return cast(BinaryIO, io.BufferedReader(Reader(source), 1 << 20))
+        except Exception as error:
+            raise self._failed("open", error) from None
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Publish the object atomically."""
+        try:
+            self.store.put(self.path, bytes(data))
+        except FileNotFoundError:
+            raise UserError(f"{self.root}: no such bucket, or no right to see it; create it first") from None
+        except Exception as error:
+            raise self._failed("write", error) from None
+
+    def exists(self) -> bool:
+        try:
+            self.store.head(self.path)
+        except FileNotFoundError:
+            return False
+        except Exception as error:
+            raise self._failed("look up", error) from None
+        return True
+
+    def entry(self) -> Entry:
+        """Size and change tag of the object itself."""
+        try:
+            meta = self.store.head(self.path)
+        except Exception as error:
+            raise self._failed("look up", error) from None
+        return Entry(self.name, meta["size"], meta["e_tag"] or str(meta["last_modified"]))
+
+    def list(self) -> Iterator[Entry]:
+        """Every object below the folder, sorted by path; unfinished temporary files are left out."""
+        prefix = f"{self.path}/" if self.path else ""
+        found = []
+        try:
+            for batch in self.store.list(prefix or None):
+                for meta in batch:
+                    name = meta["path"][len(prefix) :]
+                    if not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
+                        found.append(Entry(name, meta["size"], meta["e_tag"] or str(meta["last_modified"])))
+        except FileNotFoundError:
+            return iter(())
+        except Exception as error:
+            raise self._failed("list", error) from None
+        return iter(sorted(found))
+
+    def delete(self, paths: list[str] | None = None) -> None:
+        """Delete these objects below the folder, or all of them."""
+        names = [entry.path for entry in self.list()] if paths is None else paths
+        prefix = f"{self.path}/" if self.path else ""
+        try:
+            if names:
+                self.store.delete([prefix + name for name in names])
+        except Exception as error:
+            raise self._failed("delete", error) from None
