@@ -229,15 +229,21 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a run's report and data card anew, from what it published."""
-    recipe = _recipe_of(run)
+    from pipeline.cluster import Workers
+    from pipeline.progress import Progress
+    from pipeline.runner import Run
     from schemas.config import override, validate
-    from schemas.recipe import Recipe
+    from schemas.recipe import Cluster, Recipe
+    from schemas.storage import Folder
 
-    config = recipe.model_dump(mode="json")
-    config["stages"] = [*(s for s in recipe.stages if s != "report"), "report"]
-    config["cluster"] = {"workers": 0}
+    config = _recipe_of(run).model_dump(mode="json")
+    config["stages"] = [*(s for s in config["stages"] if s != "report"), "report"]
     settings = [s if s.startswith("report.") else f"report.{s}" for s in set_ or []]
-    _execute(validate(Recipe, override(config, settings), run), run, None, False, False, quiet)
+    recipe = validate(Recipe, override(config, settings), run)
+    progress = Progress(quiet=quiet)
+    with Workers(Cluster(workers=0), None, progress) as scheduler:
+        Run(recipe, Folder(run), scheduler, progress).report()
+    typer.echo(f"{Folder(run) / 'report.html'}")
 
 
 def _recipe_of(run: str) -> Any:

@@ -71,7 +71,7 @@ class Workers:
         os.environ.update({name: os.environ.get(name, value) for name, value in WORKER_ENV.items()})
         cluster = LocalCluster(
             n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-            memory_limit=self.config.memory_limit, dashboard_address=None, silence_logs=logging.CRITICAL,
+            memory_limit=self.config.memory_limit, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
         )
         self._stack.enter_context(cluster)
         return self._stack.enter_context(Client(cluster))

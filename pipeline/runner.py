@@ -27,6 +27,7 @@ from schemas.storage import Folder
 # Where a stage's folder has another name than the stage.
 FOLDERS = {"shard": "shards"}
 INPUTS_CACHE = "inputs.json"
+LOCAL = ("ingest", "filter", "dedup", "redact")
 
 
 @dataclass
@@ -69,11 +70,36 @@ class Run:
     def folder_of(self, name: str) -> Folder:
         return self.folders.get(name, self.folder / FOLDERS.get(name, name))
 
+    def _names(self) -> tuple[list[str], list[str]]:
+        """All stages in order, the ledger among them; the local ones."""
+        names: list[str] = list(self.recipe.stages)
+        local = [n for n in names if n in LOCAL]
+        names.insert(len(local), "ledger")
+        return names, local
+
+    def report(self) -> list[StageManifest]:
+        """Write the report of a finished run anew. Only what was published is read: the raw input may be gone."""
+        names, local = self._names()
+        planned = []
+        for name in names[:-1]:
+            folder = self.folder_of(name)
+            try:
+                manifest = StageManifest.model_validate_json((folder / MANIFEST).read())
+            except (FileNotFoundError, ValidationError):
+                raise WorkError(f"{folder}: {name} is not finished there; run the recipe first") from None
+            planned.append(Planned(load_stage(name, self.recipe), folder, manifest.key, manifest.inputs, done=manifest))
+        stage = load_stage("report", self.recipe)
+        inputs = {entry.name: entry.key for entry in planned}
+        key = stage_key("report", stage.version, stage.key_params(), inputs)
+        entry = Planned(stage, self.folder_of("report"), key, inputs, reads=names[:-1])
+        self._run_global(entry, self._partitions(planned[len(local) - 1]), [*planned, entry])
+        manifests = [p.done for p in (*planned, entry) if p.done is not None]
+        self._publish_run(manifests)
+        return manifests
+
     def plan(self) -> list[Planned]:
         """Every stage in order, with its key and why it would run (empty: finished and valid)."""
-        names: list[str] = list(self.recipe.stages)
-        local = [n for n in names if n in ("ingest", "filter", "dedup", "redact")]
-        names.insert(len(local), "ledger")
+        names, local = self._names()
         planned: list[Planned] = []
         keys: dict[str, str] = {}
         for name in names:
@@ -182,10 +208,13 @@ class Run:
                 if entry.done is None:
                     extra = prepared if entry is group[0] else ([], {})
                     entry.done = self._publish_stage(entry, manifests, *extra)
-        last = group[-1]
-        assert last.done is not None
-        parts = [_part(last.folder, name) for name in last.done.partitions]
-        return [as_partition(last.folder, part) for part in parts if part is not None]
+        return self._partitions(group[-1])
+
+    @staticmethod
+    def _partitions(entry: Planned) -> list[Partition]:
+        assert entry.done is not None
+        parts = [_part(entry.folder, name) for name in entry.done.partitions]
+        return [as_partition(entry.folder, part) for part in parts if part is not None]
 
     def _run_global(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> None:
         assert isinstance(entry.stage, GlobalStage)

@@ -1,0 +1,61 @@
+"""Run every bench in a process of its own and write what they printed to bench/RESULTS.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BENCHES = sorted(f.stem for f in HERE.glob("*.py") if not f.stem.startswith("_"))
+INTRODUCTION = """\
+# Measured
+
+Written by `make bench`, never by hand. Machines are noisy: read ratios, measured in one run on one input,
+before absolute figures. MB are 10^6 bytes of UTF-8 text; "per core" is per second of CPU time.
+"""
+
+
+def machine() -> str:
+    """The machine in one line, without its name."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cpu = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "pyarrow", "numba", "torch"))
+    return f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Python {platform.python_version()}, {packages}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"one or more of: {', '.join(BENCHES)} (default: all)")
+    names = parser.parse_args().names
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        sys.exit(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
+    sections = []
+    for name in names or BENCHES:
+        print(f"bench {name} ...", file=sys.stderr, flush=True)
+        start = time.monotonic()
+        command = [sys.executable, "-c", f"from bench.{name} import main; main()"]
+        result = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
+        seconds = time.monotonic() - start
+        body = result.stdout.strip() if result.returncode == 0 else f"**failed** with exit code {result.returncode}"
+        sections.append(f"## {name}\n\n`python -m bench {name}` ({seconds:.0f} s)\n\n{body}\n")
+        print(body, flush=True)
+        if result.returncode != 0:
+            sys.exit(f"bench {name} failed")
+    if not names:
+        text = "\n".join([INTRODUCTION, f"Machine: {machine()}\n", *sections])
+        (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

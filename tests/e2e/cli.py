@@ -1,0 +1,91 @@
+"""Whole commands in processes of their own, as a user runs them, on a small real corpus."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+EXAMPLES = ROOT / "examples/corpus/sources"
+RECIPE = """\
+name: small
+output: {output}
+seed: 7
+sources:
+  books: {{paths: [{corpus}/books], priority: 3}}
+  speeches: {{paths: [{corpus}/speeches.jsonl.gz], priority: 3}}
+  qa: {{paths: [{corpus}/faq.jsonl.zst], priority: 2}}
+  docs: {{paths: [{corpus}/docs.warc.gz], priority: 2}}
+  planted: {{paths: [{corpus}/planted]}}
+ingest: {{partition_mb: 0.25}}
+filter:
+  language: {{keep: [en]}}
+  skip_sources: {{qa: [c4, fineweb]}}
+split: {{validation_share: 0.05, min_documents: 2}}
+tokenizer: {{vocab_size: 1024, sample_mb: 1}}
+shard: {{block_tokens: 4096, shard_mb: 0.2}}
+report: {{samples: 1}}
+"""
+
+
+def corpusmill(*arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT):
+    """The finished process of `corpusmill ARGUMENTS`; its output as text."""
+    command = [sys.executable, "-m", "corpusmill", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80", **(env or {})}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, stdin=subprocess.DEVNULL)
+    if check and result.returncode != 0:
+        raise AssertionError(f"{' '.join(command)}: exit code {result.returncode}\n{result.stdout}\n{result.stderr}")
+    return result
+
+
+def small_corpus(folder: Path) -> Path:
+    """About 2 MB of the example corpus: whole small sources, the beginnings of the others."""
+    (folder / "books").mkdir(parents=True)
+    for file in sorted((EXAMPLES / "books").rglob("*.txt"))[:25]:
+        shutil.copy(file, folder / "books")
+    with gzip.open(EXAMPLES / "speeches/sotu.jsonl.gz", "rb") as source:
+        lines = source.readlines()[:12]
+    with gzip.GzipFile(folder / "speeches.jsonl.gz", "wb", mtime=0) as out:
+        out.writelines(lines)
+    shutil.copy(EXAMPLES / "qa/faq.jsonl.zst", folder)
+    shutil.copytree(EXAMPLES / "planted", folder / "planted")
+    _first_records(EXAMPLES / "docs/docs.warc.gz", folder / "docs.warc.gz", 60)
+    return folder
+
+
+def _first_records(source: Path, target: Path, count: int) -> None:
+    """The first `count` gzip members: the example WARC has one per record."""
+    import zlib
+
+    data = source.read_bytes()
+    position = 0
+    for _ in range(count):
+        member = zlib.decompressobj(wbits=31)
+        member.decompress(data[position:])
+        position = len(data) - len(member.unused_data)
+    target.write_bytes(data[:position])
+
+
+def write_recipe(file: Path, corpus: Path, output: str | Path, extra: str = "") -> Path:
+    file.write_text(RECIPE.format(corpus=corpus, output=output) + extra)
+    return file
+
+
+def published(run: Path) -> dict[str, bytes]:
+    """Every file of a run but those that hold times: what must be the same bytes everywhere."""
+    skip = ("manifest.json", "inputs.json")
+    return {
+        str(f.relative_to(run)): f.read_bytes()
+        for f in sorted(run.rglob("*"))
+        if f.is_file() and f.name not in skip and not {"parts", "units", "work"} & set(f.relative_to(run).parts)
+    }
+
+
+def difference(one: dict[str, bytes], two: dict[str, bytes]) -> list[str]:
+    """Names of files that are not the same in both."""
+    return [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]

@@ -1,0 +1,109 @@
+"""The command line as a newcomer meets it: help, mistakes, exit codes, commands on one's own files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.e2e.cli import corpusmill
+
+COMMANDS = [
+    "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
+    "train", "evaluate", "generate", "plan", "batch",
+]  # fmt: skip
+HEAVY = ("torch", "dask", "distributed", "numba", "pyarrow", "datasketch", "scipy", "numpy")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = f"""
+import sys
+sys.argv = ["corpusmill", "--help"]
+import corpusmill
+try:
+    corpusmill.main()
+except SystemExit:
+    pass
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr.strip() == "[]"
+    assert all(command in result.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_that_fits_80_columns(command: str) -> None:
+    out = corpusmill(command, "--help").stdout
+    assert max(map(len, out.splitlines())) <= 80
+    assert command == "classifier" or "Example" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["runn", "x"], "No such command 'runn'"),
+        (["run", "nothing.yaml"], "nothing.yaml: no such file"),
+        (["run", "configs/recipes/quickstart.yaml", "--set", "dedup.similarty=0.7"], "did you mean 'similarity'?"),
+        (["dedup", "nowhere.jsonl", "out"], "nowhere.jsonl"),
+        (["dedup", "README.md", "out", "--similarity", "7"], "less than or equal to 1"),
+        (["why", "abc", "--run", "nowhere"], "no ledger there"),
+        (["verify", "nowhere"], "no finished stage there"),
+        (["train", "nothing.yaml"], "nothing.yaml: no such file"),
+    ],
+)
+def test_a_users_mistake_is_told_in_a_line_with_exit_code_2(arguments: list[str], said: str) -> None:
+    result = corpusmill(*arguments, check=False)
+    assert result.returncode == 2, result.stderr
+    assert said in " ".join(result.stderr.split()) and "Traceback" not in result.stderr
+
+
+def test_an_unwritable_output_is_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"text": "one"}\n')
+    (tmp_path / "file").write_text("")
+    result = corpusmill("ingest", tmp_path / "docs.jsonl", tmp_path / "file/out", "--workers", "0", check=False)
+    assert result.returncode == 1 and "cannot write" in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.xdist_group("e2e")
+def test_dedup_on_ones_own_files(tmp_path: Path) -> None:
+    words = [f"word{i}" for i in range(60)]
+    texts = {"a": words, "b": [*words, "more"], "c": words[::-1], "d": words}
+    lines = [json.dumps({"name": name, "body": " ".join(text)}) for name, text in texts.items()]
+    (tmp_path / "docs.jsonl").write_text("\n".join([*lines, "not json"]))
+    out = tmp_path / "out"
+    result = corpusmill(
+        "dedup", tmp_path / "docs.jsonl", out, "--text-column", "body", "--id-column", "name", "--similarity", "0.9",
+        "--workers", "0", "--json",
+    )  # fmt: skip
+    assert json.loads(result.stdout)["stages"]["dedup"]["counts"]["removed"] == 2
+    kept = [row for f in (out / "documents").glob("*.parquet") for row in pq.read_table(f).to_pylist()]
+    assert {row["source_id"] for row in kept} == {"b", "c"}, "the longest copy stays"
+    rows = [row for f in (out / "ledger").glob("*.parquet") for row in pq.read_table(f).to_pylist()]
+    assert sorted(row["outcome"] for row in rows) == ["kept", "kept", "quarantined", "removed", "removed"]
+    assert (out / "clusters.parquet").exists()
+    assert json.loads(corpusmill("verify", out, "--json").stdout)["problems"] == []
+    (answer,) = json.loads(corpusmill("why", "a", "--run", out, "--json").stdout)
+    assert answer["rule"].startswith("dedup.") and answer["jaccard"] >= 0.9
+
+
+@pytest.mark.xdist_group("e2e")
+def test_stage_by_stage_on_ones_own_files(tmp_path: Path) -> None:
+    """What one command publishes, the next one reads; ids stay."""
+    text = "Please write to jane.doe@example.org about the history of the harbour. " * 30
+    (tmp_path / "docs").mkdir()
+    for name in "abc":
+        (tmp_path / f"docs/{name}.txt").write_text(f"{name} {text} {name}")
+    one = tmp_path / "redacted"
+    corpusmill("redact", tmp_path / "docs", one, "--workers", "0")
+    rows = pq.read_table(one / "documents").to_pylist()
+    assert len(rows) == 3 and all("<EMAIL>" in r["text"] and "jane.doe" not in r["text"] for r in rows)
+    corpusmill("tokenizer", one / "documents", tmp_path / "tok", "--vocab-size", "300", "--workers", "0")
+    tokenizer = tmp_path / "tok/tokenizer.json"
+    corpusmill("shard", one / "documents", tmp_path / "shards", "--tokenizer", tokenizer, "--workers", "0")
+    index = json.loads((tmp_path / "shards/index.json").read_text())
+    assert sum(entry["ndocs"] for entry in index["sets"]) == 3
+    assert {r["doc_id"] for r in rows} == {r["doc_id"] for r in pq.read_table(tmp_path / "shards/before/ingest/documents").to_pylist()}

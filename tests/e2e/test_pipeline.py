@@ -1,0 +1,154 @@
+"""The whole pipeline on a small real corpus: conservation, equal bytes, resuming, object storage."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from schemas.manifest import StageManifest
+from schemas.storage import Folder
+from tests.conftest import ROOT
+from tests.e2e.cli import corpusmill, difference, published, write_recipe
+
+pytestmark = pytest.mark.xdist_group("e2e")
+
+
+def ledger_rows(run: Path) -> list[dict[str, object]]:
+    return [row for file in sorted((run / "ledger").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+
+
+def test_every_record_has_one_outcome(finished: Path) -> None:
+    rows = ledger_rows(finished)
+    manifest = StageManifest.model_validate_json((finished / "ingest/manifest.json").read_bytes())
+    assert len(rows) == manifest.counts.docs_in > 500
+    assert len({row["doc_id"] for row in rows}) == len(rows)
+    kept = sum(row["outcome"] == "kept" for row in rows)
+    last = StageManifest.model_validate_json((finished / "redact/manifest.json").read_bytes())
+    assert kept == last.counts.kept
+    for stage in ("ingest", "filter", "dedup", "redact"):
+        assert StageManifest.model_validate_json((finished / stage / "manifest.json").read_bytes()).counts.docs_in
+
+
+def test_every_stage_did_real_work(finished: Path) -> None:
+    by_stage = {(row["outcome"], row["stage"]) for row in ledger_rows(finished)}
+    assert {("quarantined", "ingest"), ("removed", "filter"), ("removed", "dedup"), ("kept", "redact")} <= by_stage
+
+
+def test_verify_finds_no_problem(finished: Path) -> None:
+    result = json.loads(corpusmill("verify", finished, "--json").stdout)
+    assert result["problems"] == [] and result["files"] > 30
+
+
+def test_verify_finds_a_flipped_bit_and_exits_1(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(finished, copy)
+    tar = sorted((copy / "shards").rglob("*.tar"))[0]
+    data = bytearray(tar.read_bytes())
+    data[700] ^= 4
+    tar.write_bytes(bytes(data))
+    result = corpusmill("verify", copy, check=False)
+    assert result.returncode == 1 and tar.name in result.stderr
+
+
+def test_why_answers_for_documents_of_every_outcome(finished: Path) -> None:
+    chosen = {}
+    for row in ledger_rows(finished):
+        chosen.setdefault((row["outcome"], row["stage"]), row)
+    for (outcome, stage), row in chosen.items():
+        assert isinstance(row["doc_id"], bytes)
+        (answer,) = json.loads(corpusmill("why", row["doc_id"].hex(), "--run", finished, "--json").stdout)
+        assert (answer["outcome"], answer["stage"]) == (outcome, stage)
+        if outcome != "kept":
+            assert answer["rule"]
+
+
+def test_two_workers_and_another_hash_seed_give_the_same_bytes(finished: Path, corpus: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
+    corpusmill("run", recipe, "--workers", "2", env={"PYTHONHASHSEED": "1"})
+    assert difference(published(finished), published(tmp_path / "run")) == []
+
+
+def test_a_second_run_finds_everything_done(finished: Path, corpus: Path) -> None:
+    recipe = finished.parent / "small.yaml"
+    before = {f: f.stat().st_mtime_ns for f in finished.rglob("*") if f.is_file() and f.parent.name in ("documents", "ledger")}
+    result = corpusmill("run", recipe, "--workers", "2")
+    assert "nothing to do" in result.stderr
+    assert before == {f: f.stat().st_mtime_ns for f in before}
+
+
+def test_dry_run_says_what_would_run_and_why(finished: Path) -> None:
+    recipe = finished.parent / "small.yaml"
+    result = corpusmill("run", recipe, "--dry-run", "--set", "tokenizer.vocab_size=2048")
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert "finished" in lines["redact"] and "finished" in lines["split"]
+    assert "RUN" in lines["tokenizer"] and "vocab_size" in lines["tokenizer"]
+    assert "RUN" in lines["shard"] and "tokenizer" in lines["shard"]
+
+
+def kill_and_finish(recipe: Path, seconds: float) -> bool:
+    """Start the run, SIGKILL everything of it after `seconds`, run again; whether the kill came in time."""
+    command = [sys.executable, "-m", "corpusmill", "run", str(recipe), "--workers", "2"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=env, cwd=ROOT, start_new_session=True)
+    time.sleep(seconds)
+    killed = process.poll() is None
+    if killed:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return killed
+
+
+def test_kill_9_then_the_same_command_gives_the_same_bytes(finished: Path, corpus: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
+    for seconds in (8.0, 12.0):
+        kill_and_finish(recipe, seconds)
+    corpusmill("run", recipe, "--workers", "2")
+    assert difference(published(finished), published(tmp_path / "run")) == []
+    assert json.loads(corpusmill("verify", tmp_path / "run", "--json").stdout)["problems"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 4])
+def test_any_number_of_workers(finished: Path, corpus: Path, tmp_path: Path, workers: int) -> None:
+    recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
+    corpusmill("run", recipe, "--workers", str(workers), env={"PYTHONHASHSEED": str(workers)})
+    assert difference(published(finished), published(tmp_path / "run")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_kills_at_random_points(finished: Path, corpus: Path, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
+    kills = sum(kill_and_finish(recipe, chance.uniform(3, 25)) for _ in range(3))
+    corpusmill("run", recipe, "--workers", "2")
+    assert kills > 0 and difference(published(finished), published(tmp_path / "run")) == []
+
+
+@pytest.mark.s3
+def test_the_same_recipe_on_object_storage(finished: Path, corpus: Path, tmp_path: Path, s3: str) -> None:
+    """Input and output both on the store; every published byte as on disk."""
+    there = Folder(f"{s3}/in")
+    for file in sorted(corpus.rglob("*")):
+        if file.is_file():
+            (there / str(file.relative_to(corpus))).write(file.read_bytes())
+    recipe = write_recipe(tmp_path / "small.yaml", Path("@"), f"{s3}/run")
+    recipe.write_text(recipe.read_text().replace("[@/", f"[{s3}/in/"))
+    corpusmill("run", recipe, "--workers", "2")
+    run = Folder(f"{s3}/run")
+    names = {entry.path for entry in run.list()}
+    local = {name: data for name, data in published(finished).items() if name.startswith(("shards/", "tokenizer/", "split/"))}
+    assert [name for name, data in local.items() if name not in names or (run / name).read() != data] == []
+    assert json.loads(corpusmill("verify", run.url, "--json").stdout)["problems"] == []

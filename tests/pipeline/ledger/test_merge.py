@@ -1,0 +1,68 @@
+"""The ledger of a partition: one row a record, the last word, every edit and failed rule."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pipeline.ledger.stage import merge
+from pipeline.transform import decisions
+from schemas.documents import DOCUMENTS
+from schemas.ids import doc_id, text_hash
+from schemas.ledger import INGEST_DECISIONS, LEDGER
+
+IDS = {name: doc_id("s", name) for name in "abcd"}
+
+
+def docs(names: str) -> pa.Table:
+    rows = [
+        {"doc_id": IDS[n], "source": "s", "source_id": n, "locator": n, "text": "é" + n, "text_hash": text_hash(n)}
+        for n in names
+    ]
+    return pa.Table.from_pylist([{c: r.get(c) for c in DOCUMENTS.names} for r in rows], schema=DOCUMENTS)
+
+
+def edit(stage: str, kind: str, offset: int) -> dict[str, object]:
+    return {"stage": stage, "kind": kind, "offset": offset, "length": 3}
+
+
+def test_merge() -> None:
+    quarantined = pa.Table.from_pylist(
+        [
+            {
+                **dict.fromkeys(INGEST_DECISIONS.names), "doc_id": IDS["d"], "outcome": "quarantined",
+                "stage": "ingest", "rule": "ingest.bad", "source": "s", "locator": "d",
+            }  # fmt: skip
+        ],
+        schema=INGEST_DECISIONS,
+    )
+    failed = [{"stage": "filter", "rule": "x.y", "value": 1.0, "threshold": 2.0}]
+    filtered = decisions(
+        [
+            {"doc_id": IDS["b"], "outcome": "removed", "stage": "filter", "rule": "x.y", "value": 1.0,
+             "threshold": 2.0, "failed": failed},
+            {"doc_id": IDS["a"], "outcome": "kept", "stage": "filter", "edits": [edit("filter", "line", 0)]},
+        ]
+    )  # fmt: skip
+    deduped = decisions(
+        [{"doc_id": IDS["c"], "outcome": "removed", "stage": "dedup", "duplicate_of": IDS["a"], "jaccard": 0.9,
+          "cluster_id": IDS["a"]}]
+    )  # fmt: skip
+    redacted = decisions(
+        [{"doc_id": IDS["a"], "outcome": "kept", "stage": "redact", "edits": [edit("redact", "email", 5)]}]
+    )
+    ledger = merge(docs("abc"), quarantined, [filtered, deduped, redacted])
+    assert ledger.schema == LEDGER
+    rows = {row["source_id"] or "d": row for row in ledger.to_pylist()}
+    assert [rows[n]["outcome"] for n in "abcd"] == ["kept", "removed", "removed", "quarantined"]
+    assert rows["a"]["edits"] == [edit("filter", "line", 0), edit("redact", "email", 5)]
+    assert (rows["a"]["stage"], rows["a"]["rule"], rows["a"]["text_bytes"]) == ("redact", None, 3)
+    assert rows["b"]["failed"] == failed and rows["b"]["threshold"] == 2.0
+    assert rows["c"]["duplicate_of"] == rows["c"]["cluster_id"] == IDS["a"] and rows["c"]["jaccard"] == 0.9
+    assert rows["d"]["rule"] == "ingest.bad" and rows["d"]["text_bytes"] is None
+
+
+def test_merge_of_nothing() -> None:
+    empty = INGEST_DECISIONS.empty_table()
+    assert len(merge(docs(""), empty, [decisions([])])) == 0
+    (row,) = merge(docs("a"), empty, []).to_pylist()
+    assert (row["outcome"], row["stage"], row["edits"]) == ("kept", "ingest", None)
