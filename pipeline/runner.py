@@ -20,7 +20,15 @@ from pipeline.progress import Progress
 from pipeline.publish import publish_bytes
 from pipeline.stage import Context, GlobalStage, LocalStage, Partition, Scheduler, SourceStage, Stage, load_stage
 from schemas.errors import WorkError
-from schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest, stage_key
+from schemas.manifest import (
+    MANIFEST,
+    Counts,
+    PartitionManifest,
+    PublishedFile,
+    StageManifest,
+    manifest_name,
+    stage_key,
+)
 from schemas.recipe import Recipe
 from schemas.storage import Folder
 
@@ -46,6 +54,10 @@ class Planned:
     @property
     def name(self) -> str:
         return self.stage.name
+
+    @property
+    def manifest(self) -> str:
+        return manifest_name(self.name)
 
     @property
     def step(self) -> Step:
@@ -84,7 +96,7 @@ class Run:
         for name in names[:-1]:
             folder = self.folder_of(name)
             try:
-                manifest = StageManifest.model_validate_json((folder / MANIFEST).read())
+                manifest = StageManifest.model_validate_json((folder / manifest_name(name)).read())
             except (FileNotFoundError, ValidationError):
                 raise WorkError(f"{folder}: {name} is not finished there; run the recipe first") from None
             planned.append(Planned(load_stage(name, self.recipe), folder, manifest.key, manifest.inputs, done=manifest))
@@ -140,7 +152,7 @@ class Run:
 
     def _status(self, entry: Planned, params: dict[str, Any]) -> tuple[StageManifest | None, str]:
         try:
-            manifest = StageManifest.model_validate_json((entry.folder / MANIFEST).read())
+            manifest = StageManifest.model_validate_json((entry.folder / entry.manifest).read())
         except FileNotFoundError:
             started = sum(1 for e in entry.folder.list() if e.path.startswith("parts/"))
             return None, f"unfinished: {started} partitions are there" if started else "not run yet"
@@ -173,7 +185,7 @@ class Run:
             publish_bytes(self.folder, INPUTS_CACHE, json.dumps(self._inputs_to_save, indent=0).encode())
         for entry in planned:
             if entry.done is None:  # no reader may take the old result for the new one
-                entry.folder.delete([MANIFEST] if (entry.folder / MANIFEST).exists() else [])
+                entry.folder.delete([entry.manifest] if (entry.folder / entry.manifest).exists() else [])
         local = [entry for entry in planned if isinstance(entry.stage, SourceStage | LocalStage)]
         partitions: list[Partition] = []
         for group in _groups(local):
@@ -249,7 +261,7 @@ class Run:
             per_source=dict(sorted(per_source.items())), counters=dict(sorted(totals.items())),
             files=files, seconds=round(seconds, 3),
         )  # fmt: skip
-        wanted = {MANIFEST, *(f.path for f in files)}
+        wanted = {entry.manifest, *(f.path for f in files)}
         for part in parts:
             wanted |= {f"parts/{part.partition}.json", *(f.path for f in part.files)}
         roots = ("documents/", "decisions/", "signals/", "parts/", "work/")
@@ -260,7 +272,7 @@ class Run:
             if e.path not in wanted and (whole or e.path.startswith(roots) or e.path in entry.old_files)
         ]
         entry.folder.delete(stale)
-        publish_bytes(entry.folder, MANIFEST, (manifest.model_dump_json(indent=1) + "\n").encode())
+        publish_bytes(entry.folder, entry.manifest, (manifest.model_dump_json(indent=1) + "\n").encode())
         return manifest
 
     def _publish_run(self, manifests: list[StageManifest]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from pipeline.publish import parse_table
 from schemas.errors import UserError
 from schemas.ids import checksum
 from schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
@@ -33,12 +32,13 @@ def verify(run: Folder) -> Verified:
     Raises `UserError` if there is nothing to verify.
     """
     result = Verified()
-    folders = _stage_folders(run)
-    if not folders:
+    files = _stage_manifests(run)
+    if not files:
         raise UserError(f"{run}: no finished stage there; give the folder of a run, such as runs/quickstart")
     manifests: dict[str, StageManifest] = {}
-    for folder in folders:
-        manifest = _stage(folder, result)
+    for file in files:
+        folder = file.parent
+        manifest = _stage(file, result)
         if manifest is not None:
             manifests[manifest.stage] = manifest
             if manifest.partitions:
@@ -51,26 +51,28 @@ def verify(run: Folder) -> Verified:
     return result
 
 
-def _stage_folders(run: Folder) -> list[Folder]:
-    """Folders that hold a stage's manifest: the run's own (a stage command's OUT) and those one below."""
+def _stage_manifests(run: Folder) -> list[Folder]:
+    """The manifests of stages: in the folder itself (a stage command's OUT), and one folder below."""
     found = []
     for entry in run.list():
         *parents, name = entry.path.split("/")
-        if name == MANIFEST and len(parents) <= 1:
-            folder = run / "/".join(parents)
-            if b'"partitions"' in (folder / MANIFEST).read():
-                found.append(folder)
+        depth = 2 if parents[:1] == ["before"] else 1
+        if name in (MANIFEST, f"_{MANIFEST}") and len(parents) <= depth:
+            file = run / entry.path
+            if b'"partitions"' in file.read():
+                found.append(file)
     return found
 
 
-def _stage(folder: Folder, result: Verified) -> StageManifest | None:
+def _stage(file: Folder, result: Verified) -> StageManifest | None:
+    folder = file.parent
     try:
-        manifest = StageManifest.model_validate_json((folder / MANIFEST).read())
+        manifest = StageManifest.model_validate_json(file.read())
     except ValidationError as error:
-        result.problems.append(f"{folder}/{MANIFEST}: {error.errors()[0]['msg']}")
+        result.problems.append(f"{file}: {error.errors()[0]['msg']}")
         return None
-    for file in manifest.files:
-        _file(folder, file, result)
+    for published in manifest.files:
+        _file(folder, published, result)
     total = Counts()
     per_source: dict[str, Counts] = {}
     for name in manifest.partitions:
@@ -85,12 +87,12 @@ def _stage(folder: Folder, result: Verified) -> StageManifest | None:
         total += part.counts
         for source, counts in part.per_source.items():
             per_source[source] = per_source.get(source, Counts()) + counts
-        for file in part.files:
-            data = _file(folder, file, result)
-            if data is not None and file.path.startswith("decisions/"):
-                _decisions(f"{folder}/{file.path}", data, part.counts, result)
-            elif data is not None and file.path.startswith("documents/") and file.rows != part.counts.kept:
-                result.problems.append(f"{folder}/{file.path}: {file.rows} rows, {part.counts.kept} documents kept")
+        for published in part.files:
+            data, where = _file(folder, published, result), f"{folder}/{published.path}"
+            if data is not None and published.path.startswith("decisions/"):
+                _decisions(where, data, part.counts, result)
+            elif data is not None and published.path.startswith("documents/") and published.rows != part.counts.kept:
+                result.problems.append(f"{where}: {published.rows} rows, {part.counts.kept} documents kept")
     if total != manifest.counts:
         result.problems.append(f"{folder}: counts of the partitions do not add up to the stage's")
     if manifest.partitions and _documents(per_source) != _documents({"": total}):
@@ -120,14 +122,14 @@ def _file(folder: Folder, file: PublishedFile, result: Verified) -> bytes | None
         result.problems.append(f"{where}: checksum differs from the published one")
         return None
     if file.rows is not None and file.path.endswith(".parquet"):
-        rows = pq.ParquetFile(io.BytesIO(data)).metadata.num_rows
+        rows = len(parse_table(data, []))
         if rows != file.rows:
             result.problems.append(f"{where}: {rows} rows, published with {file.rows}")
     return data
 
 
 def _decisions(where: str, data: bytes, counts: Counts, result: Verified) -> None:
-    outcomes = pq.read_table(io.BytesIO(data), columns=["outcome"])["outcome"]
+    outcomes = parse_table(data, ["outcome"])["outcome"]
     found = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcomes).to_pylist()}
     for name in ("removed", "quarantined"):
         if found.get(name, 0) != getattr(counts, name):

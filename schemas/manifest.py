@@ -11,6 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 MANIFEST = "manifest.json"
 
 
+def manifest_name(stage: str) -> str:
+    """The file name of a stage's manifest, in its folder.
+
+    The ledger's tables lie in its folder itself, which Parquet readers take whole: they pass over `_` names.
+    """
+    return f"_{MANIFEST}" if stage == "ledger" else MANIFEST
+
+
 class Strict(BaseModel):
     """Frozen, and closed to unknown keys."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from schemas.manifest import Strict
 
@@ -54,6 +54,10 @@ class Shard(Strict):
 class ShardIndex(Strict):
     """`index.json` of one (source, split): read it, and nothing needs listing or guessing."""
 
+    # The key that wids readers know the format by; pydantic fields cannot begin with '_'.
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+    kind: Literal["wids-shard-index-v1"] = Field(default="wids-shard-index-v1", alias="__kind__")
     wids_version: Literal[1] = 1
     name: str = Field(description="<source>-<split>")
     source: str

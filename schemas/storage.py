@@ -110,7 +110,9 @@ class Folder:
         return _store(self.root)
 
     def _failed(self, what: str, error: BaseException) -> Exception:
-        if isinstance(error, FileNotFoundError):
+        # Below a file there is nothing to find; what tries to write there is told so.
+        below_a_file = "Not a directory" in str(error) and what != "write"
+        if isinstance(error, FileNotFoundError) or below_a_file:
             return FileNotFoundError(f"{self.url}: not found")
         return WorkError(f"{self.url}: cannot {what}: {_first_line(error)}")
 
@@ -178,10 +180,11 @@ class Folder:
     def exists(self) -> bool:
         try:
             self.store.head(self.path)
-        except FileNotFoundError:
-            return False
         except Exception as error:
-            raise self._failed("look up", error) from None
+            failure = self._failed("look up", error)
+            if isinstance(failure, FileNotFoundError):
+                return False
+            raise failure from None
         return True
 
     def entry(self) -> Entry:
@@ -202,10 +205,11 @@ class Folder:
                     name = meta["path"][len(prefix) :]
                     if not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
                         found.append(Entry(name, meta["size"], meta["e_tag"] or str(meta["last_modified"])))
-        except FileNotFoundError:
-            return iter(())
         except Exception as error:
-            raise self._failed("list", error) from None
+            failure = self._failed("list", error)
+            if isinstance(failure, FileNotFoundError):
+                return iter(())
+            raise failure from None
         return iter(sorted(found))
 
     def delete(self, paths: list[str] | None = None) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from pipeline.publish import parse_table
 from schemas.errors import UserError
 from schemas.ids import ID_BYTES
-from schemas.manifest import MANIFEST
 from schemas.storage import Folder
 
 
@@ -33,12 +32,11 @@ def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
     for entry in ledger.list():
         if not entry.path.endswith(".parquet"):
             continue
-        with (ledger / entry.path).open() as file:
-            ids = pq.read_table(file, columns=["doc_id", "source_id", "locator"])
-        hits = _matches(ids, wanted)
+        data = (ledger / entry.path).read()
+        hits = _matches(parse_table(data, ["doc_id", "source_id", "locator"]), wanted)
         if not hits:
             continue
-        rows = pq.read_table(pa.BufferReader((ledger / entry.path).read())).take(hits).to_pylist()
+        rows = parse_table(data).take(hits).to_pylist()
         for row in rows:
             row["signals"] = _signals(run, entry.path, row["doc_id"])
             found.append(row)
@@ -65,7 +63,7 @@ def _signals(run: Folder, partition: str, doc_id: bytes) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for folder in _signal_folders(run):
         try:
-            table = pq.read_table(pa.BufferReader((folder / partition).read()))
+            table = parse_table((folder / partition).read())
         except FileNotFoundError:
             continue
         hits = table.filter(pc.equal(table["doc_id"], pa.scalar(doc_id, table["doc_id"].type)))
@@ -75,8 +73,8 @@ def _signals(run: Folder, partition: str, doc_id: bytes) -> dict[str, Any]:
 
 
 def _signal_folders(run: Folder) -> list[Folder]:
-    stages = {entry.path.split("/")[0] for entry in run.list() if entry.path.endswith(f"/{MANIFEST}")}
-    return [run / f"{stage}/signals" for stage in sorted(stages)] + [run / "signals"]
+    found = {entry.path.rpartition("/")[0] for entry in run.list() if "signals/" in entry.path}
+    return [run / path for path in sorted(found)]
 
 
 def _readable(value: Any) -> Any:

@@ -1,0 +1,160 @@
+"""A byte-level BPE tokenizer as the stages use it: loaded, checked, encoding batches, its tokens as bytes.
+
+Text that looks like a special token stays text: no document can forge an end-of-document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.errors import UserError
+
+CHUNK_BYTES = 1 << 20  # text given to the library at once
+# What any byte-level tokenizer must give back as it was.
+_PROBES = (
+    "a",
+    " a",
+    "a  b\n\n\tc ",
+    "É é ﬁ e\u0301",
+    "日本語 привет",
+    "👩🏽‍🚀\u200b\ufeff",
+    "\x00\x7f\r\n",
+    "it's 12,345.67",
+)
+
+
+class Bpe(NamedTuple):
+    """`tokenizer` is a `tokenizers.Tokenizer`; the tables are indexed by token id."""
+
+    tokenizer: Any
+    eos_id: int
+    vocab_size: int  # one more than the highest id
+    byte_lengths: npt.NDArray[np.int32]  # bytes of text that a token stands for
+    lead_bytes: npt.NDArray[np.int32]  # UTF-8 characters that begin in the token; 0 for the end of a document
+    inside: npt.NDArray[np.bool_]  # the token begins in the middle of a UTF-8 character
+
+    @property
+    def dtype(self) -> type[np.uint16] | type[np.uint32]:
+        """The smallest unsigned type that holds every id."""
+        return np.uint16 if self.vocab_size <= 2**16 else np.uint32
+
+
+def load_bpe(data: bytes, eos_token: str, where: str) -> Bpe:
+    """A tokenizer from the bytes of a `tokenizer.json`.
+
+    Raises `UserError` naming `where` if it is not one, is not byte-level BPE, alters text or lacks
+    `eos_token`.
+    """
+    return _load(data, eos_token, where)
+
+
+@lru_cache(maxsize=2)
+def _load(data: bytes, eos_token: str, where: str) -> Bpe:
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(data.decode())
+        content = json.loads(data)
+    except Exception as error:  # the library raises bare Exception
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
+    if content["model"].get("type") != "BPE" or "ByteLevel" not in _types(content.get("decoder")):
+        raise UserError(
+            f"{where}: only byte-level BPE tokenizers are supported (GPT-2, Llama 3 and their like)"
+        )
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    for probe in _PROBES:
+        if decode(tokenizer, tokenizer.encode(probe, add_special_tokens=False).ids) != probe:
+            raise UserError(
+                f"{where}: it does not give back the text {probe!r} (a normalizer, a prefix space, a missing"
+                " byte); only tokenizers that keep every byte are supported"
+            )
+    added = {token["content"]: token for token in content.get("added_tokens", [])}
+    if not added.get(eos_token, {}).get("special"):
+        special = sorted(name for name, token in added.items() if token.get("special"))[:8]
+        raise UserError(
+            f"{where}: no special token '{eos_token}' to end documents; set tokenizer.eos_token to its own"
+            + (f": {', '.join(special)}" if special else "")
+        )
+    eos_id = int(tokenizer.token_to_id(eos_token) or 0)
+    return Bpe(tokenizer, eos_id, *_tables(tokenizer, frozenset(added), eos_id))
+
+
+def _types(decoder: Any) -> set[str]:
+    """Types of a decoder and of those in its sequence."""
+    if not isinstance(decoder, dict):
+        return set()
+    return {str(decoder.get("type"))}.union(*(_types(part) for part in decoder.get("decoders", [])))
+
+
+def _tables(
+    tokenizer: Any, added: frozenset[str], eos_id: int
+) -> tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    size = max(vocabulary.values()) + 1
+    lengths, leads, inside = np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size, bool)
+    for token, index in vocabulary.items():
+        data = token.encode() if token in added else token_bytes(token)
+        lengths[index] = len(data)
+        leads[index] = sum((byte & 0xC0) != 0x80 for byte in data)
+        inside[index] = bool(data) and (data[0] & 0xC0) == 0x80
+    lengths[eos_id] = leads[eos_id] = 0
+    return size, lengths, leads, inside
+
+
+@lru_cache(maxsize=1)
+def _alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-ins for the 256 bytes (Radford et al. 2019, `bytes_to_unicode`)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+def token_bytes(token: str) -> bytes:
+    """The bytes that a byte-level token's name stands for; a name outside the alphabet stands for itself."""
+    alphabet = _alphabet()
+    if all(char in alphabet for char in token):
+        return bytes(alphabet[char] for char in token)
+    return token.encode()
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The text of ids, special tokens included."""
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False))
+
+
+def encode(bpe: Bpe, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """(ids of all texts in one array, the len + 1 offsets of the texts in it). No special token is added."""
+    ids: list[npt.NDArray[np.uint32]] = []
+    counts: list[int] = []
+    for chunk in chunks(texts):
+        for encoding in bpe.tokenizer.encode_batch_fast(chunk, add_special_tokens=False):
+            row = np.array(encoding.ids, dtype=np.uint32)
+            ids.append(row)
+            counts.append(len(row))
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(np.array(counts, dtype=np.int64), out=offsets[1:])
+    return (np.concatenate(ids) if ids else np.zeros(0, np.uint32)), offsets
+
+
+def chunks(texts: pa.ChunkedArray) -> Iterator[list[str]]:
+    """Texts as Python strings, about `CHUNK_BYTES` at a time."""
+    if len(texts) == 0:
+        return
+    ends = np.cumsum(pc.binary_length(texts).to_numpy())
+    start = 0
+    while start < len(texts):
+        base = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, base + CHUNK_BYTES, side="right")))
+        yield texts.slice(start, stop - start).to_pylist()
+        start = stop

@@ -1,0 +1,100 @@
+"""The model card that training writes: data, licences, options, results on text it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pipeline.filter.classifier import Evaluation, Labelled, Training
+from pipeline.filter.scores import MAX_WINDOWS, WINDOW_CHARS, WORST
+
+
+def model_card(
+    title: str,
+    intent: str,
+    data: Sequence[Labelled],
+    held_out: Sequence[Evaluation],
+    unseen: Sequence[Evaluation],
+    training: Training,
+    threshold: float,
+    size: int,
+    xxh3: str,
+    limits: Sequence[str] = (),
+) -> str:
+    """The card as Markdown; `held_out` are sets that training took another part of, `unseen` it never saw."""
+    options = ", ".join(
+        f"{key} {value}" for key, value in asdict(training).items() if key not in ("label", "pool")
+    )
+    pooled = (
+        f"the mean of the worst {WORST:.0%} of them, one at least"
+        if training.pool == "worst"
+        else "their mean"
+    )
+    parts = [
+        f"# {title}",
+        intent,
+        "Written by the training command; do not edit. fastText supervised, quantised; "
+        f"{size:,} bytes, xxh3_128 `{xxh3}`. Label `{training.label}`; threshold {threshold:g}.",
+        f"**Input.** Lower case; letters, digits and apostrophes only; windows of about {WINDOW_CHARS}"
+        f" characters, at most {MAX_WINDOWS}, evenly spread over the text. The score of a document is"
+        f" {pooled}.",
+        f"**Training.** {options}. One thread and a fixed seed: the same texts give the same bytes.",
+        "## Data it was trained on",
+        table(
+            ["set", "texts", f"`{training.label}`", "licence", "note"],
+            [[part.name, len(part), sum(map(bool, part.positive)), part.licence, part.note] for part in data],
+        ),
+        f"{training.held_out:.0%} of each set, chosen by the hash of the text, was held out.",
+        "## On the held-out part",
+        _evaluations(held_out, threshold),
+        _thresholds(held_out),
+        "## On sets it has never seen",
+        _evaluations(unseen, threshold)
+        if unseen
+        else "None was given: nothing is known of how it generalises.",
+        *([_thresholds(unseen[:1])] if unseen and unseen[0].auc is not None else []),
+    ]
+    if limits:
+        parts += ["## What it cannot do", "\n".join(f"- {line}" for line in limits)]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(_shown(value) for value in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _evaluations(evaluations: Sequence[Evaluation], threshold: float) -> str:
+    rows = []
+    for one in evaluations:
+        at: Mapping[str, Any] = one.at(threshold)
+        rows.append(
+            [
+                one.name, one.documents, one.positives, one.auc, at["precision"] if one.positives else None,
+                at["recall"], at["false_positive_rate"],
+            ]
+        )  # fmt: skip
+    head = ["set", "texts", "positive", "AUC"]
+    at_head = [f"{what} above {threshold:g}" for what in ("precision", "recall", "false positives")]
+    return table([*head, *at_head], rows)
+
+
+def _thresholds(evaluations: Sequence[Evaluation]) -> str:
+    if not evaluations:
+        return ""
+    whole = evaluations[0]
+    keys = ("threshold", "precision", "recall", "false_positive_rate", "share_above")
+    return f"By threshold, {whole.name}:\n\n" + table(
+        [key.replace("_", " ") for key in keys], [[row[key] for key in keys] for row in whole.rows]
+    )

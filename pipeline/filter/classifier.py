@@ -1,0 +1,202 @@
+"""Training and judging a fastText classifier: labelled text in, a small quantised model and its card out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from pipeline.filter import scores
+from pipeline.filter.fit import fit
+from schemas.errors import UserError
+
+OTHER = "other"  # the label of everything that is not `positive`
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One set of labelled texts. `positive[i]` says whether `texts[i]` is what the classifier looks for."""
+
+    name: str
+    texts: Sequence[str]
+    positive: Sequence[bool]
+    licence: str = "not stated"
+    note: str = ""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is made. The same options and texts give the same bytes: one thread, a fixed seed."""
+
+    label: str
+    pool: Literal["worst", "mean"] = "mean"
+    dim: int = 16
+    epochs: int = 10
+    learning_rate: float = 0.4
+    word_ngrams: int = 2
+    min_count: int = 2
+    buckets: int = 50_000
+    features: int = 40_000
+    seed: int = 0
+    held_out: float = 0.2
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model does on one set. AUC and average are None where the set has one class only."""
+
+    name: str
+    documents: int
+    positives: int
+    auc: float | None
+    rows: list[dict[str, float | None]] = field(default_factory=list)
+
+    def at(self, threshold: float) -> dict[str, float | None]:
+        """The row of that threshold."""
+        return next(row for row in self.rows if row["threshold"] == threshold)
+
+
+def train_classifier(data: Sequence[Labelled], training: Training) -> tuple[bytes, list[Labelled]]:
+    """(bytes of the quantised .ftz model, the held-out part of each set), deterministically.
+
+    Texts are cut into the windows that scoring uses, each under its text's label. Which texts are held out
+    goes by their hash, so equal texts are on one side. Raises `UserError` if a class has no text to train on,
+    `WorkError` if fastText fails.
+    """
+    lines: list[str] = []
+    held_out = []
+    classes: set[bool] = set()
+    for part in data:
+        out = np.array([is_held_out(text, training) for text in part.texts], np.bool_)
+        held_out.append(_choose(part, out))
+        learn = _choose(part, ~out)
+        clean, offsets = scores.windows(learn.texts)
+        for row, (a, b) in enumerate(pairwise(offsets)):
+            label = training.label if learn.positive[row] else OTHER
+            lines.extend(f"__label__{label} {line}\n" for line in clean[a:b].to_pylist())
+            classes.add(bool(learn.positive[row]))
+    if classes != {True, False}:
+        raise UserError(
+            f"training needs texts with and without the label '{training.label}'; there are none"
+            f" {'with' if True not in classes else 'without'} it"
+        )
+    # fastText reads the file in order: without mixing, it would end on the last class alone.
+    order = np.random.default_rng(training.seed).permutation(len(lines))
+    with tempfile.TemporaryDirectory(prefix="corpusmill-") as folder:
+        source, target = Path(folder) / "train.txt", Path(folder) / "model.ftz"
+        source.write_text("".join(lines[i] for i in order), encoding="utf-8")
+        fit(
+            source, target,
+            train={
+                "dim": training.dim, "epoch": training.epochs, "lr": training.learning_rate,
+                "wordNgrams": training.word_ngrams, "minCount": training.min_count,
+                "bucket": training.buckets, "seed": training.seed, "loss": "softmax",
+            },
+            quantize={
+                "cutoff": training.features, "retrain": True, "qnorm": True, "epoch": training.epochs,
+                "lr": training.learning_rate,
+            },
+        )  # fmt: skip
+        return target.read_bytes(), held_out
+
+
+def score_texts(model: Any, label: str, texts: Sequence[str], pool: str) -> npt.NDArray[np.float32]:
+    """float32[texts]: the score that the stage would give each text."""
+    clean, offsets = scores.windows(texts)
+    own = scores.window_scores(clean, model, label)
+    return scores.worst_scores(own, offsets) if pool == "worst" else scores.mean_scores(own, offsets)
+
+
+def evaluate_classifier(
+    model: Any, label: str, data: Labelled, pool: str, thresholds: Sequence[float]
+) -> Evaluation:
+    """AUC, and at each threshold: precision, recall, false positive rate, share of the texts above it."""
+    found = score_texts(model, label, data.texts, pool)
+    truth = np.asarray(data.positive, np.bool_)
+    rows = []
+    for threshold in thresholds:
+        hit = found > np.float32(threshold)
+        right, wrong = int((hit & truth).sum()), int((hit & ~truth).sum())
+        rows.append(
+            {
+                "threshold": threshold,
+                "precision": _ratio(right, right + wrong),
+                "recall": _ratio(right, int(truth.sum())),
+                "false_positive_rate": _ratio(wrong, int((~truth).sum())),
+                "share_above": _ratio(right + wrong, len(truth)),
+            }
+        )
+    return Evaluation(data.name, len(truth), int(truth.sum()), auc(found, truth), rows)
+
+
+def auc(found: npt.NDArray[Any], truth: npt.NDArray[np.bool_]) -> float | None:
+    """Area under the ROC curve: how often a positive scores above a negative, ties counting half."""
+    positives, negatives = int(truth.sum()), int((~truth).sum())
+    if not positives or not negatives:
+        return None
+    _, rank, count = np.unique(found, return_inverse=True, return_counts=True)
+    middle = np.cumsum(count) - (count - 1) / 2
+    return float((middle[rank][truth].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def choose_threshold(
+    found: npt.NDArray[Any],
+    truth: npt.NDArray[np.bool_],
+    precision: float | None = None,
+    kept: float | None = None,
+) -> float:
+    """The lowest threshold whose precision above it is at least `precision`, or that leaves the share `kept`
+    above.
+
+    Exactly one is given. Raises `UserError` when no threshold reaches the precision.
+    """
+    if kept is not None and precision is None:
+        return float(np.quantile(found, 1 - kept))
+    if precision is None or kept is not None:
+        raise UserError("give either a target precision or a kept share")
+    order = np.argsort(-found, kind="stable")
+    right = np.cumsum(truth[order])
+    # Only between two different scores can a threshold lie; above the lowest lies everything else.
+    ends = np.flatnonzero(np.diff(found[order]) != 0)
+    good = ends[right[ends] / (ends + 1) >= precision] if len(ends) else ends
+    if len(good) == 0:
+        raise UserError(
+            f"no threshold reaches a precision of {precision}; the best of the held-out part is lower"
+        )
+    return float(found[order][good[-1] + 1])
+
+
+def concatenated(name: str, parts: Sequence[Labelled]) -> Labelled:
+    """All texts of several sets as one."""
+    texts = [text for part in parts for text in part.texts]
+    return Labelled(name, texts, [bool(p) for part in parts for p in part.positive])
+
+
+def _choose(part: Labelled, chosen: npt.NDArray[np.bool_]) -> Labelled:
+    rows = np.flatnonzero(chosen).tolist()
+    return Labelled(
+        part.name,
+        [part.texts[i] for i in rows],
+        [bool(part.positive[i]) for i in rows],
+        part.licence,
+        part.note,
+    )
+
+
+def is_held_out(text: str, training: Training) -> bool:
+    """Whether a text is kept from training: a matter of its hash and the seed alone."""
+    return xxhash.xxh3_64_intdigest(text.encode(), seed=training.seed) / 2**64 < training.held_out
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

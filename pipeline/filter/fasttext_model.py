@@ -1,0 +1,162 @@
+"""fastText behind one door: importing it, finding a model by name, path or URL, checking and loading it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import xxhash
+
+from schemas.errors import UserError, WorkError
+from schemas.ids import checksum
+from schemas.storage import Folder
+
+MODELS: Final = Path(__file__).resolve().parent / "models"
+LANGUAGE_MODEL: Final = "lid.176.ftz"
+CACHE_ENV: Final = "CORPUSMILL_CACHE"
+
+_LABEL = "__label__"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model on this machine. `xxh3` is of its bytes; `label` is what a shipped classifier scores, and
+    `languages` those that it was trained on (none: it is asked about any text)."""
+
+    path: str
+    xxh3: str
+    label: str | None = None
+    languages: tuple[str, ...] = ()
+
+
+def fasttext() -> Any:
+    """The module, with its warnings off.
+
+    Raises `WorkError` if the package installed under that name can only predict (fasttext-predict).
+    """
+    import fasttext as module
+
+    if not hasattr(module, "train_supervised"):
+        raise WorkError(
+            "the installed `fasttext` cannot train (it is fasttext-predict): pip uninstall fasttext-predict,"
+            " then pip install --force-reinstall fasttext-numpy2-wheel"
+        )
+    module.FastText.eprint = lambda *_: None  # it writes a warning at each load
+    return module
+
+
+def shipped(name: str) -> ModelFile:
+    """A model of this folder; raises `WorkError` if its bytes are not those of `models/models.json`."""
+    known = json.loads((MODELS / "models.json").read_text(encoding="utf-8"))[name]
+    return _checked(MODELS / name, known)
+
+
+def find(url: str) -> ModelFile:
+    """The fastText .bin or .ftz at a path or URL; `#sha256=<hex>` after it is checked.
+
+    A remote model is fetched once and kept by its checksum under `$CORPUSMILL_CACHE` (default
+    `~/.cache/corpusmill`); the same address with another size or change tag is fetched anew. Raises
+    `UserError` for a model that is not there or not the one named by the checksum.
+    """
+    address, _, fragment = url.partition("#")
+    kind, _, wanted = fragment.partition("=")
+    if fragment and kind != "sha256":
+        raise UserError(f"model {url}: '#{fragment}' is not understood; allowed: #sha256=<hex>")
+    try:
+        place = Folder(address)
+        entry = place.entry()
+        path = (
+            Path("/" + place.path)
+            if place.local
+            else _fetched(place, f"{place.url}\n{entry.size}\n{entry.tag}")
+        )
+    except FileNotFoundError:
+        raise UserError(f"model {address}: no such file") from None
+    if wanted and _sha256(path) != wanted.lower():
+        raise UserError(
+            f"model {address}: its sha256 is {_sha256(path)}, not {wanted}: not the model you named"
+        )
+    return ModelFile(str(path), _xxh3(path))
+
+
+@lru_cache(maxsize=8)
+def load(path: str, xxh3: str) -> Any:
+    """The model, loaded once per process; raises `UserError` if fastText cannot read it."""
+    if _xxh3(Path(path)) != xxh3:
+        raise WorkError(f"{path}: the model changed while the run was using it (checksum differs); run again")
+    try:
+        return fasttext().load_model(path)
+    except (ValueError, MemoryError) as error:
+        raise UserError(f"{path}: not a fastText model that can be loaded: {error}") from None
+
+
+def load_bytes(binary: bytes) -> Any:
+    """The model of these bytes, by way of a file that is gone afterwards: fastText reads nothing else."""
+    with tempfile.TemporaryDirectory(prefix="corpusmill-") as folder:
+        path = Path(folder) / "model.ftz"
+        path.write_bytes(binary)
+        return fasttext().load_model(str(path))
+
+
+def labels(model: Any) -> list[str]:
+    """The model's labels, without the prefix."""
+    return [label.removeprefix(_LABEL) for label in model.get_labels()]
+
+
+def predict(model: Any, line: str, k: int) -> list[tuple[float, str]]:
+    """The k most probable (probability in [0, 1], label); all of them for k = -1. `line` holds no line feed.
+
+    `model.f` is used since `model.predict` of one text fails with NumPy 2.
+    """
+    found = model.f.predict(line + "\n", k, 0.0, "strict")
+    return [(min(max(float(p), 0.0), 1.0), label.removeprefix(_LABEL)) for p, label in found]
+
+
+def _fetched(place: Folder, identity: str) -> Path:
+    """The local copy of a remote model. The identity points to a checksum, the checksum names the file."""
+    cache = Folder(os.environ.get(CACHE_ENV) or Path.home() / ".cache" / "corpusmill") / "models"
+    pointer = cache / f"{checksum(identity.encode())}.json"
+    try:
+        known = json.loads(pointer.read())["xxh3"]
+        copy = Path("/" + (cache / f"{known}.bin").path)
+        if _xxh3(copy) == known:
+            return copy
+    except (FileNotFoundError, ValueError, KeyError):
+        pass  # not fetched yet, or damaged: fetch it
+    data = place.read()
+    known = checksum(data)
+    (cache / f"{known}.bin").write(data)
+    pointer.write(json.dumps({"url": place.url, "xxh3": known}).encode())
+    return Path("/" + (cache / f"{known}.bin").path)
+
+
+def _checked(path: Path, known: dict[str, Any]) -> ModelFile:
+    xxh3 = known["xxh3"]
+    try:
+        found = _xxh3(path)
+    except FileNotFoundError:
+        raise WorkError(f"{path}: the shipped model is missing; install the package again") from None
+    if found != xxh3:
+        raise WorkError(
+            f"{path}: the shipped model is damaged (xxh3 {found}, not {xxh3}); install the package again"
+        )
+    return ModelFile(str(path), xxh3, known.get("label"), tuple(known.get("languages", ())))
+
+
+def _xxh3(path: Path) -> str:
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,126 @@
+"""Rules judged on columns of signals: one comparison per rule and batch, and the decisions that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.filter.rules import Rule, skipped
+from schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
+from schemas.stages import FilterParams
+
+STAGE = "filter"
+
+
+def failures(rule: Rule, signals: pa.Table) -> npt.NDArray[np.bool_]:
+    """bool[D]: which documents fail a rule. A value that was not measured (null) fails nothing.
+
+    Both sides are compared as the column stores them, so that a judgement can be repeated from the file
+    alone.
+    """
+    column = signals[rule.signal]
+    if rule.comparison == "among":
+        # No language at all is none of those to keep.
+        return np.asarray(pc.invert(pc.is_in(column, value_set=pa.array(rule.among, pa.string()))))
+    values, measured = _values(column)
+    assert rule.threshold is not None
+    limit = np.float32(rule.threshold) if pa.types.is_float32(column.type) else np.float64(rule.threshold)
+    good = {
+        "at_least": values >= limit,
+        "at_most": values <= limit,
+        "more_than": values > limit,
+        "less_than": values < limit,
+    }[rule.comparison]
+    return np.asarray(~good & measured)
+
+
+def judge(
+    docs: pa.Table, signals: pa.Table, rules: Sequence[Rule], params: FilterParams
+) -> tuple[npt.NDArray[np.bool_], pa.Table, dict[str, int]]:
+    """(bool[D] kept, one `DECISIONS` row per removed document in order, counters).
+
+    The deciding rule is the first of `rules` that failed; `failed` lists all of them in that order. Counters:
+    `rule/<name>/first`, `rule/<name>/failed` and `rule/<name>/only` (failed by no other rule), in documents.
+    """
+    failed = np.zeros((len(rules), len(docs)), np.bool_)
+    exempt = _exempt(docs, params)
+    for row, rule in enumerate(rules):
+        failed[row] = failures(rule, signals) & ~exempt.get(rule.set_name, np.False_)
+    how_many = failed.sum(axis=0)
+    removed = np.flatnonzero(how_many)
+    first = failed[:, removed].argmax(axis=0) if len(rules) else np.zeros(0, np.int64)
+    counters = {}
+    for row, rule in enumerate(rules):
+        counts = {
+            "first": int((first == row).sum()),
+            "failed": int(failed[row].sum()),
+            "only": int((failed[row] & (how_many == 1)).sum()),
+        }
+        counters.update({f"rule/{rule.name}/{what}": number for what, number in counts.items() if number})
+    return how_many == 0, _decisions(docs, signals, rules, failed, removed, first), counters
+
+
+def _values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_]]:
+    """(values with 0 for null, whether each was measured)."""
+    measured = np.asarray(column.is_valid())
+    return np.asarray(pc.fill_null(column, pa.scalar(0, column.type))), measured
+
+
+def _exempt(docs: pa.Table, params: FilterParams) -> dict[str, npt.NDArray[np.bool_]]:
+    """rule set -> bool[D]: documents of the sources that skip it."""
+    exempt: dict[str, npt.NDArray[np.bool_]] = {}
+    for source in params.skip_sources:
+        here = np.asarray(pc.equal(docs["source"], source))
+        for name in skipped(params, source):
+            exempt[name] = exempt.get(name, np.zeros(len(docs), np.bool_)) | here
+    return exempt
+
+
+def _measured(rule: Rule, signals: pa.Table) -> npt.NDArray[np.float64]:
+    """float64[D]: what the ledger shows beside the rule: for the language, how sure the model is of it."""
+    name = "language.score" if rule.comparison == "among" else rule.signal
+    return _values(signals[name])[0].astype(np.float64)
+
+
+def _decisions(
+    docs: pa.Table, signals: pa.Table, rules: Sequence[Rule],
+    failed: npt.NDArray[np.bool_], removed: npt.NDArray[np.int64], first: npt.NDArray[np.int64],
+) -> pa.Table:  # fmt: skip
+    if len(removed) == 0:
+        return DECISIONS.empty_table()
+    names = pa.array([rule.name for rule in rules], pa.string())
+    limits = pa.array([rule.threshold for rule in rules], pa.float64())
+    values = np.stack([_measured(rule, signals)[removed] for rule in rules], axis=1)
+    which = failed[:, removed].T  # [removed, rules], so that flat order is by document, then by rule
+    flat = np.tile(np.arange(len(rules)), (len(removed), 1))[which]
+    offsets = np.concatenate([[0], np.cumsum(which.sum(axis=1))]).astype(np.int32)
+    entries = pa.StructArray.from_arrays(
+        [
+            pa.array([STAGE] * len(flat), pa.string()),
+            names.take(pa.array(flat)),
+            pa.array(values[which]),
+            limits.take(pa.array(flat)),
+        ],
+        fields=list(FAILED_RULE),
+    )
+    language = signals["language.code"].take(pa.array(removed))
+    by_language = pa.array(np.array([rule.comparison == "among" for rule in rules])[first])
+    said = pc.binary_join_element_wise("language", pc.fill_null(language, "unknown"), " ")
+    columns = {
+        "doc_id": docs["doc_id"].take(pa.array(removed)),
+        "outcome": pa.array([REMOVED] * len(removed), pa.string()),
+        "stage": pa.array([STAGE] * len(removed), pa.string()),
+        "rule": names.take(pa.array(first)),
+        "value": pa.array(values[np.arange(len(removed)), first]),
+        "threshold": limits.take(pa.array(first)),
+        "detail": pc.if_else(by_language, said, pa.scalar(None, pa.string())),
+        "failed": pa.ListArray.from_arrays(pa.array(offsets), entries),
+    }
+    return pa.Table.from_arrays(
+        [columns[f.name] if f.name in columns else pa.nulls(len(removed), f.type) for f in DECISIONS],
+        schema=DECISIONS,
+    )

@@ -1,0 +1,73 @@
+"""The stage: partition in, kept documents, decisions and signals out."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+from pipeline.filter import fasttext_model
+from pipeline.filter.rules import MODEL_SETS, resolve
+from pipeline.stage import LocalStage
+from schemas.errors import UserError, nearest
+from schemas.recipe import Recipe
+from schemas.stages import FilterParams
+from schemas.storage import Folder
+
+if TYPE_CHECKING:
+    from pipeline.filter.apply import Filtering
+
+
+class Filter(LocalStage):
+    """Signals measured once on every document; rules, language, toxicity and quality judged on them.
+
+    Rules are judged in the order of `filter.rules`, then language (`language.keep`, `language.threshold`),
+    toxicity and quality (`remove_above`, `remove_below`); the first that fails decides, all that fail are
+    listed. Every text signal is measured whichever rules are on; a signal that needs a model is null when its
+    section of the recipe is null. Documents keep their text; `language` is set.
+    """
+
+    name = "filter"
+    version = "1"
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        params: FilterParams = self.params
+        self.rules = resolve(params)
+        for source in params.skip_sources:
+            if source not in recipe.sources:
+                hint = nearest(source, recipe.sources)
+                known = ", ".join(recipe.sources)
+                raise UserError(f"filter.skip_sources: '{source}' is no source{hint} (sources: {known})")
+
+    def models(self) -> dict[str, fasttext_model.ModelFile]:
+        """The models that this recipe asks for, by rule set; remote ones are fetched."""
+        found = {}
+        for name in MODEL_SETS:
+            section = getattr(self.params, name)
+            if section is not None:
+                own = fasttext_model.LANGUAGE_MODEL if name == "language" else f"{name}.ftz"
+                model = (
+                    fasttext_model.shipped(own)
+                    if section.model is None
+                    else fasttext_model.find(section.model)
+                )
+                found[name] = model
+        return found
+
+    def key_params(self) -> dict[str, Any]:
+        """The recipe's, the rules as resolved, the models' bytes and the Unicode version of this Python."""
+        return {
+            **super().key_params(),
+            "rules": [rule.as_json() for rule in self.rules],
+            "models": {name: model.xxh3 for name, model in self.models().items()},
+            "unicode": unicodedata.unidata_version,
+        }
+
+    def transform(self, folder: Folder, partition: str) -> Filtering:
+        """Loads the models (once per process)."""
+        from pipeline.filter.apply import Filtering
+
+        return Filtering(self.params, self.rules, self.models())
+
+
+STAGE = Filter

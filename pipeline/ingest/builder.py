@@ -1,0 +1,201 @@
+"""Records to partitions: identity, clean text, and a cut as soon as a partition is full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from pipeline.ingest.records import Document, Event, Reading, Rejected
+from pipeline.ingest.text import clean, scrub_surrogates
+from pipeline.transform import Outcome
+from schemas.documents import DOCUMENTS, ID
+from schemas.ids import doc_id
+from schemas.ledger import INGEST_DECISIONS, QUARANTINED
+from schemas.stages import IngestParams
+
+BATCH_BYTES = 1 << 20  # text cleaned at a time
+BATCH_ROWS = 4_096
+MAX_ROWS = 1 << 18  # of a partition, whatever their text comes to
+_STRINGS = ("source_id", "url", "date", "metadata")
+
+
+class PartitionBuilder:
+    """Takes the events of a unit in order, gives back each partition as it fills.
+
+    Where a partition ends depends on the records alone. Never holds more text than `partition_mb` and one
+    batch, where a batch is `BATCH_BYTES` or one record.
+    """
+
+    def __init__(self, params: IngestParams) -> None:
+        self.params = params
+        self.limit = max(1, int(params.partition_mb * 2**20))
+        self.batch_bytes = min(BATCH_BYTES, max(1, int(params.max_record_mb * 2**20)))
+        self.counters: Counter[str] = Counter()
+        self._pending: list[Document] = []
+        self._pending_bytes = 0
+        self._tables: list[pa.Table] = []
+        self._bytes = 0
+        self._rows = 0
+        self._decisions: list[dict[str, Any]] = []
+
+    def add(self, event: Event, reading: Reading) -> Iterator[Outcome]:
+        """Take one event; yields the partitions that it completes."""
+        if isinstance(event, Document):
+            # At most: counting UTF-8 bytes exactly would encode the text twice.
+            size = len(event.text) * (1 if event.text.isascii() else 3) + len(event.metadata or "")
+            if self._pending and (
+                self._pending_bytes + size > self.batch_bytes or len(self._pending) >= BATCH_ROWS
+            ):
+                yield from self.flush_batch(reading)
+            self._pending.append(event)
+            self._pending_bytes += size
+        elif isinstance(event, Rejected):
+            self._reject(event, reading)
+            if len(self._decisions) >= MAX_ROWS:
+                yield from self.flush_batch(reading)
+                yield self.take()
+        else:
+            yield from self.flush_batch(reading)
+            yield from self._append(self._complete(event.table, reading))
+
+    def flush_batch(self, reading: Reading) -> Iterator[Outcome]:
+        """Clean what is pending; to be called at the end of each file."""
+        if self._pending:
+            batch, self._pending, self._pending_bytes = self._pending, [], 0
+            yield from self._append(self._complete(_table(batch), reading))
+
+    @property
+    def empty(self) -> bool:
+        return not (self._rows or self._decisions)
+
+    def take(self) -> Outcome:
+        """The partition so far; the next one begins."""
+        kept = pa.concat_tables([DOCUMENTS.empty_table(), *self._tables]).combine_chunks()
+        decisions = pa.Table.from_pylist(self._decisions, schema=INGEST_DECISIONS)
+        self.counters["records"] += len(kept) + len(decisions)
+        for source, rows in _counts(kept["source"]):
+            self.counters[f"source/{source}/documents"] += rows
+        counters = {name: self.counters[name] for name in sorted(self.counters) if self.counters[name]}
+        self.counters.clear()
+        self._tables, self._bytes, self._rows, self._decisions = [], 0, 0, []
+        return Outcome(kept, decisions, None, counters)
+
+    def _append(self, table: pa.Table) -> Iterator[Outcome]:
+        """Take over documents, cutting where the partition is full."""
+        sizes = pc.binary_length(table["text"]).to_numpy().astype(np.int64)
+        begin = 0
+        while begin < len(table):
+            ends = np.cumsum(sizes[begin : begin + MAX_ROWS - self._rows])
+            fit = int(np.searchsorted(ends, self.limit - self._bytes, side="right"))
+            if not fit and not self._rows:
+                fit = 1  # one document larger than a partition is a partition
+            if fit:
+                self._tables.append(table.slice(begin, fit))
+                self._bytes += int(ends[fit - 1])
+                self._rows += fit
+                begin += fit
+            if begin < len(table):
+                yield self.take()
+
+    def _complete(self, table: pa.Table, reading: Reading) -> pa.Table:
+        """`table` in the form of `DOCUMENTS`: text cleaned, ids set, records without text rejected."""
+        rows = len(table)
+        text = clean(_one_array(table["text"]), self.params.repair_encoding, self.counters)
+        columns: dict[str, pa.Array] = {name: _one_array(table[name]) for name in table.column_names}
+        columns["text"] = text
+        source = reading.file.source
+        if "doc_id" not in columns:
+            locators = [f"{reading.file.path}#{record}" for record in columns.pop("record").to_pylist()]
+            columns["locator"] = pa.array(locators, pa.string())
+            columns["doc_id"] = pa.array([doc_id(source, locator) for locator in locators], ID)
+        if "source" not in columns:
+            columns["source"] = pa.repeat(pa.scalar(source, pa.string()), rows)
+        columns["text_hash"] = pa.array(_text_hashes(text), ID)
+        whole = pa.table(
+            [
+                columns[f.name].cast(f.type) if f.name in columns else pa.nulls(rows, f.type)
+                for f in DOCUMENTS
+            ],
+            schema=DOCUMENTS,
+        )
+        lengths = pc.utf8_length(pc.utf8_trim_whitespace(text))
+        short = pc.less(lengths, self.params.min_chars)
+        if not pc.any(short).as_py():
+            return whole
+        gone = whole.filter(short).select(["doc_id", "source", "source_id", "locator", "url"])
+        for row, length in zip(gone.to_pylist(), lengths.filter(short).to_pylist(), strict=True):
+            detail = "no text" if not length else f"{length} characters of text"
+            self._decide(row, "ingest.empty_text", detail, length, self.params.min_chars, QUARANTINED)
+        return whole.filter(pc.invert(short))
+
+    def _reject(self, event: Rejected, reading: Reading) -> None:
+        locator = f"{reading.file.path}#{event.record}"
+        record = {
+            "doc_id": doc_id(reading.file.source, locator),
+            "source": reading.file.source,
+            "source_id": event.source_id and scrub_surrogates(event.source_id),
+            "locator": locator,
+            "url": event.url and scrub_surrogates(event.url),
+        }
+        self._decide(record, event.rule, event.detail, event.value, event.threshold, event.outcome)
+
+    def _decide(
+        self,
+        record: dict[str, Any],
+        rule: str,
+        detail: str,
+        value: float | None,
+        threshold: float | None,
+        outcome: str,
+    ) -> None:
+        failed = [{"stage": "ingest", "rule": rule, "value": value, "threshold": threshold}]
+        self._decisions.append(
+            {
+                **record, "outcome": outcome, "stage": "ingest", "rule": rule, "value": value,
+                "threshold": threshold, "detail": detail, "failed": failed,
+            }
+        )  # fmt: skip
+        self.counters[f"{outcome}/{rule}"] += 1
+
+
+def _table(batch: list[Document]) -> pa.Table:
+    columns = dict(zip(Document._fields, zip(*batch, strict=True), strict=True))
+    types = {"text": pa.large_string()}
+    arrays = {}
+    for name, values in columns.items():
+        kind = types.get(name, pa.string())
+        try:
+            arrays[name] = pa.array(values, kind)
+        except UnicodeEncodeError:
+            arrays[name] = pa.array([value and scrub_surrogates(value) for value in values], kind)
+    return pa.table(arrays)
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    )
+
+
+def _text_hashes(text: pa.LargeStringArray) -> list[bytes]:
+    """xxh3_128 of each text, straight from the Arrow buffers."""
+    _, offsets, data = text.buffers()
+    if data is None:
+        return [xxhash.xxh3_128_digest(b"")] * len(text)
+    ends = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1].tolist()
+    view = memoryview(data)
+    digest = xxhash.xxh3_128_digest
+    return [digest(view[begin:end]) for begin, end in pairwise(ends)]
+
+
+def _counts(column: pa.ChunkedArray) -> list[tuple[str, int]]:
+    return sorted((entry["values"], entry["counts"]) for entry in pc.value_counts(column).to_pylist())

@@ -1,0 +1,220 @@
+"""From a source's paths to its files: named, sized, hashed, in an order that only their names decide."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from pipeline.ingest.streams import COMPRESSED_SUFFIXES
+from schemas.errors import UserError, nearest
+from schemas.recipe import Source
+from schemas.storage import REMOTE, Entry, Folder
+
+UNKNOWN: Final = "unknown"  # the name says nothing: the reader looks at the first bytes
+_SUFFIXES = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet",
+    ".txt": "text", ".text": "text", ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown",
+    ".warc": "warc", ".wet": "wet", ".html": "html", ".htm": "html", ".xhtml": "html", ".xml": "mediawiki",
+}  # fmt: skip
+Known = MutableMapping[str, tuple[int, str, str]]  # "<source>/<path>" -> (bytes, change tag, xxh3)
+HASH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One input file. `path` is relative to the root that the recipe gave: it stays when the corpus moves."""
+
+    source: str
+    path: str
+    url: str
+    size: int
+    tag: str
+    format: str  # a `schemas.recipe.Format`, or `UNKNOWN`
+
+    @property
+    def key(self) -> str:
+        """Name of the file over all sources."""
+        return f"{self.source}/{self.path}"
+
+
+def format_of(name: str) -> str:
+    """The format that a file's name tells, a compression suffix apart; `UNKNOWN` if it tells none."""
+    name = name.lower()
+    stem, suffix = _split(name)
+    compression, kind = suffix, suffix
+    if suffix in COMPRESSED_SUFFIXES or suffix == ".lz4":
+        _, kind = _split(stem)
+    if compression == ".lz4" and kind not in (".warc", ".wet"):  # fastwarc alone reads LZ4
+        return UNKNOWN
+    return _SUFFIXES.get(kind, UNKNOWN)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A path and its last suffix, `.jsonl.gz` -> (`.jsonl`, `.gz`)."""
+    stem, dot, suffix = name.rpartition(".")
+    return (stem, dot + suffix) if dot and "/" not in suffix else (name, "")
+
+
+def discover(name: str, source: Source) -> list[InputFile]:
+    """The files of a source, sorted by path. Hidden files and `*.tmp` are left out.
+
+    Raises `UserError` with source, path and nearest name for a path where nothing is.
+    """
+    by_url: dict[str, InputFile] = {}
+    taken: set[str] = set()
+    for path in source.paths:
+        for root, entry in sorted(_find(name, path), key=lambda found: found[1].path):
+            file = root / entry.path
+            if file.url in by_url:
+                continue
+            relative = _unique(entry.path, file, taken)
+            taken.add(relative)
+            kind = source.format if source.format != "auto" else format_of(file.name)
+            by_url[file.url] = InputFile(name, relative, file.url, entry.size, entry.tag, kind)
+    return sorted(by_url.values(), key=lambda file: file.path)
+
+
+def hash_inputs(files: Iterable[InputFile], known: Known) -> dict[str, str]:
+    """xxh3_128 (hex) of each file's content by `InputFile.key`, streamed.
+
+    A file whose size and change tag are those in `known` is not read again; afterwards `known` holds exactly
+    the files given.
+    """
+    hashes: dict[str, tuple[int, str, str]] = {}
+    for file in files:
+        size, tag, digest = known.get(file.key, (-1, "", ""))
+        if (size, tag) != (file.size, file.tag):
+            digest = _hash(Folder(file.url))
+        hashes[file.key] = (file.size, file.tag, digest)
+    known.clear()
+    known.update(hashes)
+    return {key: digest for key, (_, _, digest) in hashes.items()}
+
+
+def _hash(file: Folder) -> str:
+    state = xxhash.xxh3_128()
+    with file.open() as stream:
+        while data := stream.read(HASH_BYTES):
+            state.update(data)
+    return state.hexdigest()
+
+
+def _find(source: str, path: str) -> Iterator[tuple[Folder, Entry]]:
+    """(root, entry below it) of every file that a path stands for."""
+    folder = Folder(path)
+    found = False
+    if _is_file(folder):
+        yield folder.parent, folder.entry()
+        return
+    for entry in folder.list() if not folder.local or Path(folder.url).is_dir() else ():
+        if _wanted(entry.path):
+            found = True
+            yield folder, entry
+    if not found and _GLOB.search(path):
+        root, pattern = _split_glob(path)
+        match = re.compile(_translate(pattern)).match
+        for entry in root.list() if not root.local or Path(root.url).is_dir() else ():
+            if match(entry.path) and _wanted(entry.path):
+                found = True
+                yield root, entry
+    if not found:
+        raise UserError(_nothing_there(source, path, folder))
+
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def _is_file(folder: Folder) -> bool:
+    if folder.local:
+        return Path(folder.url).is_file()
+    return bool(folder.path) and folder.exists()
+
+
+def _wanted(path: str) -> bool:
+    return not path.endswith(".tmp") and not any(part.startswith(".") for part in path.split("/"))
+
+
+def _unique(path: str, file: Folder, taken: set[str]) -> str:
+    """`path`, with as many of the folders above it as keep it apart from the files found before it."""
+    below = path.count("/") + 1
+    parts = file.url.replace("://", "/").strip("/").split("/")
+    while path in taken and below < len(parts):
+        below += 1
+        path = "/".join(parts[-below:])
+    return path
+
+
+def _split_glob(path: str) -> tuple[Folder, str]:
+    """(folder before the first component with a wildcard, pattern from there)."""
+    scheme, sep, rest = path.rpartition("://")
+    parts = rest.split("/")
+    first = next(i for i, part in enumerate(parts) if _GLOB.search(part))
+    root = "/".join(parts[:first])
+    if not sep:
+        root = root or ("/" if path.startswith("/") else ".")
+    return Folder(f"{scheme}{sep}{root}"), "/".join(parts[first:])
+
+
+def _translate(pattern: str) -> str:
+    """A glob as a regular expression: `*` and `?` stay in one component, `**/` crosses any number.
+
+    A pattern that matches a folder takes everything below it, as a shell's would when given to `cp -r`.
+    """
+    out, at = "", 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at):
+            out, at = out + "(?:[^/]+/)*", at + 3
+            continue
+        if pattern.startswith("**", at):
+            out, at = out + ".*", at + 2
+            continue
+        char = pattern[at]
+        end = pattern.find("]", at + 2) if char == "[" else -1
+        if end > 0:
+            inner = pattern[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
+            out, at = out + "[" + ("^" + inner[1:] if inner[0] in "!^" else inner) + "]", end + 1
+            continue
+        out += {"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char))
+        at += 1
+    return f"(?s:{out})(?:/|\\Z)"
+
+
+def _nothing_there(source: str, path: str, folder: Folder) -> str:
+    where = f"sources.{source}.paths: {path}"
+    if _GLOB.search(path):
+        root, _ = _split_glob(path)
+        return f"{where}: no file matches; looked below {root}"
+    if folder.local and Path(folder.url).is_dir():
+        return f"{where}: the folder holds no file (hidden files and *.tmp do not count)"
+    above = folder.parent
+    if folder.local:
+        while above.path and not Path(above.url).is_dir():
+            folder, above = above, above.parent
+        names = (
+            sorted(entry.name for entry in Path(above.url).iterdir())[:10_000]
+            if os.access(above.url, os.R_OK)
+            else []
+        )
+    else:
+        names = _names(above)
+    hint = nearest(folder.name, names)
+    shown = str(Path(path).parent) if "://" not in path else above.url
+    absent = f"no '{folder.name}' in {shown if names and hint else above.url}"
+    kinds = f"a file, a folder, a glob, or a URL ({', '.join(REMOTE[:5])}, ...) of one"
+    return f"{where}: no such file or folder ({absent}{hint}); allowed: {kinds}"
+
+
+def _names(folder: Folder) -> list[str]:
+    """Names directly below a place in an object store; [] if it cannot be listed."""
+    try:
+        listing = folder.store.list_with_delimiter(f"{folder.path}/" if folder.path else None)
+    except Exception:  # only a hint is lost
+        return []
+    paths = [*listing["common_prefixes"], *(meta["path"] for meta in listing["objects"])]
+    return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in paths)[:10_000]

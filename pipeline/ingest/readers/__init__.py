@@ -1,0 +1,59 @@
+"""One reader a format; `read_file` picks it, and turns whatever is wrong with a file into records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+from pipeline.ingest.discover import UNKNOWN
+from pipeline.ingest.records import Event, Reader, Reading, Rejected
+from pipeline.ingest.sniff import sniff
+from pipeline.ingest.streams import Damaged
+from schemas.errors import UserError, WorkError
+
+# format -> module below this one; each defines `read`, a `pipeline.ingest.records.Reader`.
+_MODULES = {
+    "jsonl": "jsonl", "parquet": "parquet", "documents": "parquet", "text": "text", "markdown": "text",
+    "warc": "warc", "wet": "wet", "html": "html", "mediawiki": "mediawiki",
+}  # fmt: skip
+
+
+def reader_of(format: str) -> Reader:
+    """The reader of a format, imported only now."""
+    reader: Reader = import_module(f"{__name__}.{_MODULES[format]}").read
+    return reader
+
+
+def read_file(reading: Reading) -> Iterator[Event]:
+    """Every record of a file. Nothing that the file holds raises; `UserError` and `WorkError` (a store that
+    fails) pass."""
+    file = reading.file
+    try:
+        if not file.size:
+            yield Rejected(reading.next(), "ingest.empty_file", "the file has no bytes", 0.0)
+            return
+        format = sniff(reading) if file.format == UNKNOWN else file.format
+        if format == UNKNOWN:
+            detail = f"neither name nor first bytes tell a supported format ({file.size} bytes)"
+            yield Rejected(reading.next(), "ingest.unsupported_format", detail, float(file.size))
+            return
+        reading.counters[f"files/{format}"] += 1
+        yield from reader_of(format)(reading)
+        if not reading.records and not reading.recognised:
+            yield Rejected(
+                reading.next(), "ingest.empty_file", f"no record in {file.size} bytes", float(file.size)
+            )
+    except Damaged as damage:
+        record = reading.next()
+        rest = f"; {max(file.size - damage.position, 0)} of {file.size} stored bytes are left"
+        yield Rejected(record, damage.rule, f"record {record}: {damage.detail}{rest}", float(damage.position))
+    except (UserError, WorkError, MemoryError):
+        raise
+    except Exception as error:  # a library that gave up on this file must not stop the others
+        record = reading.next()
+        detail = (
+            f"record {record}: {type(error).__name__} after {reading.consumed} of {file.size} stored bytes"
+        )
+        yield Rejected(record, "ingest.unreadable", detail, float(reading.consumed))
+    finally:
+        reading.close()

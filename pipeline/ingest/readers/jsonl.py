@@ -1,0 +1,187 @@
+"""JSON Lines: one object a line, plain or compressed."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from pipeline.ingest.fields import columns_of, metadata, take
+from pipeline.ingest.records import Document, Event, Reading, Rejected
+from pipeline.ingest.streams import Damaged, Stream, lines
+from pipeline.ingest.text import Undecodable, decode, scrub_surrogates
+from schemas.errors import nearest
+
+# After so many lines in a row that are no JSON the file is something else: the rest becomes one record.
+GIVE_UP_AFTER = 100
+
+
+def read(reading: Reading) -> Iterator[Event]:
+    """A `pipeline.ingest.records.Reader`."""
+    columns = columns_of(reading.source)
+    text_column = reading.source.text_column
+    limit = reading.max_bytes
+    bad_in_a_row = 0
+    stream = reading.stream()
+    for offset, line, size in lines(_as_utf8(stream), limit):
+        if line is None:
+            detail = f"line of {size} bytes at byte {offset}; allowed are {limit} (ingest.max_record_mb)"
+            yield Rejected(reading.next(), "ingest.record_too_large", detail, float(size), float(limit))
+            continue
+        line = line.strip(b" \t\r\n")
+        if not offset:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if not line:
+            continue
+        if bad_in_a_row == GIVE_UP_AFTER:
+            left = reading.file.size - reading.consumed + size
+            detail = f"{GIVE_UP_AFTER} lines in a row are no JSON; the rest ({left} stored bytes) is not read"
+            yield Rejected(reading.next(), "ingest.not_jsonl", detail, float(left), float(GIVE_UP_AFTER))
+            return
+        record = parse(line, reading)
+        if isinstance(record, Bad):
+            bad_in_a_row += 1
+            rule, _, detail = record.partition(" ")
+            yield Rejected(reading.next(), rule, f"{detail}; line at byte {offset}", float(offset))
+            continue
+        bad_in_a_row = 0
+        if not isinstance(record, dict):
+            detail = f"a JSON {_kind(record)} in place of an object, at byte {offset}"
+            yield Rejected(reading.next(), "ingest.not_an_object", detail, float(offset))
+            continue
+        yield _document(record, text_column, columns, offset, reading)
+
+
+def _document(
+    record: dict[str, Any], text_column: str, columns: dict[str, str], offset: int, reading: Reading
+) -> Document | Rejected:
+    if text_column not in record:
+        fields = ", ".join(sorted(map(scrub_surrogates, record))[:20])
+        hint = nearest(text_column, record)
+        detail = f"no field '{text_column}'{hint} (fields: {fields[:300]}), at byte {offset}"
+        found = take(record, columns)
+        return Rejected(
+            reading.next(),
+            "ingest.no_text",
+            detail,
+            float(offset),
+            source_id=found["source_id"],
+            url=found["url"],
+        )
+    text = record.pop(text_column)
+    found = take(record, columns)
+    if not isinstance(text, str):
+        detail = f"field '{text_column}' holds a JSON {_kind(text)} in place of a string, at byte {offset}"
+        return Rejected(
+            reading.next(),
+            "ingest.text_type",
+            detail,
+            float(offset),
+            source_id=found["source_id"],
+            url=found["url"],
+        )
+    return Document(
+        reading.next(),
+        text,
+        found["source_id"],
+        found["url"],
+        found["date"],
+        metadata(record, reading.counters),
+    )
+
+
+class Bad(str):
+    """Why a line is no record: "<rule> <reason>"."""
+
+
+def parse(line: bytes, reading: Reading) -> Any:
+    """The JSON value of a line, or why there is none."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return _parse_leniently(line, reading)
+
+
+def _parse_leniently(line: bytes, reading: Reading) -> Any:
+    """Lines that orjson refuses: other encodings, lone surrogates, NaN. Anything else is malformed."""
+    try:
+        decoded = decode(line)
+    except Undecodable as error:
+        return Bad(f"ingest.undecodable {error.reason} of the line")
+    if decoded.repaired or b"\\ud" in line or b"\\uD" in line or b"NaN" in line or b"Infinity" in line:
+        try:
+            value = json.loads(decoded.text)
+        except RecursionError:
+            return Bad("ingest.malformed_json values nest too deep")
+        except ValueError as error:
+            return Bad(f"ingest.malformed_json {_reason(error)}")
+        if decoded.repaired:
+            reading.counters["encoding_repaired"] += 1
+            reading.counters[f"encoding_repaired/{decoded.repaired}"] += 1
+        return _without_surrogates(value, reading)
+    try:
+        orjson.loads(decoded.text)
+    except orjson.JSONDecodeError as error:
+        return Bad(f"ingest.malformed_json {_reason(error)}")
+    return Bad("ingest.malformed_json no JSON value")
+
+
+def _without_surrogates(value: Any, reading: Reading) -> Any:
+    """The text fields of an object with lone surrogates replaced; counted once a record."""
+    if not isinstance(value, dict):
+        return value
+    clean = {
+        scrub_surrogates(key): scrub_surrogates(item) if isinstance(item, str) else item
+        for key, item in value.items()
+    }
+    if clean != value:
+        reading.counters["surrogates_replaced"] += 1
+    return clean
+
+
+def _reason(error: ValueError) -> str:
+    """The parser's complaint with its place; it never quotes the line."""
+    if isinstance(error, json.JSONDecodeError):  # orjson's is one, too
+        return f"{error.msg} at character {error.pos}".replace(" is too deep", " nests too deep")
+    return "a number is too long"
+
+
+def _kind(value: Any) -> str:
+    names = {
+        list: "array",
+        dict: "object",
+        bool: "boolean",
+        int: "number",
+        float: "number",
+        type(None): "null",
+    }
+    return names.get(type(value), "string")
+
+
+def _as_utf8(stream: Stream) -> Stream:
+    """The stream, or one that gives a UTF-16 file (as some shells write) as UTF-8."""
+    head = stream.peek(4)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and head[2:4] != b"\x00\x00":
+        return _Transcoded(stream)
+    return stream
+
+
+class _Transcoded(Stream):
+    def __init__(self, stream: Stream) -> None:
+        self.raw, self.position, self._rest = stream.raw, 0, memoryview(b"")
+        self._blocks = self._transcode(stream)
+
+    def _transcode(self, stream: Stream) -> Iterator[bytes]:
+        decoder = codecs.getincrementaldecoder("utf-16")()
+        try:
+            while block := stream.read():
+                yield decoder.decode(block).encode("utf-8")
+            yield decoder.decode(b"", True).encode("utf-8")
+        except UnicodeError:
+            at = stream.raw.consumed
+            raise Damaged(
+                "ingest.undecodable", f"begins as UTF-16 and is none before byte {at}", at
+            ) from None

@@ -1,0 +1,291 @@
+"""Bytes of a file, decompressed in bounded memory, with damage told apart from the end.
+
+gzip, bzip2 and xz by the standard library, Zstandard by `zstandard`. Python's own file wrappers either lose
+what they decompressed before a cut or, for Zstandard, end silently there; these streams deliver every byte
+before the damage, then raise `Damaged` with its position.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, BinaryIO
+
+from schemas.errors import WorkError
+from schemas.storage import Folder
+
+READ_BYTES = 1 << 18  # of the stored file at a time
+OUT_BYTES = 1 << 18  # decompressed at a time
+# A Zstandard block of 4 bytes may stand for 128 KiB: 256 bytes of input give 8 MiB at most.
+ZSTD_SLICE = 1 << 8
+COMPRESSED_SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz"}
+_MAGIC = {
+    "gzip": re.compile(rb"\x1f\x8b\x08"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+    "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+}
+_MAGIC_BYTES = 10
+
+
+class Damaged(Exception):
+    """The file cannot be read on from here. `position` counts bytes of the file as stored."""
+
+    def __init__(self, rule: str, detail: str, position: int) -> None:
+        super().__init__(detail)
+        self.rule, self.detail, self.position = rule, detail, position
+
+
+class RawFile:
+    """A file as stored; counts what was read. A failing store is a `WorkError`, never bad data."""
+
+    def __init__(self, file: Folder) -> None:
+        self.url = file.url
+        self.consumed = 0
+        self._file: BinaryIO = file.open()
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            data = self._file.read(size)
+        except Exception as error:
+            raise WorkError(
+                f"{self.url}: cannot be read: {str(error).splitlines()[0] if str(error) else error!r}"
+            ) from None
+        self.consumed += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def codec_of(head: bytes) -> str | None:
+    """The compression that a file's first bytes show, or None."""
+    return next((name for name, magic in _MAGIC.items() if magic.match(head)), None)
+
+
+class Stream:
+    """`read` gives up to `size` bytes, at least one before the end, b"" at the end; raises `Damaged`."""
+
+    def __init__(self, raw: RawFile, name: str) -> None:
+        self.raw = raw
+        self.position = 0  # decompressed bytes delivered
+        self._rest = memoryview(b"")
+        self._blocks = self._open(name)
+
+    def _open(self, name: str) -> Iterator[bytes]:
+        head = self.raw.read(READ_BYTES)
+        codec = codec_of(head)
+        if codec is None:
+            named = next(
+                (c for suffix, c in COMPRESSED_SUFFIXES.items() if name.lower().endswith(suffix)), None
+            )
+            if named and head and not _looks_like_text(head[:1024]):
+                raise Damaged("ingest.damaged", f"named as {named}, but its first bytes are not {named}'s", 0)
+            while head:
+                yield head
+                head = self.raw.read(READ_BYTES)
+            return
+        yield from _members(self.raw, head, codec)
+
+    def read(self, size: int = READ_BYTES) -> bytes:
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return b""
+            self._rest = memoryview(block)
+        size = len(self._rest) if size is None or size < 0 else size
+        data = bytes(self._rest[:size])
+        self._rest = self._rest[size:]
+        self.position += len(data)
+        return data
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, not consumed; fewer at the end or before damage."""
+        parts, have = [], 0
+        start = self.position
+        try:
+            while have < size and (data := self.read(size - have)):
+                parts.append(data)
+                have += len(data)
+        except Damaged as damage:
+            self._blocks = _raise(damage)
+        head = b"".join(parts)
+        self._rest = memoryview(head + bytes(self._rest))
+        self.position = start
+        return head
+
+    def read_up_to(self, limit: int) -> bytes:
+        """Everything to the end, or `limit` + 1 bytes if there is more than `limit`."""
+        parts, have = [], 0
+        while have <= limit and (data := self.read(limit + 1 - have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+
+def _looks_like_text(head: bytes) -> bool:
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:  # not merely cut inside a character
+            return False
+        text = head[: error.start].decode("utf-8")
+    return all(c.isprintable() or c in "\t\r\n\ufeff" for c in text)
+
+
+def _raise(damage: Damaged) -> Iterator[bytes]:
+    raise damage
+    yield b""
+
+
+def _members(raw: RawFile, data: bytes, codec: str) -> Iterator[bytes]:
+    """The content of consecutive gzip members, Zstandard frames, bzip2 or xz streams, in bounded blocks."""
+    while True:
+        data = yield from _member(raw, data, codec)
+        if len(data) < _MAGIC_BYTES:
+            data += raw.read(READ_BYTES)
+        while data and not data.lstrip(b"\x00"):  # padding, as tape tools and xz write it
+            data = raw.read(READ_BYTES)
+        data = data.lstrip(b"\x00")
+        if not data:
+            return
+        if len(data) < _MAGIC_BYTES:
+            data += raw.read(READ_BYTES)
+        if not _MAGIC[codec].match(data):
+            at = raw.consumed - len(data)
+            raise Damaged(
+                "ingest.damaged", f"bytes that are not {codec} follow the compressed data, at byte {at}", at
+            )
+
+
+def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, bytes]:
+    """One member, from `data` and on; returns the bytes after it."""
+    from zstandard import ZstdError
+
+    start = raw.consumed - len(data)
+    step = _DECODERS[codec]()
+    while True:
+        try:
+            out, data, ended = step(data)
+        except (zlib.error, OSError, EOFError, lzma.LZMAError, ZstdError, MemoryError):
+            at = raw.consumed - len(data)
+            raise Damaged(
+                "ingest.damaged",
+                f"{codec} data from byte {start} on is corrupt, noticed before byte {at}",
+                at,
+            ) from None
+        if out:
+            yield out
+        if ended:
+            return data
+        if not data and not out:
+            data = raw.read(READ_BYTES)
+            if not data:
+                raise Damaged(
+                    "ingest.truncated",
+                    f"{codec} data ends inside a member, at byte {raw.consumed}",
+                    raw.consumed,
+                )
+
+
+Step = Callable[[bytes], tuple[bytes, bytes, bool]]  # input -> (output, input not yet used, ended)
+
+
+def _gzip() -> Step:
+    decoder = zlib.decompressobj(wbits=31)
+
+    def step(data: bytes) -> tuple[bytes, bytes, bool]:
+        out = decoder.decompress(data, OUT_BYTES)
+        return out, decoder.unused_data if decoder.eof else decoder.unconsumed_tail, decoder.eof
+
+    return step
+
+
+def _buffered(decoder: Any) -> Step:
+    def step(data: bytes) -> tuple[bytes, bytes, bool]:
+        if not data and decoder.needs_input:
+            return b"", b"", False
+        out = decoder.decompress(data, OUT_BYTES)
+        return out, decoder.unused_data if decoder.eof else b"", decoder.eof
+
+    return step
+
+
+def _zstd() -> Step:
+    import zstandard
+
+    decoder = zstandard.ZstdDecompressor().decompressobj()
+    held, at = b"", 0  # input is kept here, not handed back, so that small slices cost no copies
+
+    def step(data: bytes) -> tuple[bytes, bytes, bool]:
+        nonlocal held, at
+        if at >= len(held):
+            held, at = data, 0
+        out = b""
+        while not out and at < len(held):
+            piece = held[at : at + ZSTD_SLICE]
+            at += len(piece)
+            out = decoder.decompress(piece)
+            if decoder.eof:
+                return out, decoder.unused_data + held[at:], True
+        return out, b"", False
+
+    return step
+
+
+_DECODERS: dict[str, Callable[[], Step]] = {
+    "gzip": _gzip,
+    "bzip2": lambda: _buffered(bz2.BZ2Decompressor()),
+    "xz": lambda: _buffered(lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=1 << 28)),
+    "zstd": _zstd,
+}
+
+
+def lines(stream: Stream, limit: int) -> Iterator[tuple[int, bytes | None, int]]:
+    """(offset, line without its newline, bytes) of every line; one of more than `limit` bytes comes as None.
+
+    Holds one block and at most `limit` bytes. Part of a line before damage is no line: `Damaged` follows.
+    """
+    parts: list[bytes] = []
+    held, start, offset = 0, 0, 0
+    while block := stream.read():
+        begin = 0
+        while (end := block.find(b"\n", begin)) >= 0:
+            held += end - begin
+            if held > limit:
+                yield start, None, held
+            else:
+                parts.append(block[begin:end])
+                yield start, parts[0] if len(parts) == 1 else b"".join(parts), held
+            parts, held = [], 0
+            begin = end + 1
+            start = offset + begin
+        held += len(block) - begin
+        if held > limit:
+            parts = []
+        elif begin < len(block):
+            parts.append(block[begin:])
+        offset += len(block)
+    if held > limit:
+        yield start, None, held
+    elif held:
+        yield start, b"".join(parts), held

@@ -1,0 +1,235 @@
+"""One corpus, one result: for any cut into partitions, any order, any number of kills."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cluster import Workers
+from pipeline.dedup import candidates, quality, sketch, verify
+from pipeline.dedup import run as run_module
+from pipeline.dedup.stage import clean
+from pipeline.progress import Progress
+from schemas.errors import WorkError
+from schemas.recipe import Cluster
+from schemas.storage import Folder
+from tests.pipeline.dedup.helpers import Doc, Result, Serial, dedup, edited, words
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Doc]:
+    """400 documents: families of near-copies with edits of all sizes, exact copies, short and empty texts."""
+    generator = random.Random(11)
+    texts: list[str] = []
+    for _ in range(60):
+        text = " ".join(words(generator, generator.randint(20, 300)))
+        texts.append(text)
+        for _ in range(generator.randint(0, 6)):
+            texts.append(edited(generator, generator.choice([text, texts[-1]]), generator.randint(0, 5)))
+    texts += generator.choices(texts, k=400 - len(texts) - 10)
+    texts += ["", "", "one", "one", "One", "a b", "a  b", "?", "?", ""]
+    sources, dates = ["web", "books", "code"], [None, "2001", "2002-03", "1999-01-01"]
+    return [Doc(t, f"f{i}", generator.choice(sources), generator.choice(dates)) for i, t in enumerate(texts)]
+
+
+@pytest.fixture(scope="module")
+def expected(corpus: list[Doc], tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return dedup(Folder(tmp_path_factory.mktemp("whole")), corpus, 3)
+
+
+def same(result: Result, expected: Result) -> None:
+    """Every output that does not name partitions, byte for byte."""
+    for path in ("clusters.parquet", "quality.json", "plan.json"):
+        assert result.read(path) == expected.read(path), path
+    assert result.removed == expected.removed and result.counters == expected.counters
+    assert {x: row["cluster_id"] for x, row in result.kept.items()} == {
+        x: row["cluster_id"] for x, row in expected.kept.items()
+    }
+
+
+def test_the_corpus_is_hard(expected: Result) -> None:
+    counters = expected.counters
+    assert counters["exact_removed"] > 50 and counters["near_removed"] > 50
+    assert counters["largest_cluster"] > 8 and counters["verified"] < counters["candidates"]
+    rounds = [entry.path for entry in (expected.folder / "work").list() if entry.path.startswith("round")]
+    assert rounds, "some pair of a cluster is compared only when it is asked who stays"
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_any_number_of_partitions(corpus: list[Doc], expected: Result, tmp_path: Path, count: int) -> None:
+    same(dedup(Folder(tmp_path), corpus, count), expected)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_order_of_documents_and_tasks(
+    corpus: list[Doc], expected: Result, tmp_path: Path, seed: int
+) -> None:
+    same(dedup(Folder(tmp_path), corpus, 4, shuffle=seed, reverse=True), expected)
+
+
+def test_any_number_of_ranges(
+    corpus: list[Doc], expected: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cut into ranges in a large corpus is found alike in a small one."""
+    monkeypatch.setattr(run_module, "BANDS_PER_RANGE", 500)
+    monkeypatch.setattr(run_module, "TEXTS_PER_RANGE", 50)
+    result = dedup(Folder(tmp_path), corpus, 3)
+    assert json.loads(result.read("plan.json"))["band_ranges"] > 5
+    assert result.read("clusters.parquet") == expected.read("clusters.parquet")
+    for name in ("candidates", "verified", "exact_removed", "near_removed"):
+        assert result.counters[name] == expected.counters[name]
+
+
+def test_on_dask_workers(corpus: list[Doc], expected: Result, tmp_path: Path) -> None:
+    with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:
+        same(dedup(Folder(tmp_path), corpus, 3, scheduler=workers), expected)
+
+
+class Kill(Exception):
+    """Stands for SIGKILL."""
+
+
+class Dying(Serial):
+    """Dies before the task of a given number."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__()
+        self.left = tasks
+
+    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
+        def mortal(item: Any) -> Any:
+            if self.left == 0:
+                raise Kill
+            self.left -= 1
+            return function(item)
+
+        return super().map(mortal, items, label, sizes)
+
+
+def work_files(root: Folder) -> dict[str, bytes]:
+    return {entry.path: (root / "dedup/work" / entry.path).read() for entry in (root / "dedup/work").list()}
+
+
+def test_killed_at_any_task(corpus: list[Doc], expected: Result, tmp_path: Path) -> None:
+    """One folder, killed again and again, one task further each time; then finished."""
+    root = Folder(tmp_path)
+    total = len(expected.labels)
+    for tasks in range(total):
+        with pytest.raises(Kill):
+            dedup(root, corpus, 3, scheduler=Dying(tasks))
+    same(dedup(root, corpus, 3), expected)
+
+
+def test_killed_inside_any_write(
+    corpus: list[Doc], expected: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before each single object is published, among them the moments between a file and its marker."""
+    root, write = Folder(tmp_path), Folder.write
+    left = [0]
+
+    def mortal(folder: Folder, data: bytes) -> None:
+        if "/in/" not in folder.path:
+            if left[0] == 0:
+                raise Kill
+            left[0] -= 1
+        write(folder, data)
+
+    monkeypatch.setattr(Folder, "write", mortal)
+    for kill in range(200):
+        left[0] = kill
+        try:
+            result = dedup(root, corpus, 3)
+        except Kill:
+            continue
+        break
+    assert kill > 8
+    same(result, expected)
+
+
+def test_finished_steps_are_not_run_again(
+    corpus: list[Doc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Folder(tmp_path)
+    first = dedup(root, corpus, 3)
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("done before")
+
+    for module, name in ((sketch, "_sketch"), (candidates, "_edges"), (candidates, "_copies"),
+                         (verify, "_sets"), (verify, "_verify"), (quality, "_measure")):  # fmt: skip
+        monkeypatch.setattr(module, name, refuse)
+    same(dedup(root, corpus, 3), first)
+    with pytest.raises(AssertionError, match="done before"):
+        dedup(root, corpus, 3, similarity=0.7)
+    with pytest.raises(AssertionError, match="done before"):
+        dedup(root, corpus[:-1], 3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_and_missing_intermediates_are_made_again(
+    corpus: list[Doc], expected: Result, tmp_path: Path, seed: int
+) -> None:
+    root = Folder(tmp_path)
+    dedup(root, corpus, 3)
+    before = work_files(root)
+    generator = random.Random(seed)
+    for path in generator.sample(sorted(before), 6):
+        data = bytearray(before[path])
+        damage = generator.choice(["delete", "truncate", "flip"])
+        if damage == "delete" or not data:
+            (root / "dedup/work").delete([path])
+        elif damage == "truncate":
+            (root / "dedup/work" / path).write(bytes(data[: len(data) // 2]))
+        else:
+            data[generator.randrange(len(data))] ^= 0x40
+            (root / "dedup/work" / path).write(bytes(data))
+    same(dedup(root, corpus, 3), expected)
+    assert work_files(root) == before
+
+
+class Vandal(Serial):
+    """Flips a bit in the middle of a file as soon as the step that wrote it is over."""
+
+    def __init__(self, file: Folder, step: str) -> None:
+        super().__init__()
+        self.file, self.step = file, step
+
+    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
+        results = super().map(function, items, label, sizes)
+        if label == self.step:
+            data = bytearray(self.file.read())
+            data[len(data) // 2] ^= 1
+            self.file.write(bytes(data))
+            self.step = ""
+        return results
+
+
+@pytest.mark.parametrize(
+    ("step", "path"),
+    [
+        ("signatures", "sketch/000001.bands"), ("signatures", "sketch/000001.texts"),
+        ("signatures", "sketch/000001.sample"), ("candidates", "edges/000000.edges"),
+        ("candidates", "edges/000000.nodes"), ("exact copies", "copies/000000.copies"),
+        ("shingle sets", "sets/000001.sets"), ("shingle sets", "sets/000001.nodes"),
+        ("exact similarity", "verify/000001.pairs"), ("measured recall", "quality.pairs"),
+    ],
+)  # fmt: skip
+def test_damage_during_the_run_is_noticed_and_mended(
+    corpus: list[Doc], expected: Result, tmp_path: Path, step: str, path: str
+) -> None:
+    root = Folder(tmp_path)
+    with pytest.raises(WorkError, match="its bytes changed"):
+        dedup(root, corpus, 3, scheduler=Vandal(root / "dedup/work" / path, f"dedup {step}"))
+    same(dedup(root, corpus, 3), expected)
+
+
+def test_clean_leaves_what_was_published(corpus: list[Doc], tmp_path: Path) -> None:
+    root = Folder(tmp_path)
+    result = dedup(root, corpus[:50], 2)
+    clean(result.folder)
+    left = {entry.path for entry in result.folder.list()}
+    assert left == {file.path for file in result.files}

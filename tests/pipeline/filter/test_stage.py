@@ -1,0 +1,224 @@
+"""The stage: what goes, what stays, what is said about it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.filter import apply as apply_module
+from pipeline.filter.apply import all_specs
+from pipeline.stage import LocalStage, load_stage
+from pipeline.transform import Outcome
+from schemas.documents import DOCUMENTS
+from schemas.errors import UserError
+from schemas.ids import checksum
+from schemas.ledger import DECISIONS
+from schemas.recipe import Recipe
+from schemas.signals import signals_schema
+from tests.conftest import ROOT
+from tests.pipeline.filter.helpers import PROSE, apply, documents, stage, without_models
+
+GERMAN = (
+    "Der Fluss entspringt in den Bergen nördlich der Stadt und fließt durch ein weites Tal. Im Frühling "
+    "überschwemmt "
+    "er die Wiesen, die an seinen Ufern liegen."
+)
+
+
+def signals(outcome: Outcome) -> pa.Table:
+    """The signals, which this stage always has."""
+    assert outcome.signals is not None
+    return outcome.signals
+
+
+def decided(outcome: Outcome) -> list[str | None]:
+    """The rule that removed each document, in order of the decisions."""
+    rules: list[str | None] = outcome.decisions["rule"].to_pylist()
+    return rules
+
+
+def test_load_stage_finds_a_partition_local_stage() -> None:
+    found = load_stage("filter", Recipe.model_validate({"name": "t", "sources": {"web": {"paths": ["x"]}}}))
+    assert isinstance(found, LocalStage) and found.name == "filter" and not found.looks_across
+
+
+def test_ordinary_prose_stays_and_learns_its_language() -> None:
+    docs = documents([PROSE])
+    outcome = apply(docs)
+    assert outcome.kept["language"].to_pylist() == ["en"]
+    assert (
+        outcome.kept.drop(["language"]).equals(docs.drop(["language"])) and outcome.kept.schema == DOCUMENTS
+    )
+    assert outcome.decisions.schema == DECISIONS and len(outcome.decisions) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", "gopher_quality.word_count_min"),
+        ("Too short to be of use.", "gopher_quality.word_count_min"),
+        (("Buy now. " * 100), "gopher_repetition.top_2_gram_max"),
+        ("\n".join(f"The same line once more. {i % 3}" for i in range(40)),
+        "gopher_repetition.dup_line_frac_max"),
+        (PROSE.replace("the", "#the #").replace(" a ", " #### "), "gopher_quality.hash_ratio_max"),
+        (PROSE + " if (x) { return; }", "c4.curly_brackets_max"),
+        (PROSE + " Lorem ipsum dolor sit amet.", "c4.lorem_ipsum_max"),
+        (PROSE.replace(".", ","), "c4.sentences_min"),
+        (PROSE + "\nHome\nAbout\nContact\nSearch\nLog in\nNews\nHelp", "fineweb.short_line_ratio_max"),
+    ],
+)  # fmt: skip
+def test_what_each_set_removes(text: str, rule: str) -> None:
+    assert decided(apply(documents([text]), **without_models())) == [rule]
+
+
+def test_every_failed_rule_is_listed_with_value_and_threshold() -> None:
+    (row,) = apply(documents(["{ short }"]), language=None, toxicity=None).decisions.to_pylist()
+    failed = {f["rule"]: (f["value"], f["threshold"]) for f in row["failed"]}
+    assert row["rule"] == "gopher_quality.word_count_min" and row["value"] == 3 and row["threshold"] == 50
+    assert failed["c4.curly_brackets_max"] == (1.0, 0.0)
+    assert {
+        "gopher_quality.alpha_words_min",
+        "gopher_quality.stop_words_min",
+        "c4.sentences_min",
+    } <= failed.keys()
+
+
+def test_language_rules() -> None:
+    docs = documents([PROSE, GERMAN])
+    outcome = apply(docs, rules=[], language={"keep": ["en"]}, toxicity=None)
+    (row,) = outcome.decisions.to_pylist()
+    assert (row["rule"], row["detail"]) == ("language.keep", "language de") and row["value"] > 0.8
+    unsure = apply(documents(["xq zzkj 42 qpwo"]), rules=[], toxicity=None, language={"threshold": 0.99})
+    assert decided(unsure) == ["language.threshold"]
+    assert decided(apply(documents([""]), rules=[], toxicity=None)) == ["language.threshold"]
+
+
+def test_toxicity_removes_abuse_and_not_prose() -> None:
+    abuse = "you are a stupid fucking bitch and I hate you, shut the fuck up you dumb bitch"
+    outcome = apply(documents([PROSE, abuse]), rules=[], language=None)
+    assert decided(outcome) == ["toxicity.remove_above"] and outcome.kept["text"].to_pylist() == [PROSE]
+
+
+def test_a_shipped_classifier_is_not_asked_about_a_language_that_it_does_not_know() -> None:
+    found = signals(apply(documents([PROSE, GERMAN, ""])))
+    for name in ("toxicity.score", "quality.score"):
+        assert [value is None for value in found[name].to_pylist()] == [False, True, False]
+    assert signals(apply(documents([GERMAN]), language=None))["toxicity.score"].null_count == 0
+
+
+def test_signals_are_all_there_whichever_rules_are_on() -> None:
+    docs = documents([PROSE, "short", ""])
+    everything, nothing = apply(docs), apply(docs, rules=[], disable=["language.threshold"], toxicity={})
+    assert signals(everything).schema == signals_schema(all_specs())
+    assert signals(everything)["doc_id"].to_pylist() == docs["doc_id"].to_pylist()
+    assert signals(everything).equals(signals(nothing)) and len(nothing.kept) == 3
+    bare = signals(apply(docs, **without_models()))
+    assert bare["language.code"].null_count == bare["quality.score"].null_count == 3
+    assert bare.select(range(40)).equals(signals(everything).select(range(40)))
+
+
+def test_skip_sources() -> None:
+    texts = ["def f():\n    return {1: 2}\n"]
+    docs = pa.concat_tables([documents(texts, "code"), documents(texts, "web")])
+    skip = {"code": ["gopher_quality", "gopher_repetition", "c4", "fineweb", "language"]}
+    outcome = apply(docs, skip_sources=skip)
+    assert outcome.kept["source"].to_pylist() == ["code"]
+    assert len(apply(docs, skip_sources={"code": ["*"], "web": ["*"]}).decisions) == 0
+    assert len(apply(docs, skip_sources={"code": ["c4"]}).decisions) == 2
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.text(max_size=60) | st.sampled_from([PROSE, GERMAN, "", "\x00", "\n", "__label__en"]), max_size=6
+    ),
+    st.data(),
+)
+def test_any_text_is_conserved_and_any_split_gives_the_same(texts: list[str], data: st.DataObject) -> None:
+    docs = documents(texts)
+    whole = apply(docs)
+    cut = data.draw(st.integers(0, len(texts)))
+    chunked = pa.concat_tables([docs.slice(0, cut), docs.slice(cut)])
+    for other in (apply(chunked), apply(docs)):
+        assert other.kept.combine_chunks().equals(whole.kept.combine_chunks())
+        assert other.decisions.equals(whole.decisions) and signals(other).equals(signals(whole))
+    halves = [apply(docs.slice(0, cut)), apply(docs.slice(cut))]
+    assert pa.concat_tables([signals(h) for h in halves]).to_pylist() == signals(whole).to_pylist()
+    assert pa.concat_tables([h.decisions for h in halves]).to_pylist() == whole.decisions.to_pylist()
+
+
+def test_small_views_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = documents([PROSE, GERMAN, "", "x " * 900, PROSE * 2])
+    whole = apply(docs)
+    monkeypatch.setattr(apply_module, "spans", lambda text: ((row, row + 1) for row in range(len(text))))
+    again = apply(docs)
+    assert signals(again).equals(signals(whole)) and again.decisions.equals(whole.decisions)
+
+
+def test_key_holds_models_and_rules() -> None:
+    key = stage().key_params()
+    folder = ROOT / "pipeline/filter/models"
+    assert key["models"] == {
+        name: checksum((folder / file).read_bytes())
+        for name, file in (
+            ("language", "lid.176.ftz"),
+            ("toxicity", "toxicity.ftz"),
+            ("quality", "quality.ftz"),
+        )
+    }
+    assert stage(language=None).key_params()["models"].keys() == {"toxicity", "quality"}
+    moved = stage(thresholds={"c4.sentences_min": 3}).key_params()
+    assert moved["rules"] != key["rules"] and {"seed", "unicode", "skip_sources"} <= key.keys()
+
+
+def test_a_foreign_model_needs_a_label_that_it_has() -> None:
+    model = str(ROOT / "pipeline/filter/models/quality.ftz")
+    with pytest.raises(UserError, match=r"filter\.quality\.label: missing"):
+        apply(documents(["x"]), quality={"model": model})
+    with pytest.raises(UserError, match="did you mean 'prose'"):
+        apply(documents(["x"]), quality={"model": model, "label": "pros"})
+    outcome = apply(documents([PROSE]), quality={"model": model, "label": "__label__prose"})
+    assert (
+        signals(outcome)["quality.score"].to_pylist()
+        == signals(apply(documents([PROSE])))["quality.score"].to_pylist()
+    )
+
+
+def test_importing_the_stage_is_light() -> None:
+    code = (
+        "import sys, pipeline.filter.stage, pipeline.filter.cli;"
+        "print({'numba', 'fasttext', 'torch', 'dask'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1"])
+def test_the_same_bytes_for_any_hash_seed(hash_seed: str, tmp_path: Any) -> None:
+    code = (
+        "import sys; from tests.pipeline.filter.helpers import *; from tests.pipeline.filter.test_stage "
+        "import GERMAN;"
+        "from pipeline.publish import publish_table; from schemas.storage import Folder;"
+        "o = apply(documents([PROSE, GERMAN, '{ x }', '']), language={'keep': ['fr', 'en', 'it']});"
+        "print([publish_table(Folder(sys.argv[1]), f'{i}.parquet', t).xxh3 for i, t in enumerate(o[:3])])"
+    )
+    environment = {"PYTHONHASHSEED": hash_seed, "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen = SEEN.setdefault("bytes", done.stdout)
+    assert done.stdout == seen and done.stdout.startswith("[")
+
+
+SEEN: dict[str, str] = {}
