@@ -31,7 +31,9 @@ def build() -> typer.Typer:
 
     @app.callback()
     def front_door(
-        version: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print it and stop."),
+        version: bool = typer.Option(
+            False, "--version", callback=version, is_eager=True, help="Print it and stop."
+        ),
     ) -> None:
         pass
 

@@ -55,7 +55,10 @@ def main() -> None:
     print("Language identification by lid.176.ftz, texts of 450 characters, one core.\n")
     print("| fastText | µs per text | ratio |")
     print("|---|---:|---:|")
-    for name, label in (("wheel", "fasttext-numpy2-wheel (default)"), ("source", "fasttext 0.9.3, built from source")):
+    for name, label in (
+        ("wheel", "fasttext-numpy2-wheel (default)"),
+        ("source", "fasttext 0.9.3, built from source"),
+    ):
         print(f"| {label} | {figures[name]:.1f} | {figures['wheel'] / figures[name]:.2f} |")
 
 

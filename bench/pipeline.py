@@ -45,7 +45,11 @@ def measure() -> dict[str, dict[str, float]]:
         for number, stage in enumerate(STAGES, 1):
             cpu, peak, result = run(STAGES[:number], output)
             idle, _, _ = run(STAGES[:number], output)
-            counts = result["stages"][stage]["counts"] if stage in ("ingest", "filter", "dedup", "redact") else None
+            counts = (
+                result["stages"][stage]["counts"]
+                if stage in ("ingest", "filter", "dedup", "redact")
+                else None
+            )
             if counts:
                 text = counts["bytes_in"] if stage != "ingest" else counts["bytes_kept"]
                 documents = counts["docs_in"]

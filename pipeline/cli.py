@@ -15,17 +15,31 @@ from schemas.manifest import Strict
 
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")]
-Address = Annotated[str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")]
-WorkerCount = Annotated[int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
+]
+Address = Annotated[
+    str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")
+]
+WorkerCount = Annotated[
+    int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
+]
 
 COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
     "ingest": (params.IngestParams, ["ingest"], "Raw files to document partitions."),
     "filter": (params.FilterParams, ["ingest", "filter"], "Measure signals, judge rules, keep what passes."),
     "dedup": (params.DedupParams, ["ingest", "dedup"], "Remove exact and verified near-duplicates."),
     "redact": (params.RedactParams, ["ingest", "redact"], "Replace personal data and secrets."),
-    "tokenizer": (params.TokenizerParams, ["ingest", "split", "tokenizer"], "Train a byte-level BPE tokenizer."),
-    "shard": (params.ShardParams, ["ingest", "split", "tokenizer", "shard"], "Write WebDataset token shards."),
+    "tokenizer": (
+        params.TokenizerParams,
+        ["ingest", "split", "tokenizer"],
+        "Train a byte-level BPE tokenizer.",
+    ),
+    "shard": (
+        params.ShardParams,
+        ["ingest", "split", "tokenizer", "shard"],
+        "Write WebDataset token shards.",
+    ),
 }
 EXAMPLES = {
     "ingest": "corpusmill ingest crawl/*.warc.gz out/ingested",
@@ -39,7 +53,9 @@ EXAMPLES = {
 
 def register(app: typer.Typer) -> None:
     """Add the pipeline's commands to the front door."""
-    app.command("run", epilog="Example: corpusmill run configs/recipes/quickstart.yaml --set dedup.similarity=0.7")(run)
+    app.command(
+        "run", epilog="Example: corpusmill run configs/recipes/quickstart.yaml --set dedup.similarity=0.7"
+    )(run)
     for name in COMMANDS:
         app.command(name, epilog=f"Example: {EXAMPLES[name]}")(_stage_command(name))
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
@@ -55,7 +71,9 @@ def run(
     set_: Set = None,
     scheduler: Address = None,
     workers: WorkerCount = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run and why; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would run and why; write nothing.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -88,7 +106,9 @@ def _execute(
             _show_plan(planned, json)
             return
         if todo:
-            progress.say(f"{folder}: {len(planned) - len(todo)} of {len(planned)} stages are finished and valid")
+            progress.say(
+                f"{folder}: {len(planned) - len(todo)} of {len(planned)} stages are finished and valid"
+            )
         try:
             manifests = job.execute(planned)
         except KeyboardInterrupt:
@@ -111,13 +131,20 @@ def _show_plan(planned: list[Any], json: bool) -> None:
 def _show_result(where: str, manifests: list[Any], json: bool) -> None:
     if json:
         stages = {
-            m.stage: {"key": m.key, "counts": m.counts.model_dump(), "counters": m.counters, "seconds": m.seconds}
+            m.stage: {
+                "key": m.key,
+                "counts": m.counts.model_dump(),
+                "counters": m.counters,
+                "seconds": m.seconds,
+            }
             for m in manifests
         }
         _print_json({"output": where, "stages": stages})
         return
     rows = [m for m in manifests if m.partitions]
-    typer.echo(f"{'stage':<10} {'in':>9} {'kept':>9} {'removed':>9} {'quarant.':>9} {'MB kept':>9} {'CPU s':>7}")
+    typer.echo(
+        f"{'stage':<10} {'in':>9} {'kept':>9} {'removed':>9} {'quarant.':>9} {'MB kept':>9} {'CPU s':>7}"
+    )
     for m in rows:
         c = m.counts
         typer.echo(
@@ -184,7 +211,9 @@ def _stage_command(name: str) -> Callable[..., None]:
     ]  # fmt: skip
     taken = {p.name for p in parameters}
     parameters += [
-        inspect.Parameter(n, positional, annotation=a, default=default) for n, a, default in common if n not in taken
+        inspect.Parameter(n, positional, annotation=a, default=default)
+        for n, a, default in common
+        if n not in taken
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -195,7 +224,7 @@ def _options(model: type[Strict]) -> list[inspect.Parameter]:
     """One option per parameter whose type fits on a command line; the rest is reached by --set."""
     options = []
     for name, field in model.model_fields.items():
-        kind = _simple(field.annotation)
+        kind: Any = _simple(field.annotation)
         if kind is None:
             continue
         default = field.get_default(call_default_factory=True)
@@ -206,7 +235,9 @@ def _options(model: type[Strict]) -> list[inspect.Parameter]:
         names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
         annotation = Annotated[kind | None, typer.Option(*names, help=help_text, show_default=False)]
         options.append(
-            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=None)
+            inspect.Parameter(
+                name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=None
+            )
         )
     return options
 
@@ -257,14 +288,20 @@ def _recipe_of(run: str) -> Any:
         manifest = json.loads((Folder(run) / "manifest.json").read())
         return validate(Recipe, manifest["recipe"], f"{run}/manifest.json")
     except FileNotFoundError:
-        raise UserError(f"{run}: no finished run there; give a run's folder, such as runs/quickstart") from None
+        raise UserError(
+            f"{run}: no finished run there; give a run's folder, such as runs/quickstart"
+        ) from None
     except (ValueError, KeyError):
         raise UserError(f"{run}/manifest.json: not the manifest of a run") from None
 
 
 def why(
-    document: Annotated[str, typer.Argument(metavar="DOC_ID", help="doc_id in hex, the input's own id, or a locator.")],
-    run: Annotated[str, typer.Option("--run", metavar="DIR", help="Folder or URL of a run or a stage's output.")],
+    document: Annotated[
+        str, typer.Argument(metavar="DOC_ID", help="doc_id in hex, the input's own id, or a locator.")
+    ],
+    run: Annotated[
+        str, typer.Option("--run", metavar="DIR", help="Folder or URL of a run or a stage's output.")
+    ],
     json: Json = False,
 ) -> None:
     """Every decision taken on one document, with values and thresholds."""
@@ -291,10 +328,14 @@ def verify(
     result = check(Folder(path))
     if json:
         counts = {stage: c.model_dump() for stage, c in result.stages.items()}
-        _print_json({"files": result.files, "bytes": result.bytes, "stages": counts, "problems": result.problems})
+        _print_json(
+            {"files": result.files, "bytes": result.bytes, "stages": counts, "problems": result.problems}
+        )
     else:
         for stage, c in result.stages.items():
-            typer.echo(f"{stage:<10} in {c.docs_in:,} = kept {c.kept:,} + removed {c.removed:,} + quarantined {c.quarantined:,}")
+            typer.echo(
+                f"{stage:<10} in {c.docs_in:,} = kept {c.kept:,} + removed {c.removed:,} + quarantined {c.quarantined:,}"
+            )
         typer.echo(f"{result.files} files, {result.bytes / 1e6:.1f} MB: {len(result.problems)} problems")
     if result.problems:
         raise WorkError("\n".join(result.problems))

@@ -33,7 +33,9 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with contextlib.suppress(Exception):  # a cluster that is already gone must not hide the reason
             self._stack.close()
         self._client = None
@@ -66,18 +68,29 @@ class Workers:
                 return self._stack.enter_context(Client(self.address, timeout="20s"))
             except (OSError, ValueError, TimeoutError) as error:
                 reason = str(error).splitlines()[0]
-                raise UserError(f"--scheduler {self.address}: no Dask scheduler answers there: {reason}") from None
+                raise UserError(
+                    f"--scheduler {self.address}: no Dask scheduler answers there: {reason}"
+                ) from None
         workers = self.config.workers if self.config.workers is not None else os.cpu_count() or 1
         os.environ.update({name: os.environ.get(name, value) for name, value in WORKER_ENV.items()})
         cluster = LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-            memory_limit=self.config.memory_limit, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            memory_limit=self.config.memory_limit,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
         )
         self._stack.enter_context(cluster)
         return self._stack.enter_context(Client(cluster))
 
     def map(
-        self, function: Callable[[Item], Result], items: Sequence[Item], label: str, sizes: Sequence[int] | None = None
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        label: str,
+        sizes: Sequence[int] | None = None,
     ) -> list[Result]:
         """See `pipeline.stage.Scheduler`."""
         if not items:
@@ -89,7 +102,9 @@ class Workers:
                 advance(sizes[index] if sizes else 0)
         return [results[index] for index in range(len(items))]
 
-    def _results(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
+    def _results(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Result]]:
         if self.config.workers == 0 and not self.address:
             for index, item in enumerate(items):
                 yield index, function(item)

@@ -77,7 +77,9 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
         if all(manifests):
             for manifest in manifests:
                 assert manifest is not None
-                chains.append([manifest, *run_steps(task.recipe_json, rest, as_partition(ingest.folder, manifest))])
+                chains.append(
+                    [manifest, *run_steps(task.recipe_json, rest, as_partition(ingest.folder, manifest))]
+                )
             return [list(column) for column in zip(*chains, strict=True)]
     stage = _stage(task.recipe_json, ingest.name)
     assert isinstance(stage, SourceStage)
@@ -86,13 +88,26 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
     for name, outcome, raw_bytes in stage.read(task.unit):
         docs_in = len(outcome.kept) + len(outcome.decisions)
         manifest = publish_outcome(
-            ingest, name, hash_json([key, name]), docs_in, raw_bytes, outcome,
-            _ingest_sources(outcome), time.process_time() - clock,
+            ingest,
+            name,
+            hash_json([key, name]),
+            docs_in,
+            raw_bytes,
+            outcome,
+            _ingest_sources(outcome),
+            time.process_time() - clock,
         )
-        chains.append([manifest, *run_steps(task.recipe_json, rest, as_partition(ingest.folder, manifest), outcome.kept)])
+        chains.append(
+            [
+                manifest,
+                *run_steps(task.recipe_json, rest, as_partition(ingest.folder, manifest), outcome.kept),
+            ]
+        )
         names.append(name)
         clock = time.process_time()
-    publish_bytes(ingest.folder, f"units/{task.index:05d}.json", _json(UnitManifest(key=key, partitions=names)))
+    publish_bytes(
+        ingest.folder, f"units/{task.index:05d}.json", _json(UnitManifest(key=key, partitions=names))
+    )
     return [list(column) for column in zip(*chains, strict=True)]
 
 
@@ -174,7 +189,9 @@ def valid_partition(step: Step, name: str, key: str) -> PartitionManifest | None
 def as_partition(folder: Folder, manifest: PartitionManifest) -> Partition:
     """The document partition that a manifest describes."""
     documents = next(f for f in manifest.files if f.path.startswith("documents/"))
-    return Partition(manifest.partition, folder, manifest.counts.kept, manifest.counts.bytes_kept, documents.xxh3)
+    return Partition(
+        manifest.partition, folder, manifest.counts.kept, manifest.counts.bytes_kept, documents.xxh3
+    )
 
 
 def text_bytes(docs: pa.Table) -> int:
@@ -203,7 +220,9 @@ def _ingest_sources(outcome: Outcome) -> dict[str, Counts]:
 def _sources(docs: pa.Table, outcome: Outcome) -> dict[str, Counts]:
     """Counts per source: the decisions name documents, the incoming table knows their sources."""
     sources = docs["source"].take(pc.index_in(outcome.decisions["doc_id"], docs["doc_id"]))
-    return _counts(_by_source(outcome.kept), _by_outcome(sources, outcome.decisions["outcome"]), _by_source(docs))
+    return _counts(
+        _by_source(outcome.kept), _by_outcome(sources, outcome.decisions["outcome"]), _by_source(docs)
+    )
 
 
 def _by_source(docs: pa.Table) -> dict[str, tuple[int, int]]:
@@ -216,7 +235,11 @@ def _by_source(docs: pa.Table) -> dict[str, tuple[int, int]]:
 
 def _by_outcome(sources: pa.ChunkedArray, outcomes: pa.ChunkedArray) -> dict[tuple[str, str], int]:
     """(source, outcome) -> documents, of those removed or quarantined."""
-    groups = pa.table({"source": sources, "outcome": outcomes}).group_by(["source", "outcome"]).aggregate([([], "count_all")])
+    groups = (
+        pa.table({"source": sources, "outcome": outcomes})
+        .group_by(["source", "outcome"])
+        .aggregate([([], "count_all")])
+    )
     rows = zip(*(groups[name].to_pylist() for name in ("source", "outcome", "count_all")), strict=True)
     return {(source, outcome): count for source, outcome, count in rows if outcome in (REMOVED, QUARANTINED)}
 

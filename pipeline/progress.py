@@ -32,8 +32,11 @@ class Progress:
             from rich.progress import Progress as Bar
 
             columns = (
-                TextColumn("{task.description:<22}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]:>12}"), TimeRemainingColumn(),
+                TextColumn("{task.description:<22}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]:>12}"),
+                TimeRemainingColumn(),
             )
             with Bar(*columns, console=Console(file=self.out), transient=True) as bar:
                 task = bar.add_task(label, total=total, rate="")
@@ -53,7 +56,9 @@ class Progress:
 
             yield count
         seconds = time.monotonic() - start
-        self.say(f"{label:<22} {done:>5} tasks  {seconds:7.1f} s  {_rate(done, done_bytes, total_bytes, seconds)}")
+        self.say(
+            f"{label:<22} {done:>5} tasks  {seconds:7.1f} s  {_rate(done, done_bytes, total_bytes, seconds)}"
+        )
 
 
 def _rate(done: int, done_bytes: int, total_bytes: int | None, seconds: float) -> str:

@@ -25,8 +25,13 @@ def publish_table(folder: Folder, path: str, table: pa.Table) -> PublishedFile:
     sink = io.BytesIO()
     # One chunk per column first: how a table was put together must not show in the file.
     pq.write_table(
-        table.combine_chunks(), sink, compression="zstd", compression_level=1, row_group_size=16_384,
-        write_statistics=True, store_schema=True,
+        table.combine_chunks(),
+        sink,
+        compression="zstd",
+        compression_level=1,
+        row_group_size=16_384,
+        write_statistics=True,
+        store_schema=True,
     )
     return publish_bytes(folder, path, sink.getvalue(), rows=len(table))
 
@@ -35,7 +40,9 @@ def read_table(file: Folder, xxh3: str = "", columns: Sequence[str] | None = Non
     """The Parquet file as a table; raises `WorkError` if its bytes are not the published ones."""
     data = file.read()
     if xxh3 and checksum(data) != xxh3:
-        raise WorkError(f"{file}: its bytes changed since they were published (checksum differs); delete it, run again")
+        raise WorkError(
+            f"{file}: its bytes changed since they were published (checksum differs); delete it, run again"
+        )
     return parse_table(data, columns)
 
 

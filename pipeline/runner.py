@@ -18,7 +18,16 @@ from pydantic import ValidationError
 from pipeline.partition import PartitionTask, Step, UnitTask, as_partition, run_partition, run_unit
 from pipeline.progress import Progress
 from pipeline.publish import publish_bytes
-from pipeline.stage import Context, GlobalStage, LocalStage, Partition, Scheduler, SourceStage, Stage, load_stage
+from pipeline.stage import (
+    Context,
+    GlobalStage,
+    LocalStage,
+    Partition,
+    Scheduler,
+    SourceStage,
+    Stage,
+    load_stage,
+)
 from schemas.errors import WorkError
 from schemas.manifest import (
     MANIFEST,
@@ -99,7 +108,9 @@ class Run:
                 manifest = StageManifest.model_validate_json((folder / manifest_name(name)).read())
             except (FileNotFoundError, ValidationError):
                 raise WorkError(f"{folder}: {name} is not finished there; run the recipe first") from None
-            planned.append(Planned(load_stage(name, self.recipe), folder, manifest.key, manifest.inputs, done=manifest))
+            planned.append(
+                Planned(load_stage(name, self.recipe), folder, manifest.key, manifest.inputs, done=manifest)
+            )
         stage = load_stage("report", self.recipe)
         inputs = {entry.name: entry.key for entry in planned}
         key = stage_key("report", stage.version, stage.key_params(), inputs)
@@ -117,7 +128,9 @@ class Run:
         for name in names:
             stage = load_stage(name, self.recipe)
             reads = self._reads(name, names, local)
-            inputs = self._raw_inputs(stage) if isinstance(stage, SourceStage) else {n: keys[n] for n in reads}
+            inputs = (
+                self._raw_inputs(stage) if isinstance(stage, SourceStage) else {n: keys[n] for n in reads}
+            )
             params = stage.key_params()
             key = keys[name] = stage_key(name, stage.version, params, inputs)
             entry = Planned(stage, self.folder_of(name), key, inputs, reads=reads)
@@ -160,12 +173,17 @@ class Run:
             return None, "its manifest cannot be read"
         entry.old_files = {file.path for file in manifest.files}
         if manifest.key != entry.key:
-            changed = [n for n in sorted({*params, *manifest.params}) if params.get(n) != manifest.params.get(n)]
+            changed = [
+                n for n in sorted({*params, *manifest.params}) if params.get(n) != manifest.params.get(n)
+            ]
             if changed:
                 return None, f"parameters changed: {', '.join(changed)}"
             if manifest.version != entry.stage.version:
                 return None, f"code changed: version {manifest.version} -> {entry.stage.version}"
-            return None, f"input changed: {', '.join(_differences(manifest.inputs, entry.inputs)[:3]) or 'order'}"
+            return (
+                None,
+                f"input changed: {', '.join(_differences(manifest.inputs, entry.inputs)[:3]) or 'order'}",
+            )
         sizes = {e.path: e.size for e in entry.folder.list()}
         wanted = list(manifest.files)
         for name in manifest.partitions:
@@ -197,7 +215,9 @@ class Run:
         self._publish_run(manifests)
         return manifests
 
-    def _run_group(self, group: list[Planned], partitions: list[Partition], planned: list[Planned]) -> list[Partition]:
+    def _run_group(
+        self, group: list[Planned], partitions: list[Partition], planned: list[Planned]
+    ) -> list[Partition]:
         """Run fused stages over all partitions; the partitions that come out."""
         unfinished = [entry for entry in group if entry.done is None]
         if unfinished:
@@ -265,7 +285,9 @@ class Run:
         for part in parts:
             wanted |= {f"parts/{part.partition}.json", *(f.path for f in part.files)}
         roots = ("documents/", "decisions/", "signals/", "parts/", "work/")
-        whole = isinstance(entry.stage, GlobalStage) and entry.name not in self.folders  # the folder is all ours
+        whole = (
+            isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
+        )  # the folder is all ours
         stale = [
             e.path
             for e in entry.folder.list()
@@ -314,7 +336,9 @@ def _part(folder: Folder, name: str) -> PartitionManifest | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise WorkError(f"{folder}/parts/{name}.json: not a partition manifest; delete it, run again") from error
+        raise WorkError(
+            f"{folder}/parts/{name}.json: not a partition manifest; delete it, run again"
+        ) from error
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -63,8 +63,8 @@ def hash_ids(ids: pa.Array | pa.ChunkedArray, seed: int) -> npt.NDArray[np.uint6
     low, high = (words[:, 0] ^ flip_low).astype(np.uint64), (words[:, 1] ^ flip_high).astype(np.uint64)
     with np.errstate(over="ignore"):
         mixed = np.uint64(ID_BYTES) + low.byteswap() + high + _folded_product(low, high)
-        mixed = (mixed ^ (mixed >> np.uint64(37))) * np.uint64(0x165667919E3779F9)
-        result: npt.NDArray[np.uint64] = np.bitwise_xor(mixed, mixed >> np.uint64(32))
+        mixed = np.asarray(mixed ^ (mixed >> np.uint64(37)), np.uint64) * np.uint64(0x165667919E3779F9)
+        result: npt.NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(32))
     return result
 
 
@@ -86,5 +86,5 @@ def _folded_product(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt
     carry = (first >> half) + (middle & low) + cross
     upper = (middle >> half) + (carry >> half) + last
     lower = (carry << half) | (first & low)
-    result: npt.NDArray[np.uint64] = upper ^ lower
+    result: npt.NDArray[np.uint64] = np.bitwise_xor(upper, lower)
     return result

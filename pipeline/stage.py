@@ -29,7 +29,11 @@ class Scheduler(Protocol):
     """
 
     def map(
-        self, function: Callable[[Item], Result], items: Sequence[Item], label: str, sizes: Sequence[int] | None = None
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        label: str,
+        sizes: Sequence[int] | None = None,
     ) -> list[Result]: ...
 
 

@@ -36,8 +36,10 @@ def decisions(rows: list[dict[str, Any]] | None = None, **columns: Any) -> pa.Ta
         return pa.Table.from_pylist(rows, schema=DECISIONS)
     length = len(columns["doc_id"])
     arrays = [
-        pa.array(columns[f.name], f.type) if f.name in columns and not isinstance(columns[f.name], pa.Array | pa.ChunkedArray)
-        else columns[f.name].cast(f.type) if f.name in columns
+        pa.array(columns[f.name], f.type)
+        if f.name in columns and not isinstance(columns[f.name], pa.Array | pa.ChunkedArray)
+        else columns[f.name].cast(f.type)
+        if f.name in columns
         else pa.nulls(length, f.type)
         for f in DECISIONS
     ]
@@ -46,7 +48,9 @@ def decisions(rows: list[dict[str, Any]] | None = None, **columns: Any) -> pa.Ta
 
 def check_conservation(where: str, docs_in: int, outcome: Outcome) -> tuple[int, int]:
     """(removed, quarantined) of an outcome; raises `AssertionError` if a document got lost or doubled."""
-    counts = {entry["values"]: entry["counts"] for entry in outcome.decisions["outcome"].value_counts().to_pylist()}
+    counts = {
+        entry["values"]: entry["counts"] for entry in outcome.decisions["outcome"].value_counts().to_pylist()
+    }
     removed, quarantined = counts.get(REMOVED, 0), counts.get(QUARANTINED, 0)
     if docs_in != len(outcome.kept) + removed + quarantined:
         raise AssertionError(

@@ -91,7 +91,11 @@ def _stage(file: Folder, result: Verified) -> StageManifest | None:
             data, where = _file(folder, published, result), f"{folder}/{published.path}"
             if data is not None and published.path.startswith("decisions/"):
                 _decisions(where, data, part.counts, result)
-            elif data is not None and published.path.startswith("documents/") and published.rows != part.counts.kept:
+            elif (
+                data is not None
+                and published.path.startswith("documents/")
+                and published.rows != part.counts.kept
+            ):
                 result.problems.append(f"{where}: {published.rows} rows, {part.counts.kept} documents kept")
     if total != manifest.counts:
         result.problems.append(f"{folder}: counts of the partitions do not add up to the stage's")
@@ -133,7 +137,9 @@ def _decisions(where: str, data: bytes, counts: Counts, result: Verified) -> Non
     found = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcomes).to_pylist()}
     for name in ("removed", "quarantined"):
         if found.get(name, 0) != getattr(counts, name):
-            result.problems.append(f"{where}: {found.get(name, 0)} rows {name}, counted {getattr(counts, name)}")
+            result.problems.append(
+                f"{where}: {found.get(name, 0)} rows {name}, counted {getattr(counts, name)}"
+            )
 
 
 def _chain(manifests: dict[str, StageManifest], result: Verified) -> None:
@@ -146,7 +152,9 @@ def _chain(manifests: dict[str, StageManifest], result: Verified) -> None:
             if before is None:
                 continue
             if key not in by_key:
-                result.problems.append(f"{manifest.stage}: made from another version of {name} than the one there")
+                result.problems.append(
+                    f"{manifest.stage}: made from another version of {name} than the one there"
+                )
             elif before.counts.kept != manifest.counts.docs_in:
                 result.problems.append(
                     f"{manifest.stage}: {manifest.counts.docs_in} documents in, but {name} kept {before.counts.kept}"

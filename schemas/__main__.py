@@ -18,7 +18,16 @@ def models() -> dict[str, type[BaseModel]]:
     from schemas.signals import SignalSpec
     from schemas.training import TrainConfig
 
-    found = (Recipe, TrainConfig, StageManifest, PartitionManifest, ShardIndex, ShardSet, BlockDocuments, SignalSpec)
+    found = (
+        Recipe,
+        TrainConfig,
+        StageManifest,
+        PartitionManifest,
+        ShardIndex,
+        ShardSet,
+        BlockDocuments,
+        SignalSpec,
+    )
     return {f"{model.__name__}.json": model for model in found}
 
 
@@ -27,14 +36,22 @@ def arrow_schemas() -> dict[str, str]:
     from schemas.documents import DOCUMENTS
     from schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
 
-    tables = {"documents": DOCUMENTS, "decisions": DECISIONS, "ingest_decisions": INGEST_DECISIONS, "ledger": LEDGER}
-    return {f"{name}.arrow.txt": schema.to_string(show_schema_metadata=False) for name, schema in tables.items()}
+    tables = {
+        "documents": DOCUMENTS,
+        "decisions": DECISIONS,
+        "ingest_decisions": INGEST_DECISIONS,
+        "ledger": LEDGER,
+    }
+    return {
+        f"{name}.arrow.txt": schema.to_string(show_schema_metadata=False) for name, schema in tables.items()
+    }
 
 
 def exported() -> dict[str, str]:
     """File name -> content, as it should be."""
     schemas = {
-        name: json.dumps(model.model_json_schema(), indent=1, sort_keys=True) for name, model in models().items()
+        name: json.dumps(model.model_json_schema(), indent=1, sort_keys=True)
+        for name, model in models().items()
     }
     return {name: text + "\n" for name, text in {**schemas, **arrow_schemas()}.items()}
 

@@ -49,7 +49,7 @@ def override(config: dict[str, Any], settings: list[str]) -> dict[str, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    result = _copy(config)
+    result: dict[str, Any] = _copy(config)
     for setting in settings:
         key, sep, text = setting.partition("=")
         if not sep or not key.strip():
@@ -95,7 +95,10 @@ def _line(model: type[BaseModel], mistake: Any, where: str) -> str:
         return f"{where}: {key}: missing, and it has no default"
     given = mistake.get("input")
     if kind == "literal_error":
-        hint = nearest(str(given), [word.strip("' ") for word in mistake["ctx"]["expected"].replace(" or ", ",").split(",")])
+        hint = nearest(
+            str(given),
+            [word.strip("' ") for word in mistake["ctx"]["expected"].replace(" or ", ",").split(",")],
+        )
         return f"{where}: {key}: '{given}' is not allowed{hint} (allowed: {mistake['ctx']['expected']})"
     if kind == "value_error":
         message = str(mistake["ctx"]["error"])
@@ -122,6 +125,10 @@ def _fields(model: type[BaseModel], location: list[Any]) -> list[str]:
 def _model_in(annotation: Any) -> Any:
     """The model in `Model | None`, or the annotation as it is."""
     for argument in get_args(annotation):
-        if isinstance(argument, type) and issubclass(argument, BaseModel) and type(None) in get_args(annotation):
+        if (
+            isinstance(argument, type)
+            and issubclass(argument, BaseModel)
+            and type(None) in get_args(annotation)
+        ):
             return argument
     return annotation

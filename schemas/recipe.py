@@ -24,7 +24,9 @@ from schemas.stages import (
 
 StageName = Literal["ingest", "filter", "dedup", "redact", "split", "tokenizer", "shard", "report"]
 STAGES: tuple[StageName, ...] = get_args(StageName)
-Format = Literal["auto", "jsonl", "parquet", "text", "markdown", "warc", "wet", "html", "mediawiki", "documents"]
+Format = Literal[
+    "auto", "jsonl", "parquet", "text", "markdown", "warc", "wet", "html", "mediawiki", "documents"
+]
 
 
 class Source(Strict):
@@ -47,7 +49,9 @@ class Source(Strict):
 class Cluster(Strict):
     """Where the work runs. Nothing in here changes a byte of the output."""
 
-    workers: int | None = Field(default=None, ge=0, description="processes; 0 works in this one; default: cores")
+    workers: int | None = Field(
+        default=None, ge=0, description="processes; 0 works in this one; default: cores"
+    )
     memory_limit: str = Field(default="auto", description="per worker, such as 4GB")
     retries: int = Field(default=2, ge=0, description="times a task is tried again after its worker died")
 
@@ -83,7 +87,9 @@ class Recipe(Strict):
                     raise ValueError(f"stages: {stage} needs {earlier} before it")
         local = [self.stages.index(s) for s in self.stages if s in ("ingest", "filter", "dedup", "redact")]
         if local != list(range(len(local))):
-            raise ValueError("stages: ingest, filter, dedup and redact come before split, tokenizer, shard, report")
+            raise ValueError(
+                "stages: ingest, filter, dedup and redact come before split, tokenizer, shard, report"
+            )
         for source in self.sources:
             if not source.replace("_", "").replace("-", "").isalnum() or not source.isascii():
                 raise ValueError(f"sources: '{source}': a name holds letters, digits, '_' and '-' only")

@@ -14,7 +14,9 @@ Share = float
 class IngestParams(Strict):
     """Raw files to document partitions."""
 
-    partition_mb: float = Field(default=64.0, gt=0, description="text per partition, MiB; bounds a task's memory")
+    partition_mb: float = Field(
+        default=64.0, gt=0, description="text per partition, MiB; bounds a task's memory"
+    )
     max_record_mb: float = Field(default=16.0, gt=0, description="a longer record is quarantined, MiB")
     html_extractor: Literal["resiliparse", "trafilatura", "all_text"] = "resiliparse"
     repair_encoding: bool = Field(default=True, description="mend mojibake with ftfy; counted")
@@ -25,8 +27,12 @@ class LanguageParams(Strict):
     """fastText lid.176; a document is removed when its language is not in `keep` or the model is unsure."""
 
     keep: list[str] | None = Field(default=None, description="ISO 639-1 codes; null keeps every language")
-    threshold: Share = Field(default=0.65, ge=0, le=1, description="of the model's probability (FineWeb, DCLM)")
-    model: str | None = Field(default=None, description="URL of another fastText .bin/.ftz; null: lid.176.ftz")
+    threshold: Share = Field(
+        default=0.65, ge=0, le=1, description="of the model's probability (FineWeb, DCLM)"
+    )
+    model: str | None = Field(
+        default=None, description="URL of another fastText .bin/.ftz; null: lid.176.ftz"
+    )
 
 
 class ClassifierParams(Strict):
@@ -74,7 +80,10 @@ class DedupParams(Strict):
         description="which copy stays: highest priority, then longest, then earliest, then lowest id",
     )
     max_source_loss: Share = Field(
-        default=0.9, gt=0, le=1, description="near-copies removed from one source above this share stop the run"
+        default=0.9,
+        gt=0,
+        le=1,
+        description="near-copies removed from one source above this share stop the run",
     )
 
     @model_validator(mode="after")
@@ -130,6 +139,7 @@ class ReportParams(Strict):
     samples: int = Field(default=3, ge=0, le=50, description="texts shown per rule, and of those kept")
     sample_chars: int = Field(default=600, ge=50)
     labels: str | None = Field(
-        default=None, description="JSON of planted documents and what should become of them: reported as caught or not"
+        default=None,
+        description="JSON of planted documents and what should become of them: reported as caught or not",
     )
     card: str | None = Field(default=None, description="file for the data card; default: beside the report")

@@ -8,7 +8,7 @@ Credentials come from the environment alone (`AWS_*`, `AWS_ENDPOINT_URL`), never
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -63,10 +63,12 @@ class Folder:
             bucket, _, path = rest.partition("/")
             self.root, self.path = f"{scheme}://{bucket}", path.strip("/")
         elif sep and scheme != "file":
-            raise UserError(f"{text}: unknown kind of URL '{scheme}://'; allowed: a path, file, {', '.join(REMOTE)}")
+            raise UserError(
+                f"{text}: unknown kind of URL '{scheme}://'; allowed: a path, file, {', '.join(REMOTE)}"
+            )
         else:
             local = Path(rest if sep else text).expanduser()
-            self.root, self.path = "file://", str(Path(os.path.abspath(local))).strip("/")
+            self.root, self.path = "file://", os.path.abspath(local).strip("/")  # noqa: PTH100 (links stay links)
 
     @property
     def local(self) -> bool:
@@ -212,7 +214,7 @@ class Folder:
             raise failure from None
         return iter(sorted(found))
 
-    def delete(self, paths: list[str] | None = None) -> None:
+    def delete(self, paths: Sequence[str] | None = None) -> None:
         """Delete these objects below the folder, or all of them."""
         names = [entry.path for entry in self.list()] if paths is None else paths
         prefix = f"{self.path}/" if self.path else ""

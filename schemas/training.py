@@ -58,13 +58,17 @@ class ModelConfig(Strict):
     dim: int = Field(default=256, ge=8)
     layers: int = Field(default=4, ge=1)
     heads: int = Field(default=4, ge=1)
-    kv_heads: int | None = Field(default=None, ge=1, description="key and value heads (GQA); null: as many as heads")
+    kv_heads: int | None = Field(
+        default=None, ge=1, description="key and value heads (GQA); null: as many as heads"
+    )
     ffn_dim: int | None = Field(default=None, ge=1, description="null: 8/3 of dim, up to a multiple of 64")
     rope_theta: float = Field(default=10_000.0, gt=1)
     norm_eps: float = Field(default=1e-5, gt=0)
     tie_embeddings: bool = True
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    vocab_multiple: int = Field(default=64, ge=1, description="the vocabulary is padded up to a multiple of this")
+    vocab_multiple: int = Field(
+        default=64, ge=1, description="the vocabulary is padded up to a multiple of this"
+    )
 
     @model_validator(mode="after")
     def shapes(self) -> ModelConfig:
@@ -102,7 +106,9 @@ class OptimizerConfig(Strict):
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.1, ge=0)
-    grad_clip: float | None = Field(default=1.0, gt=0, description="norm of the gradient at most; null: no clipping")
+    grad_clip: float | None = Field(
+        default=1.0, gt=0, description="norm of the gradient at most; null: no clipping"
+    )
 
     @model_validator(mode="after")
     def moments(self) -> OptimizerConfig:

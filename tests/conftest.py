@@ -23,7 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    "ci",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("ci")
 
@@ -32,7 +35,11 @@ class Serial:
     """A `Scheduler` in this process, in order: what a test uses when scheduling is not its subject."""
 
     def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], label: str, sizes: Sequence[int] | None = None
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        label: str,
+        sizes: Sequence[int] | None = None,
     ) -> list[Any]:
         return [function(item) for item in items]
 
@@ -137,7 +144,9 @@ def _wait_for_bucket(environment: dict[str, str]) -> None:
 
 
 @pytest.fixture
-def s3(s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+def s3(
+    s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[str]:
     """A fresh `s3://` prefix, and an environment in which it can be reached."""
     for name, value in s3_server.items():
         monkeypatch.setenv(name, value)

@@ -45,7 +45,9 @@ def test_no_pickle_no_shell() -> None:
     for file in FILES:
         text = file.read_text(encoding="utf-8")
         assert not set(imports(file)) & {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}, file
-        assert not re.search(r"shell\s*=\s*True|os\.system\(|extractall\(|allow_pickle\s*=\s*True", text), file
+        assert not re.search(r"shell\s*=\s*True|os\.system\(|extractall\(|allow_pickle\s*=\s*True", text), (
+            file
+        )
         assert "torch.load(" not in text or "weights_only=True" in text, file
 
 

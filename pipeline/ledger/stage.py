@@ -38,7 +38,8 @@ class Ledger(GlobalStage):
 
 def _merge_and_publish(folder: Folder, ingest: Folder, later: dict[str, Folder], name: str) -> PublishedFile:
     documents = read_table(
-        ingest / f"documents/{name}.parquet", columns=["doc_id", "source", "source_id", "locator", "url", "text"]
+        ingest / f"documents/{name}.parquet",
+        columns=["doc_id", "source", "source_id", "locator", "url", "text"],
     )
     quarantined = read_table(ingest / f"decisions/{name}.parquet")
     decided = [read_table(stage / f"decisions/{name}.parquet") for stage in later.values()]
@@ -78,7 +79,9 @@ def _first_rows(kept: pa.Table) -> pa.Table:
 def _quarantine_rows(decisions: pa.Table) -> pa.Table:
     length = len(decisions)
     columns = [
-        decisions[field.name].cast(field.type) if field.name in decisions.column_names else pa.nulls(length, field.type)
+        decisions[field.name].cast(field.type)
+        if field.name in decisions.column_names
+        else pa.nulls(length, field.type)
         for field in LEDGER
     ]
     return pa.Table.from_arrays(columns, schema=LEDGER)

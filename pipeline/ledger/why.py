@@ -19,7 +19,9 @@ def ledger_folder(run: Folder) -> Folder:
     for folder in (run / "ledger", run):
         if any(entry.path.endswith(".parquet") and "/" not in entry.path for entry in folder.list()):
             return folder
-    raise UserError(f"{run}: no ledger there; give the folder of a finished run, such as --run runs/quickstart")
+    raise UserError(
+        f"{run}: no ledger there; give the folder of a finished run, such as --run runs/quickstart"
+    )
 
 
 def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
@@ -97,7 +99,11 @@ def explain(row: dict[str, Any]) -> str:
     if row["outcome"] == "kept":
         lines.append(f"  kept        by every stage{size}")
     else:
-        limit = f" (value {_number(row['value'])}, threshold {_number(row['threshold'])})" if row["value"] is not None else ""
+        limit = (
+            f" (value {_number(row['value'])}, threshold {_number(row['threshold'])})"
+            if row["value"] is not None
+            else ""
+        )
         lines.append(f"  {row['outcome']:<11} at {row['stage']} by {row['rule']}{limit}{size}")
     if row["detail"]:
         lines.append(f"  detail      {row['detail']}")
@@ -110,11 +116,21 @@ def explain(row: dict[str, Any]) -> str:
             f"  failed      {failed['rule']}: {_number(failed['value'])} against {_number(failed['threshold'])}"
         )
     for edit in row["edits"] or []:
-        lines.append(f"  edited      {edit['kind']}: {edit['length']} characters at {edit['offset']} ({edit['stage']})")
+        lines.append(
+            f"  edited      {edit['kind']}: {edit['length']} characters at {edit['offset']} ({edit['stage']})"
+        )
     for name, value in row["signals"].items():
         lines.append(f"  signal      {name} = {_number(value)}")
     return "\n".join(lines)
 
 
 def _number(value: Any) -> str:
-    return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else json.dumps(value) if not isinstance(value, str) else value
+    return (
+        "none"
+        if value is None
+        else f"{value:.6g}"
+        if isinstance(value, float)
+        else json.dumps(value)
+        if not isinstance(value, str)
+        else value
+    )

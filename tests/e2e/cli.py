@@ -33,13 +33,25 @@ report: {{samples: 1}}
 """
 
 
-def corpusmill(*arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT):
+def corpusmill(
+    *arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT
+):
     """The finished process of `corpusmill ARGUMENTS`; its output as text."""
     command = [sys.executable, "-m", "corpusmill", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80", **(env or {})}
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, stdin=subprocess.DEVNULL)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "80",
+        **(env or {}),
+    }
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=cwd, stdin=subprocess.DEVNULL
+    )
     if check and result.returncode != 0:
-        raise AssertionError(f"{' '.join(command)}: exit code {result.returncode}\n{result.stdout}\n{result.stderr}")
+        raise AssertionError(
+            f"{' '.join(command)}: exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
+        )
     return result
 
 
@@ -82,7 +94,9 @@ def published(run: Path) -> dict[str, bytes]:
     return {
         str(f.relative_to(run)): f.read_bytes()
         for f in sorted(run.rglob("*"))
-        if f.is_file() and f.name not in skip and not {"parts", "units", "work"} & set(f.relative_to(run).parts)
+        if f.is_file()
+        and f.name not in skip
+        and not {"parts", "units", "work"} & set(f.relative_to(run).parts)
     }
 
 

@@ -47,7 +47,10 @@ def test_every_command_has_help_that_fits_80_columns(command: str) -> None:
     [
         (["runn", "x"], "No such command 'runn'"),
         (["run", "nothing.yaml"], "nothing.yaml: no such file"),
-        (["run", "configs/recipes/quickstart.yaml", "--set", "dedup.similarty=0.7"], "did you mean 'similarity'?"),
+        (
+            ["run", "configs/recipes/quickstart.yaml", "--set", "dedup.similarty=0.7"],
+            "did you mean 'similarity'?",
+        ),
         (["dedup", "nowhere.jsonl", "out"], "nowhere.jsonl"),
         (["dedup", "README.md", "out", "--similarity", "7"], "less than or equal to 1"),
         (["why", "abc", "--run", "nowhere"], "no ledger there"),
@@ -64,7 +67,9 @@ def test_a_users_mistake_is_told_in_a_line_with_exit_code_2(arguments: list[str]
 def test_an_unwritable_output_is_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "docs.jsonl").write_text('{"text": "one"}\n')
     (tmp_path / "file").write_text("")
-    result = corpusmill("ingest", tmp_path / "docs.jsonl", tmp_path / "file/out", "--workers", "0", check=False)
+    result = corpusmill(
+        "ingest", tmp_path / "docs.jsonl", tmp_path / "file/out", "--workers", "0", check=False
+    )
     assert result.returncode == 1 and "cannot write" in result.stderr and "Traceback" not in result.stderr
 
 
@@ -106,4 +111,6 @@ def test_stage_by_stage_on_ones_own_files(tmp_path: Path) -> None:
     corpusmill("shard", one / "documents", tmp_path / "shards", "--tokenizer", tokenizer, "--workers", "0")
     index = json.loads((tmp_path / "shards/index.json").read_text())
     assert sum(entry["ndocs"] for entry in index["sets"]) == 3
-    assert {r["doc_id"] for r in rows} == {r["doc_id"] for r in pq.read_table(tmp_path / "shards/before/ingest/documents").to_pylist()}
+    assert {r["doc_id"] for r in rows} == {
+        r["doc_id"] for r in pq.read_table(tmp_path / "shards/before/ingest/documents").to_pylist()
+    }

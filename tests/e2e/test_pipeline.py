@@ -23,7 +23,9 @@ pytestmark = pytest.mark.xdist_group("e2e")
 
 
 def ledger_rows(run: Path) -> list[dict[str, object]]:
-    return [row for file in sorted((run / "ledger").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    return [
+        row for file in sorted((run / "ledger").glob("*.parquet")) for row in pq.read_table(file).to_pylist()
+    ]
 
 
 def test_every_record_has_one_outcome(finished: Path) -> None:
@@ -35,12 +37,19 @@ def test_every_record_has_one_outcome(finished: Path) -> None:
     last = StageManifest.model_validate_json((finished / "redact/manifest.json").read_bytes())
     assert kept == last.counts.kept
     for stage in ("ingest", "filter", "dedup", "redact"):
-        assert StageManifest.model_validate_json((finished / stage / "manifest.json").read_bytes()).counts.docs_in
+        assert StageManifest.model_validate_json(
+            (finished / stage / "manifest.json").read_bytes()
+        ).counts.docs_in
 
 
 def test_every_stage_did_real_work(finished: Path) -> None:
     by_stage = {(row["outcome"], row["stage"]) for row in ledger_rows(finished)}
-    assert {("quarantined", "ingest"), ("removed", "filter"), ("removed", "dedup"), ("kept", "redact")} <= by_stage
+    assert {
+        ("quarantined", "ingest"),
+        ("removed", "filter"),
+        ("removed", "dedup"),
+        ("kept", "redact"),
+    } <= by_stage
 
 
 def test_verify_finds_no_problem(finished: Path) -> None:
@@ -73,7 +82,9 @@ def test_why_answers_for_documents_of_every_outcome(finished: Path) -> None:
             assert answer["rule"]
 
 
-def test_two_workers_and_another_hash_seed_give_the_same_bytes(finished: Path, corpus: Path, tmp_path: Path) -> None:
+def test_two_workers_and_another_hash_seed_give_the_same_bytes(
+    finished: Path, corpus: Path, tmp_path: Path
+) -> None:
     recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
     corpusmill("run", recipe, "--workers", "2", env={"PYTHONHASHSEED": "1"})
     assert difference(published(finished), published(tmp_path / "run")) == []
@@ -81,7 +92,11 @@ def test_two_workers_and_another_hash_seed_give_the_same_bytes(finished: Path, c
 
 def test_a_second_run_finds_everything_done(finished: Path, corpus: Path) -> None:
     recipe = finished.parent / "small.yaml"
-    before = {f: f.stat().st_mtime_ns for f in finished.rglob("*") if f.is_file() and f.parent.name in ("documents", "ledger")}
+    before = {
+        f: f.stat().st_mtime_ns
+        for f in finished.rglob("*")
+        if f.is_file() and f.parent.name in ("documents", "ledger")
+    }
     result = corpusmill("run", recipe, "--workers", "2")
     assert "nothing to do" in result.stderr
     assert before == {f: f.stat().st_mtime_ns for f in before}
@@ -110,7 +125,9 @@ def kill_and_finish(recipe: Path, seconds: float) -> bool:
     return killed
 
 
-def test_kill_9_then_the_same_command_gives_the_same_bytes(finished: Path, corpus: Path, tmp_path: Path) -> None:
+def test_kill_9_then_the_same_command_gives_the_same_bytes(
+    finished: Path, corpus: Path, tmp_path: Path
+) -> None:
     recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
     for seconds in (8.0, 12.0):
         kill_and_finish(recipe, seconds)
@@ -149,6 +166,10 @@ def test_the_same_recipe_on_object_storage(finished: Path, corpus: Path, tmp_pat
     corpusmill("run", recipe, "--workers", "2")
     run = Folder(f"{s3}/run")
     names = {entry.path for entry in run.list()}
-    local = {name: data for name, data in published(finished).items() if name.startswith(("shards/", "tokenizer/", "split/"))}
+    local = {
+        name: data
+        for name, data in published(finished).items()
+        if name.startswith(("shards/", "tokenizer/", "split/"))
+    }
     assert [name for name, data in local.items() if name not in names or (run / name).read() != data] == []
     assert json.loads(corpusmill("verify", run.url, "--json").stdout)["problems"] == []

@@ -16,7 +16,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("quickstart")
     corpusmill(
-        "run", "configs/recipes/quickstart.yaml", "--set", f"output={folder}/run", "--set", f"report.card={folder}/card.md"
+        "run",
+        "configs/recipes/quickstart.yaml",
+        "--set",
+        f"output={folder}/run",
+        "--set",
+        f"report.card={folder}/card.md",
     )
     corpusmill("train", "configs/train/quickstart.yaml", *settings(folder))
     return folder
@@ -35,12 +40,21 @@ def test_nothing_is_lost(quickstart: Path) -> None:
 def test_what_was_planted_is_caught(quickstart: Path) -> None:
     facts = json.loads((quickstart / "run/report/report.json").read_text())
     kinds = {row["kind"]: row for row in facts["planted"]["kinds"]}
-    for kind, share in {"exact_copy": 1.0, "spam": 0.9, "pii": 0.9, "secret": 0.9, "short": 1.0, "non_english": 0.9}.items():
+    for kind, share in {
+        "exact_copy": 1.0,
+        "spam": 0.9,
+        "pii": 0.9,
+        "secret": 0.9,
+        "short": 1.0,
+        "non_english": 0.9,
+    }.items():
         assert kinds[kind]["caught"] >= share * kinds[kind]["planted"], kinds[kind]
 
 
 def test_the_model_beats_a_unigram_model_on_every_source(quickstart: Path) -> None:
-    result = json.loads(corpusmill("evaluate", "configs/train/quickstart.yaml", *settings(quickstart), "--json").stdout)
+    result = json.loads(
+        corpusmill("evaluate", "configs/train/quickstart.yaml", *settings(quickstart), "--json").stdout
+    )
     sources = result["sources"]
     assert {"wiki", "books", "speeches", "docs", "qa", "code"} <= set(sources)
     for name, row in sources.items():
@@ -48,5 +62,7 @@ def test_the_model_beats_a_unigram_model_on_every_source(quickstart: Path) -> No
 
 
 def test_it_generates(quickstart: Path) -> None:
-    out = corpusmill("generate", "configs/train/quickstart.yaml", *settings(quickstart), "--prompt", "The history of").stdout
+    out = corpusmill(
+        "generate", "configs/train/quickstart.yaml", *settings(quickstart), "--prompt", "The history of"
+    ).stdout
     assert out.startswith("The history of") and len(out) > 40

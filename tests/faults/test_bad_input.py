@@ -15,7 +15,9 @@ from tests.e2e.cli import EXAMPLES, corpusmill
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
-GOOD = "".join(json.dumps({"id": f"good-{i}", "text": f"document number {i} is a good one"}) + "\n" for i in range(400))
+GOOD = "".join(
+    json.dumps({"id": f"good-{i}", "text": f"document number {i} is a good one"}) + "\n" for i in range(400)
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +32,13 @@ def mess(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cut.warc.gz").write_bytes(warc[:150_000])
     (folder / "garbage.jsonl").write_bytes(bytes(range(256)) * 4000)
     pq.write_table(pa.table({"txet": ["a", "b"]}), folder / "schema.parquet")
-    (folder / "utf8.jsonl").write_bytes(b'{"id": "fine", "text": "fine"}\n{"id": "bad", "text": "\xff\xfe\x81\xff"}\n')
+    (folder / "utf8.jsonl").write_bytes(
+        b'{"id": "fine", "text": "fine"}\n{"id": "bad", "text": "\xff\xfe\x81\xff"}\n'
+    )
     (folder / "long.jsonl").write_bytes(
-        b'{"id": "huge", "text": "' + b"x" * 50_000_000 + b'"}\n{"id": "after", "text": "after the long line"}\n'
+        b'{"id": "huge", "text": "'
+        + b"x" * 50_000_000
+        + b'"}\n{"id": "after", "text": "after the long line"}\n'
     )
     (folder / "utf8.txt").write_bytes(b"plain text with \xe9 in latin-1, and quite some more of it\n")
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))

@@ -41,7 +41,9 @@ def words(count: int, seed: int, alphabet: str = "abcdefghij é日👩") -> str:
 
 def recipe(sources: Sequence[str] = ("web",), **stages: Any) -> Recipe:
     """A recipe with these stages' parameters."""
-    return Recipe.model_validate({"name": "test", "sources": {s: {"paths": ["x"]} for s in sources}, **stages})
+    return Recipe.model_validate(
+        {"name": "test", "sources": {s: {"paths": ["x"]} for s in sources}, **stages}
+    )
 
 
 def partitions(folder: Folder, docs: pa.Table, count: int, shuffle: int | None = None) -> list[Partition]:
@@ -65,7 +67,11 @@ class Here:
         self.reverse, self.stop_after, self.done = reverse, stop_after, 0
 
     def map(
-        self, function: Callable[[Item], Result], items: Sequence[Item], label: str, sizes: Sequence[int] | None = None
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        label: str,
+        sizes: Sequence[int] | None = None,
     ) -> list[Result]:
         results: dict[int, Result] = {}
         for index in sorted(range(len(items)), reverse=self.reverse):
@@ -76,10 +82,14 @@ class Here:
         return [results[index] for index in range(len(items))]
 
 
-def context(run: Folder, made: Recipe, stage: str, parts: Sequence[Partition], scheduler: Any = None) -> Context:
+def context(
+    run: Folder, made: Recipe, stage: str, parts: Sequence[Partition], scheduler: Any = None
+) -> Context:
     """The context of a global stage of a run; earlier stages are where the runner puts them."""
     previous = {name: run / name for name in ("redact", "split", "tokenizer")}
-    return Context(made, run, run / {"shard": "shards"}.get(stage, stage), parts, previous, scheduler or Here())
+    return Context(
+        made, run, run / {"shard": "shards"}.get(stage, stage), parts, previous, scheduler or Here()
+    )
 
 
 def contents(folder: Path, without: str = "work/") -> dict[str, bytes]:

@@ -40,14 +40,25 @@ class Ingest(SourceStage):
         for chunk, start in enumerate(range(0, max(len(lines), 1), 2)):
             rows, bad = [], []
             for i, line in enumerate(lines[start : start + 2], start):
-                ident = {"doc_id": doc_id("s", f"{unit}#{i}"), "source": "s", "source_id": line, "locator": f"f{number}#{i}"}
+                ident = {
+                    "doc_id": doc_id("s", f"{unit}#{i}"),
+                    "source": "s",
+                    "source_id": line,
+                    "locator": f"f{number}#{i}",
+                }
                 if line == "bad":
                     bad.append({**ident, "outcome": "quarantined", "stage": "ingest", "rule": "ingest.bad"})
                 else:
                     rows.append({**ident, "text": line, "text_hash": text_hash(line)})
-            kept = pa.Table.from_pylist([{n: r.get(n) for n in DOCUMENTS.names} for r in rows], schema=DOCUMENTS)
+            kept = pa.Table.from_pylist(
+                [{n: r.get(n) for n in DOCUMENTS.names} for r in rows], schema=DOCUMENTS
+            )
             out = [{n: r.get(n) for n in INGEST_DECISIONS.names} for r in bad]
-            yield f"{number:05d}-{chunk:03d}", Outcome(kept, pa.Table.from_pylist(out, schema=INGEST_DECISIONS)), len(lines)
+            yield (
+                f"{number:05d}-{chunk:03d}",
+                Outcome(kept, pa.Table.from_pylist(out, schema=INGEST_DECISIONS)),
+                len(lines),
+            )
 
 
 CALLS: list[tuple[str, str]] = []
@@ -84,7 +95,9 @@ class Dedup(_Drop):
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         CALLS.append(("prepare", str(len(context.partitions))))
         names = context.scheduler.map(_name, context.partitions, "names")
-        return [publish_bytes(context.folder, "names.txt", "\n".join(names).encode())], {"prepared": len(names)}
+        return [publish_bytes(context.folder, "names.txt", "\n".join(names).encode())], {
+            "prepared": len(names)
+        }
 
 
 class Redact(_Drop):

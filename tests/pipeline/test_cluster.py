@@ -76,7 +76,9 @@ def test_a_foreign_cluster_by_address(workers: Workers) -> None:
 
 def test_nobody_at_the_address() -> None:
     with Workers(Cluster(), "tcp://127.0.0.1:1", Progress(quiet=True)) as scheduler:
-        with pytest.raises(UserError, match=r"--scheduler tcp://127.0.0.1:1: no Dask scheduler answers there"):
+        with pytest.raises(
+            UserError, match=r"--scheduler tcp://127.0.0.1:1: no Dask scheduler answers there"
+        ):
             scheduler.map(square, [3], "square")
 
 

@@ -48,7 +48,9 @@ def job(tmp_path: Path, inputs: list[str], **changes: Any) -> Run:
     return Run(Recipe.model_validate(config), Folder(tmp_path / "run"), Serial())
 
 
-def bytes_below(folder: Path, without: tuple[str, ...] = ("manifest.json", "parts", "inputs.json")) -> dict[str, bytes]:
+def bytes_below(
+    folder: Path, without: tuple[str, ...] = ("manifest.json", "parts", "inputs.json")
+) -> dict[str, bytes]:
     return {
         str(f.relative_to(folder)): f.read_bytes()
         for f in sorted(folder.rglob("*"))
@@ -65,7 +67,9 @@ def test_a_whole_run_conserves_every_record(tmp_path: Path, inputs: list[str]) -
     assert kept == {"ingest": 6, "filter": 5, "dedup": 4, "redact": 3}
     assert manifests["dedup"].counters == {"prepared": 4, "dropped": 1}
     assert manifests["redact"].per_source["s"].removed == 1
-    rows = [r for f in sorted((tmp_path / "run/ledger").glob("*.parquet")) for r in pq.read_table(f).to_pylist()]
+    rows = [
+        r for f in sorted((tmp_path / "run/ledger").glob("*.parquet")) for r in pq.read_table(f).to_pylist()
+    ]
     outcomes = sorted((r["source_id"], r["outcome"], r["stage"]) for r in rows)
     assert outcomes == [
         ("a", "kept", "ingest"), ("bad", "quarantined", "ingest"), ("c copy", "removed", "dedup"),
@@ -120,8 +124,12 @@ def test_changed_input_is_noticed_and_stale_partitions_go(tmp_path: Path, inputs
     assert verify(Folder(tmp_path / "run")).problems == []
 
 
-@pytest.mark.parametrize("lost", ["filter/parts/00000-000.json", "filter/documents/00000-001.parquet", "dedup/manifest.json"])
-def test_what_is_missing_is_made_again_with_the_same_bytes(tmp_path: Path, inputs: list[str], lost: str) -> None:
+@pytest.mark.parametrize(
+    "lost", ["filter/parts/00000-000.json", "filter/documents/00000-001.parquet", "dedup/manifest.json"]
+)
+def test_what_is_missing_is_made_again_with_the_same_bytes(
+    tmp_path: Path, inputs: list[str], lost: str
+) -> None:
     job(tmp_path, inputs).execute()
     before = bytes_below(tmp_path / "run")
     (tmp_path / "run" / lost).unlink()
@@ -146,7 +154,9 @@ def test_a_flipped_bit_stops_the_reader_and_is_named_by_verify(tmp_path: Path, i
     data = bytearray(file.read_bytes())
     data[20] ^= 1
     file.write_bytes(bytes(data))
-    assert any("filter/documents/00000-000.parquet: checksum" in p for p in verify(Folder(tmp_path / "run")).problems)
+    assert any(
+        "filter/documents/00000-000.parquet: checksum" in p for p in verify(Folder(tmp_path / "run")).problems
+    )
     changed = job(tmp_path, inputs, dedup={"similarity": 0.7})
     with pytest.raises(WorkError, match=r"filter/documents/00000-000\.parquet: its bytes changed"):
         changed.execute()
@@ -173,7 +183,9 @@ def test_verify_names_what_is_wrong(tmp_path: Path, inputs: list[str]) -> None:
     run = tmp_path / "run"
     (run / "split/all.txt").unlink()
     manifest = run / "redact/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"docs_in": 4', '"docs_in": 5').replace('"removed": 1', '"removed": 2'))
+    manifest.write_text(
+        manifest.read_text().replace('"docs_in": 4', '"docs_in": 5').replace('"removed": 1', '"removed": 2')
+    )
     problems = "\n".join(verify(Folder(run)).problems)
     assert "split/all.txt: missing" in problems
     assert "redact: counts of the partitions do not add up" in problems

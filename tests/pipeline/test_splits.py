@@ -13,7 +13,9 @@ from schemas.ids import doc_id
 from tests.pipeline.corpus import documents
 
 
-@given(st.lists(st.binary(min_size=16, max_size=16), max_size=50), st.integers(0, 2**64 - 1), st.integers(0, 5))
+@given(
+    st.lists(st.binary(min_size=16, max_size=16), max_size=50), st.integers(0, 2**64 - 1), st.integers(0, 5)
+)
 def test_the_batch_hash_is_xxh3_64(ids: list[bytes], seed: int, skipped: int) -> None:
     array = pa.array(ids, ID).slice(min(skipped, len(ids)))
     expected = [xxhash.xxh3_64_intdigest(i, seed=seed) for i in ids[skipped:]]
@@ -22,7 +24,9 @@ def test_the_batch_hash_is_xxh3_64(ids: list[bytes], seed: int, skipped: int) ->
 
 
 def test_purposes_have_seeds_of_their_own() -> None:
-    seeds = {purpose_seed(seed, purpose) for seed in (0, 1, 2**62) for purpose in ("split", "tokenizer", "shard")}
+    seeds = {
+        purpose_seed(seed, purpose) for seed in (0, 1, 2**62) for purpose in ("split", "tokenizer", "shard")
+    }
     assert len(seeds) == 9
 
 

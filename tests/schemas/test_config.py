@@ -17,10 +17,22 @@ SOURCES: dict[str, Any] = {"a": {"paths": ["x"]}}
     [
         ({"dedup": {"similarty": 1}}, r"r.yaml: dedup.similarty: unknown key; did you mean 'similarity'\?"),
         ({"sources": {"a": {"path": ["x"]}}}, r"sources.a.path: unknown key; did you mean 'paths'\?"),
-        ({"filter": {"language": {"thresh": 1}}}, r"filter.language.thresh: unknown key; did you mean 'threshold'\?"),
-        ({"filter": {"rules": ["gopher"]}}, r"filter.rules.0: 'gopher' is not allowed; did you mean 'gopher_quality'\?"),
-        ({"sources": {"a": {"paths": ["x"], "format": "json"}}}, r"format: 'json' is not allowed; did you mean 'jsonl'"),
-        ({"dedup": {"similarity": 1.5}}, r"dedup.similarity: input should be less than or equal to 1, is 1.5"),
+        (
+            {"filter": {"language": {"thresh": 1}}},
+            r"filter.language.thresh: unknown key; did you mean 'threshold'\?",
+        ),
+        (
+            {"filter": {"rules": ["gopher"]}},
+            r"filter.rules.0: 'gopher' is not allowed; did you mean 'gopher_quality'\?",
+        ),
+        (
+            {"sources": {"a": {"paths": ["x"], "format": "json"}}},
+            r"format: 'json' is not allowed; did you mean 'jsonl'",
+        ),
+        (
+            {"dedup": {"similarity": 1.5}},
+            r"dedup.similarity: input should be less than or equal to 1, is 1.5",
+        ),
         ({"dedup": {"bands": 3}}, "bands and rows are given together"),
         ({"dedup": {"bands": 20, "rows": 20}}, "bands x rows = 400 exceeds num_perm = 112"),
         ({"stages": ["ingest", "shard"]}, "shard needs split before it"),
@@ -64,7 +76,11 @@ def test_overrides() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a: [1", r"r.yaml:\d+:\d+: not valid YAML"), ("- 1", "must be a mapping"), ("a: \t- b: c: d", "not valid YAML")],
+    [
+        ("a: [1", r"r.yaml:\d+:\d+: not valid YAML"),
+        ("- 1", "must be a mapping"),
+        ("a: \t- b: c: d", "not valid YAML"),
+    ],
 )
 def test_broken_yaml(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "r.yaml"

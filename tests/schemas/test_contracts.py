@@ -40,7 +40,11 @@ def test_keys_depend_on_content_not_on_order_or_hash_seed() -> None:
     code = "from schemas.manifest import stage_key; print(stage_key('s', '1', {'x': 1, 'y': 2}, {'i': 'k'}))"
     keys = {
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed},
         ).stdout.strip()
         for seed in ("0", "1")
     }
@@ -58,4 +62,3 @@ def test_signal_schema() -> None:
     assert signals_schema([spec]).field("a.b").type == pa.int64()
     with pytest.raises(ValidationError):
         SignalSpec(name="NoFamily", dtype="int", unit="words", origin="here")
-

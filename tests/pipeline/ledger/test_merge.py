@@ -15,7 +15,14 @@ IDS = {name: doc_id("s", name) for name in "abcd"}
 
 def docs(names: str) -> pa.Table:
     rows = [
-        {"doc_id": IDS[n], "source": "s", "source_id": n, "locator": n, "text": "é" + n, "text_hash": text_hash(n)}
+        {
+            "doc_id": IDS[n],
+            "source": "s",
+            "source_id": n,
+            "locator": n,
+            "text": "é" + n,
+            "text_hash": text_hash(n),
+        }
         for n in names
     ]
     return pa.Table.from_pylist([{c: r.get(c) for c in DOCUMENTS.names} for r in rows], schema=DOCUMENTS)
@@ -29,9 +36,14 @@ def test_merge() -> None:
     quarantined = pa.Table.from_pylist(
         [
             {
-                **dict.fromkeys(INGEST_DECISIONS.names), "doc_id": IDS["d"], "outcome": "quarantined",
-                "stage": "ingest", "rule": "ingest.bad", "source": "s", "locator": "d",
-            }  # fmt: skip
+                **dict.fromkeys(INGEST_DECISIONS.names),
+                "doc_id": IDS["d"],
+                "outcome": "quarantined",
+                "stage": "ingest",
+                "rule": "ingest.bad",
+                "source": "s",
+                "locator": "d",
+            }
         ],
         schema=INGEST_DECISIONS,
     )

@@ -1,0 +1,241 @@
+"""Telephone numbers, in runs of digits, by the numbering plans of the `phonenumbers` library.
+
+International numbers (`+…`, `00…`) anywhere; national ones by the plans of the regions that the user names,
+and only as people write them: grouped, or beside a word such as "phone". A number that its plan calls
+possible but has not assigned counts when its form leaves no doubt (a `+`, `(212) 555-…`, an extension).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from pipeline.redact.numbers import Group
+from pipeline.redact.scan import ALNUM, DIGITS, Hit, after, before
+
+_CONTEXT = re.compile(
+    rb"(?i)phone|\btel\b|\btel[.:]|\bfax|\bcall|mobile|\bcell|contact|whatsapp|\bsms\b|\btext\b|hotline|\bdial|\bph[.:]"
+    rb"|\breach\b|\bring\b|\xe2\x98\x8e|\xf0\x9f\x93\x9e|\xe2\x9c\x86"
+)
+# A label or request right before it: then any grouping will do, of any country's plan or none.
+_LABEL = re.compile(
+    rb"(?i)(?:(?:phone|telephone|\btel|fax|mobile|cell|whatsapp|hotline)"
+    rb"(?: (?:no\.?|number|nr\.?|#))?(?: is)?\.?[ \t]?[:=]?"
+    rb"|\b(?:call|reach|text|ring|dial)(?: me| us| him| her| them)?(?: on| at)?:?"
+    rb"|answering at|messages to)\s{0,3}$"
+)
+_OTHER = re.compile(
+    rb"(?i)isbn|issn|\bdoi\b|oclc|pmid|lccn|arxiv|\bssn\b|invoice|\border\b|\bcase\b|ticket|version|section|\bserial"
+    rb"|\bpatent|\bpp?\.|\bpages?\b|\bisin\b|\bean\b|\bupc\b|\biban\b|\baccount\b"
+)
+_EXTENSION = re.compile(rb"[ \t]?(?:x|ext\.?|extension)[ \t]?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
+_MAX_GROUPS = 7
+_NANP_SHAPES = {(3, 3, 4), (1, 3, 3, 4), (3, 7), (1, 10)}
+
+
+def phones(buffer: bytes, groups: list[Group], regions: Sequence[str]) -> Iterator[Hit]:
+    """Telephone numbers in a run, with their `+`, parenthesis and extension."""
+    first = 0
+    while first < len(groups):
+        hit, first = _at(buffer, groups, first, regions)
+        if hit:
+            yield hit
+
+
+def _at(buffer: bytes, groups: list[Group], first: int, regions: Sequence[str]) -> tuple[Hit | None, int]:
+    """The number that begins with this group, and the group to go on with."""
+    start, plus, paren = _opening(buffer, groups, first)
+    if not _left_free(buffer, groups, first, start, plus):
+        return None, first + 1
+    total = 0
+    sizes = []
+    for last in range(first, min(first + _MAX_GROUPS, len(groups))):
+        total += len(groups[last].digits)
+        sizes.append(total)
+        if total > 17:
+            break
+    for offset in range(len(sizes) - 1, -1, -1):
+        last = first + offset
+        if sizes[offset] < 7:
+            break
+        end, extension = _closing(buffer, groups, last)
+        if end is None:
+            continue
+        chosen = groups[first : last + 1]
+        alone = first == 0 and last == len(groups) - 1
+        left = before(buffer, start, 40)
+        context = _CONTEXT.search(left) is not None
+        sure = extension or paren or context
+        labelled = alone and _LABEL.search(left) is not None and sizes[offset] <= 15
+        labelled = (
+            labelled
+            and not _dated(chosen)
+            and not all(group.digits == "000" for group in chosen[2:] or [chosen[0]])
+        )
+        if labelled or _is_phone(buffer, chosen, start, plus, sure, context, alone, regions):
+            return Hit(start, end, "phone"), last + 1
+    return None, first + 1
+
+
+def _opening(buffer: bytes, groups: list[Group], first: int) -> tuple[int, bool, bool]:
+    """Where the number starts with its sign and parenthesis; whether it has them."""
+    start = groups[first].start
+    sign = before(buffer, start, 2)
+    plus = paren = False
+    if sign.endswith(b"("):
+        start, paren, sign = start - 1, True, sign[:-1]
+    if sign.endswith(b"+"):
+        start, plus, sign = start - 1, True, sign[:-1]
+        if sign.endswith(b"("):
+            start, paren = start - 1, True
+    return start, plus, paren
+
+
+def _left_free(buffer: bytes, groups: list[Group], first: int, start: int, plus: bool) -> bool:
+    if first > 0:
+        return groups[first].separator in (b" ", b" (")
+    left = before(buffer, start, 2)
+    if not left:
+        return True
+    if (
+        left[-1] in ALNUM
+        or left[-1] in b"_#$@%&/\\.-+*^~"
+        or left.endswith((b"\xc2\xa3", b"\xc2\xa5", b"\xac"))
+    ):
+        return plus and left[-1] in b"/.-&*~"
+    if plus and left[-1] in b")]":
+        return False
+    return not (len(left) == 2 and left[-1] in b",:" and left[0] in DIGITS)
+
+
+def _closing(buffer: bytes, groups: list[Group], last: int) -> tuple[int | None, bool]:
+    """Where a number ends after this group, its extension included; None where more digits belong to it."""
+    end = groups[last].end
+    if last < len(groups) - 1:
+        return (end, False) if groups[last + 1].separator in (b" ", b" (") else (None, False)
+    right = after(buffer, end, 16)
+    extension = _EXTENSION.match(right)
+    if extension:
+        return end + extension.end(), True
+    if right and (right[0] in ALNUM or right[0] in b"_%@&="):
+        return None, False
+    if len(right) > 1 and right[0] in b".,-/:" and right[1] in (DIGITS if right[0] in b".," else ALNUM):
+        return None, False
+    return end, False
+
+
+def _is_phone(
+    buffer: bytes, groups: list[Group], start: int, plus: bool, sure: bool, context: bool, alone: bool,
+    regions: Sequence[str],
+) -> bool:  # fmt: skip
+    digits = "".join(group.digits for group in groups)
+    separators = {group.separator for group in groups[1:]}
+    if plus:
+        return 8 <= len(digits) <= 15 and _possible("+" + digits, None)
+    if _dated(groups) or _OTHER.search(before(buffer, start, 24)):
+        return False
+    inner = {group.separator for group in groups[2 if groups[0].digits == "1" else 1 :]}
+    if any(b"(" in separator for separator in inner):
+        return False  # "606.345 (2024)": only an area's code stands in parentheses
+    if (
+        groups[0].digits.startswith("00")
+        and len(groups[0].digits) <= 5
+        and (len(groups) > 2 or context)
+        and len(digits) <= 17
+    ):
+        return _possible("+" + digits[2:], None)
+    if not alone and separators <= {b" "} and not sure:  # three numbers of a table's row
+        return False
+    for region in regions:
+        if not _shaped(groups, digits, separators, region, sure, context):
+            continue
+        certain = sure or (_nanp(region) and separators in ({b"-"}, {b"."}))
+        if (_possible if certain else _valid)(digits, region):
+            return True
+    return False
+
+
+def _shaped(
+    groups: list[Group], digits: str, separators: set[bytes], region: str, sure: bool, context: bool
+) -> bool:  # fmt: skip
+    """Whether people of the region write a number in such groups."""
+    sizes, prefix = plan(region)
+    shape = tuple(len(group.digits) for group in groups)
+    if len(groups) == 1 and not context:
+        return False
+    if _nanp(region):
+        return (shape in _NANP_SHAPES or len(groups) == 1) and len(digits) - digits.startswith("1") == 10
+    if prefix and not digits.startswith(prefix):
+        return False
+    if len(digits) - len(prefix) not in sizes:
+        return False
+    if any(size < 2 for size in shape):
+        return False
+    return not (b"." in separators and len(groups) < 3) and not (
+        len(groups) == 2 and separators == {b"/"} and not sure
+    )
+
+
+def _dated(groups: list[Group]) -> bool:
+    """Whether three of the groups look like a date or two like a span of years."""
+    shapes = [len(group.digits) for group in groups]
+    for index in range(len(groups) - 2):
+        same = groups[index + 1].separator == groups[index + 2].separator != b" "
+        if same and tuple(shapes[index : index + 3]) in (
+            (4, 2, 2),
+            (2, 2, 4),
+            (2, 2, 2),
+            (1, 2, 4),
+            (2, 1, 4),
+            (4, 1, 2),
+        ):
+            return True
+    return len(groups) == 2 and shapes == [4, 4] and groups[1].separator in (b"-", b"/")
+
+
+@lru_cache(maxsize=256)
+def plan(region: str) -> tuple[tuple[int, ...], str]:
+    """Lengths of a region's national numbers, and the prefix that is dialled before them."""
+    import phonenumbers
+
+    data = phonenumbers.PhoneMetadata.metadata_for_region(region)
+    if data is None:
+        return (), ""
+    lengths = data.general_desc.possible_length if data.general_desc else ()
+    return tuple(lengths), data.national_prefix or ""
+
+
+@lru_cache(maxsize=256)
+def _nanp(region: str) -> bool:
+    import phonenumbers
+
+    return bool(phonenumbers.country_code_for_region(region) == 1)
+
+
+def known_region(region: str) -> bool:
+    """Whether `phonenumbers` has a plan for the region (ISO 3166, upper case)."""
+    import phonenumbers
+
+    return region in phonenumbers.SUPPORTED_REGIONS
+
+
+def _possible(number: str, region: str | None) -> bool:
+    import phonenumbers
+
+    try:
+        parsed = phonenumbers.parse(number, region)
+    except phonenumbers.NumberParseException:
+        return False
+    return bool(
+        phonenumbers.is_possible_number_with_reason(parsed) == phonenumbers.ValidationResult.IS_POSSIBLE
+    )
+
+
+def _valid(number: str, region: str | None) -> bool:
+    import phonenumbers
+
+    try:
+        return bool(phonenumbers.is_valid_number(phonenumbers.parse(number, region)))
+    except phonenumbers.NumberParseException:
+        return False
