@@ -26,7 +26,7 @@ _NOT_AN_ADDRESS = re.compile(
     re.IGNORECASE,
 )
 # Four small numbers are more often a version or a heading than an address: they need a word that says so.
-_SMALL = 32
+_SMALL = 100  # one address in 43 has four such octets
 _SAYS_ADDRESS = re.compile(
     rb"(?i)\bip|ipv4|addr|host|server|\bdns|resolver|\bping\b|gateway|inet|://|proxy|subnet|router?\b|traceroute|\bport"
 )
@@ -107,7 +107,10 @@ def _plain_ipv4(buffer: bytes, start: int, end: int) -> bool:
     if _NOT_AN_ADDRESS.search(left):
         return False
     if all(int(octet) < _SMALL for octet in buffer[start:end].split(b".")):
-        return buffer[start:end] in _RESOLVERS or _SAYS_ADDRESS.search(before(buffer, start, 40)) is not None
+        line = before(buffer, start, 40).rpartition(b"\n")[
+            2
+        ]  # "the server.\n\n27.2.5.2 Setting up": a heading
+        return buffer[start:end] in _RESOLVERS or _SAYS_ADDRESS.search(line) is not None
     return True
 
 

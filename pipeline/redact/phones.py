@@ -22,8 +22,7 @@ _CONTEXT = re.compile(
 _LABEL = re.compile(
     rb"(?i)(?:(?:phone|telephone|\btel|fax|mobile|cell|whatsapp|hotline)"
     rb"(?: (?:no\.?|number|nr\.?|#))?(?: is)?\.?[ \t]?[:=]?"
-    rb"|\b(?:call|reach|text|ring|dial)(?: me| us| him| her| them)?(?: on| at)?:?"
-    rb"|answering at|messages to)\s{0,3}$"
+    rb"|\b(?:call|reach|text|ring|dial)(?: me| us| him| her| them)?(?: on| at)?:?)\s{0,3}$"
 )
 _OTHER = re.compile(
     rb"(?i)isbn|issn|\bdoi\b|oclc|pmid|lccn|arxiv|\bssn\b|invoice|\border\b|\bcase\b|ticket|version|section|\bserial"
@@ -138,15 +137,11 @@ def _is_phone(
     inner = {group.separator for group in groups[2 if groups[0].digits == "1" else 1 :]}
     if any(b"(" in separator for separator in inner):
         return False  # "606.345 (2024)": only an area's code stands in parentheses
-    if (
-        groups[0].digits.startswith("00")
-        and len(groups[0].digits) <= 5
-        and (len(groups) > 2 or context)
-        and len(digits) <= 17
-    ):
-        return _possible("+" + digits[2:], None)
     if not alone and separators <= {b" "} and not sure:  # three numbers of a table's row
         return False
+    dialled = groups[0].digits.startswith("00") and len(groups[0].digits) <= 5 and len(digits) <= 17
+    if dialled and (len(groups) > 2 or context):
+        return (_possible if sure or separators == {b"-"} else _valid)("+" + digits[2:], None)
     for region in regions:
         if not _shaped(groups, digits, separators, region, sure, context):
             continue

@@ -12,7 +12,7 @@ from pipeline.redact.scan import WORD, Hit, after, before, spans
 # AWS access key ids, GitHub, GitLab, Slack, Google, Stripe, npm, JSON Web Tokens (RFC 7519).
 FORMATS = (
     rb"(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,}"
-    rb"|xox[abeoprs]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{35}|[rs]k_live_[0-9A-Za-z]{16,}|npm_[A-Za-z0-9]{36,}"
+    rb"|xox[abeoprs]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{35}|[rs]k_(?:live|test)_[0-9A-Za-z]{16,}|npm_[A-Za-z0-9]{36,}"
     rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
 )
 PEM = (

@@ -29,6 +29,9 @@ class Split(GlobalStage):
             measure, context.partitions, "split", [part.text_bytes for part in context.partitions]
         )
         rows = pa.concat_tables([ROWS.empty_table(), *tables])
+        rows = rows.take(
+            pa.array(range(len(rows)), pa.int64())
+        )  # what came by network lies unaligned: copy it
         rows = collect(rows["source"], rows["group"], rows["docs"], rows["bytes"])
         seed = purpose_seed(self.recipe.seed, "split")
         choice = choose(rows, params.validation_share, params.min_documents, seed)

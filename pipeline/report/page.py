@@ -1,0 +1,156 @@
+"""The HTML page: one file, no script, nothing fetched. Charts come from `svg`, words from the templates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipeline.report import svg, words
+
+Facts = dict[str, Any]
+BAR_RULES = 40  # rules with a row in the table; the rest are summed up
+MISSED_SHOWN = 30
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Templates of this package; autoescape is on, whatever a template is called."""
+    jinja = Environment(
+        loader=PackageLoader("pipeline.report", "templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    jinja.filters.update(
+        n=words.number,
+        short=words.short,
+        size=words.size,
+        size2=_size2,
+        visible=words.visible,
+        wbr=words.breakable,
+        token=words.token,
+    )
+    jinja.globals.update(share=words.share, bar=svg.bar, cell=heat, missed_shown=MISSED_SHOWN)
+    return jinja
+
+
+def render(facts: Facts) -> str:
+    """The page for the figures of `pipeline.report.facts.gather`. Equal figures give equal bytes."""
+    charts = {
+        "flow": _flow(facts),
+        "bytes": _bytes_flow(facts),
+        "lengths": _lengths(facts["lengths"]),
+        "curves": [_curve(one) for one in facts["curves"]],
+        "s_curve": _s_curve(facts["duplicates"]),
+        "clusters": _clusters(facts["duplicates"]),
+    }
+    recipe = json.dumps(facts["reproduce"]["recipe"], indent=1, ensure_ascii=False)
+    page = (
+        environment()
+        .get_template("report.html.j2")
+        .render(f=facts, charts=charts, recipe=recipe, rules_shown=BAR_RULES)
+    )
+    return page if page.endswith("\n") else page + "\n"
+
+
+def _size2(low: int) -> str:
+    return words.binary_size(low.bit_length() - 1)
+
+
+def heat(count: int, most: int) -> Markup:
+    """Style of a cell in a heat table: an opacity that grows with the square root of the count."""
+    strength = (count / most) ** 0.5 if most else 0.0
+    return Markup(f"--heat:{strength:.2f}")
+
+
+def _flow(facts: Facts) -> Markup:
+    totals, steps = facts["totals"], []
+    for step in facts["flow"]:
+        lines = []
+        for what in ("removed", "quarantined"):
+            if step[what]:
+                lines.append(
+                    f"− {words.number(step[what])} {what}, {words.share(step[what], step['docs_in'])}"
+                )
+        if step["stage"] == "redact" and facts["pii"]:
+            lines.append(f"{words.number(facts['pii']['spans'])} spans replaced")
+        if not lines:
+            lines.append("nothing removed")
+        steps.append(
+            svg.Step(step["stage"], step["removed"], step["quarantined"], step["kept"], tuple(lines))
+        )
+    head = (f"{words.number(totals['records'])} records", "read from the sources")
+    foot = (f"{words.number(totals['kept'])} documents kept", words.share(totals["kept"], totals["records"]))
+    label = f"Documents through the stages: {totals['records']} in, {totals['kept']} kept"
+    return svg.flow(totals["records"], head, steps, foot, label)
+
+
+def _bytes_flow(facts: Facts) -> Markup:
+    """The same in bytes of text. Ingest begins it: what it read is no text yet."""
+    first, *rest = facts["flow"]
+    steps = []
+    for step in rest:
+        lost = max(0, step["bytes_in"] - step["bytes_kept"])
+        what = f"− {words.size(lost)}, {words.share(lost, step['bytes_in'])}" if lost else "nothing removed"
+        steps.append(svg.Step(step["stage"], lost, 0, step["bytes_kept"], (what,)))
+    head = (f"{words.size(first['bytes_kept'])} of text", f"from {words.size(first['bytes_in'])} of files")
+    totals = facts["totals"]
+    foot = [f"{words.size(totals['kept_bytes'])} of text kept"]
+    if totals["tokens"] is not None:
+        foot.append(f"{words.number(totals['tokens'])} tokens")
+    label = f"Text through the stages: {first['bytes_kept']} bytes in, {totals['kept_bytes']} kept"
+    return svg.flow(first["bytes_kept"], head, steps, foot, label)
+
+
+def _lengths(lengths: Facts) -> Markup | None:
+    if not lengths["documents"]:
+        return None
+    labels = [words.binary_size(low.bit_length() - 1) for low in lengths["from_bytes"]]
+    titles = [
+        f"{label} to twice that: {words.number(n)} documents, {words.number(kept)} kept"
+        for label, n, kept in zip(labels, lengths["documents"], lengths["kept"], strict=True)
+    ]
+    return svg.columns(
+        labels, lengths["documents"], lengths["kept"], "length of the text as ingested",
+        "Documents by length, all and kept", titles,
+    )  # fmt: skip
+
+
+def _curve(one: Facts) -> Markup:
+    return svg.threshold_curve(
+        one["grid"], one["failed"], one["marginal"], one["documents"], one["threshold"], one["log"],
+        f"{one['signal']}: {one['comparison'].replace('_', ' ')} …",
+        f"Removal by {one['rule']} by its threshold",
+    )  # fmt: skip
+
+
+def _s_curve(found: Facts | None) -> Markup | None:
+    if not found or not (found["s_curve"] or found["s_curve_measured"]):
+        return None
+    return svg.s_curve(
+        found["s_curve"], found["s_curve_measured"], found["similarity"],
+        "Probability that a pair of documents is found, by its similarity",
+    )  # fmt: skip
+
+
+def _clusters(found: Facts | None) -> Markup | None:
+    rows: Sequence[Facts] = (found or {}).get("cluster_sizes") or ()
+    if not rows:
+        return None
+    labels = [_range(row) for row in rows]
+    titles = [
+        f"{_range(row)} documents: {words.number(row['clusters'])} clusters,"
+        f" {words.number(row['documents'])} documents"
+        for row in rows
+    ]
+    amounts = [row["clusters"] for row in rows]
+    return svg.columns(labels, amounts, None, "documents in the cluster", "Clusters by size", titles)
+
+
+def _range(row: Facts) -> str:
+    if row["to"] is None:
+        return f"> {row['from'] - 1}"
+    return str(row["from"]) if row["from"] == row["to"] else f"{row['from']}–{row['to']}"

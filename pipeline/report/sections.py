@@ -1,0 +1,94 @@
+"""The sections of the report that are read off one stage's files, or straight off the survey."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from pipeline.report.survey import Survey
+from schemas.ledger import KEPT
+from schemas.manifest import StageManifest
+from schemas.shards import INDEX, ShardSet
+from schemas.storage import Folder
+
+
+def loose_json(folder: Folder | None, name: str) -> dict[str, Any] | None:
+    """A JSON object that another stage published; None when there is none."""
+    if folder is None:
+        return None
+    try:
+        value = json.loads((folder / name).read())
+    except FileNotFoundError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def pii(manifest: StageManifest | None, found: Survey) -> dict[str, Any] | None:
+    """Spans that `redact` replaced, by kind and source."""
+    if manifest is None:
+        return None
+    spans = {(source, kind): n for (stage, source, kind), n in found.edits.items() if stage == manifest.stage}
+    kinds: Counter[str] = Counter()
+    for (_, kind), count in spans.items():
+        kinds[kind] += count
+    wanted = manifest.params.get("kinds") or []
+    return {
+        "spans": sum(kinds.values()),
+        "documents": sum(n for (stage, _), n in found.edited.items() if stage == manifest.stage),
+        "replacement": manifest.params.get("replacement"),
+        "kinds": [{"kind": kind, "spans": kinds[kind]} for kind in dict.fromkeys([*wanted, *sorted(kinds)])],
+        "sources": [
+            {"source": source, **{kind: spans.get((source, kind), 0) for kind in sorted(kinds)}}
+            for source in sorted({source for source, _ in spans})
+        ],
+    }
+
+
+def languages(found: Survey) -> list[dict[str, Any]] | None:
+    """Documents by language, as the filter identified it, most frequent first."""
+    codes = sorted({code for _, code in found.languages})
+    rows = [
+        {
+            "language": code,
+            "documents": found.languages["in", code] or None,
+            "kept": found.languages["kept", code],
+            "kept_bytes": found.language_bytes[code],
+        }
+        for code in codes
+    ]
+    return sorted(rows, key=lambda r: (-(r["documents"] or 0), -r["kept"], r["language"])) or None
+
+
+def lengths(found: Survey) -> dict[str, Any]:
+    """Documents per power of two of their UTF-8 bytes, as ingested: all, and those kept in the end."""
+    bins = sorted({place for _, place in found.lengths})
+    span = range(bins[0], bins[-1] + 1) if bins else range(0)
+    every: Counter[int] = Counter()
+    for (_, place), count in found.lengths.items():
+        every[place] += count
+    return {
+        "from_bytes": [2**place for place in span],
+        "documents": [every[place] for place in span],
+        "kept": [found.lengths[KEPT, place] for place in span],
+    }
+
+
+def tokenizer(folder: Folder | None, manifest: StageManifest | None) -> dict[str, Any] | None:
+    """`stats.json` as the stage published it, with the vocabulary's size."""
+    if folder is None or manifest is None:
+        return None
+    stats = loose_json(folder, "stats.json") or {}
+    return {"vocab_size": manifest.params.get("vocab_size"), **stats}
+
+
+def shards(folder: Folder | None) -> dict[str, Any] | None:
+    """The shard set, a row per source and split; None when no shards were written."""
+    if folder is None:
+        return None
+    try:
+        index = ShardSet.model_validate_json((folder / INDEX).read())
+    except FileNotFoundError:
+        return None
+    value: dict[str, Any] = index.model_dump(exclude={"kind"})
+    return value

@@ -1,0 +1,220 @@
+"""One pass over the ledger of a partition: every count of the report, small enough to travel."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.report.rules import UNNAMED, Failures, Rule, count_failures, rule_labels
+from schemas.ledger import KEPT, QUARANTINED, REMOVED
+from schemas.storage import Folder
+
+LENGTH_BINS = 48  # bin b holds texts of 2^b to 2^(b+1) - 1 bytes; empty ones are in bin 0
+JACCARD_BINS = 50
+PICKED = ("doc_id", "source", "locator", "stage", "rule", "value", "threshold", "detail")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the tables of a run lie. A folder is None where the recipe has no such stage."""
+
+    ledger: Folder
+    ingested: Folder
+    kept: Folder  # the last stage that passes documents on
+    signals: Folder | None
+
+
+@dataclass
+class Survey:
+    """Counts over one partition, or over all of them. Keys of the counters are given with each."""
+
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)  # (source, outcome) -> records
+    text_bytes: Counter[tuple[str, str]] = field(
+        default_factory=Counter
+    )  # the same -> bytes of ingested text
+    first: Counter[tuple[Rule, str, str]] = field(
+        default_factory=Counter
+    )  # (rule, outcome, source) -> records
+    first_bytes: Counter[Rule] = field(default_factory=Counter)
+    failures: Failures = field(default_factory=Failures)
+    lengths: Counter[tuple[str, int]] = field(default_factory=Counter)  # (outcome, bin) -> documents
+    languages: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("in" | "kept", code) -> documents
+    language_bytes: Counter[str] = field(default_factory=Counter)  # code -> bytes of kept documents
+    edits: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # (stage, source, kind) -> spans
+    edited: Counter[tuple[str, str]] = field(default_factory=Counter)  # (stage, source) -> documents
+    jaccard: Counter[int] = field(default_factory=Counter)  # bin -> near-duplicates removed
+    picks: dict[tuple[str, str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    pairs: list[dict[str, Any]] = field(default_factory=list)  # the least similar pairs
+    typical: list[dict[str, Any]] = field(default_factory=list)  # pairs chosen by id alone
+
+    def add(self, other: Survey, samples: int) -> None:
+        """Merge another partition's survey into this one."""
+        for entry in fields(self):
+            mine, theirs = getattr(self, entry.name), getattr(other, entry.name)
+            if isinstance(mine, Counter):
+                mine.update(theirs)
+        self.failures.add(other.failures)
+        for key, rows in other.picks.items():
+            self.picks[key] = smallest([*self.picks.get(key, []), *rows], samples, ("doc_id",))
+        self.pairs = smallest([*self.pairs, *other.pairs], samples, ("jaccard", "doc_id"))
+        self.typical = smallest([*self.typical, *other.typical], samples, ("doc_id",))
+
+
+def smallest(rows: Iterable[dict[str, Any]], count: int, keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The `count` rows that come first by `keys`. A doc_id is a hash, so that first by it is a fair draw."""
+    return heapq.nsmallest(count, rows, key=lambda row: tuple(row[key] for key in keys))
+
+
+def read_columns(file: Folder, columns: list[str]) -> pa.Table:
+    """These columns of a Parquet file (those that it has), without reading the others."""
+    with file.open() as stream:
+        parquet = pq.ParquetFile(stream)
+        return parquet.read([name for name in columns if name in parquet.schema_arrow.names])
+
+
+def survey(places: Places, samples: int, name: str) -> Survey:
+    """The survey of partition `name`; `samples` rows are picked for each rule and each source's kept."""
+    ledger = read_columns(
+        places.ledger / f"{name}.parquet",
+        ["doc_id", "source", "locator", "text_bytes", "outcome", "stage", "rule", "value", "threshold",
+         "detail", "failed", "duplicate_of", "jaccard", "edits"],
+    )  # fmt: skip
+    found = Survey()
+    _outcomes(found, ledger)
+    _lengths(found, ledger)
+    _edits(found, ledger)
+    _pick(found, ledger, samples)
+    signals = _signals(places, name)
+    removed = ledger.filter(pc.equal(ledger["outcome"], REMOVED))
+    found.failures = count_failures(removed, signals)
+    _languages(
+        found,
+        ledger,
+        read_columns(places.kept / f"documents/{name}.parquet", ["doc_id", "language"]),
+        signals,
+    )
+    return found
+
+
+def _signals(places: Places, name: str) -> pa.Table | None:
+    if places.signals is None:
+        return None
+    with (places.signals / f"signals/{name}.parquet").open() as stream:
+        return pq.read_table(stream)
+
+
+def _counts(table: pa.Table, by: list[str], total: str | None = None) -> list[dict[str, Any]]:
+    """Rows per group, and the sum of a column."""
+    wanted: list[Any] = [([], "count_all")]
+    if total:
+        wanted.append((total, "sum"))
+    rows: list[dict[str, Any]] = table.group_by(by, use_threads=False).aggregate(wanted).to_pylist()
+    return rows
+
+
+def _outcomes(found: Survey, ledger: pa.Table) -> None:
+    for row in _counts(ledger, ["source", "outcome"], "text_bytes"):
+        found.outcomes[row["source"], row["outcome"]] += row["count_all"]
+        found.text_bytes[row["source"], row["outcome"]] += row["text_bytes_sum"] or 0
+    decided = ledger.filter(pc.not_equal(ledger["outcome"], KEPT))
+    for row in _counts(decided, ["stage", "rule", "outcome", "source"], "text_bytes"):
+        rule = Rule(row["stage"], row["rule"] or UNNAMED)
+        found.first[rule, row["outcome"], row["source"]] += row["count_all"]
+        found.first_bytes[rule] += row["text_bytes_sum"] or 0
+
+
+def _lengths(found: Survey, ledger: pa.Table) -> None:
+    known = ledger.filter(pc.is_valid(ledger["text_bytes"]))
+    bins = length_bins(known["text_bytes"].to_numpy())
+    table = pa.table({"outcome": known["outcome"], "bin": bins})
+    for row in _counts(table, ["outcome", "bin"]):
+        found.lengths[row["outcome"], row["bin"]] += row["count_all"]
+
+
+def length_bins(sizes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Bin of each length in bytes: the exponent of the power of two at or below it."""
+    exponents = np.frexp(np.maximum(sizes, 1).astype(np.float64))[1] - 1
+    bins: npt.NDArray[np.int64] = np.minimum(exponents, LENGTH_BINS - 1).astype(np.int64)
+    return bins
+
+
+def _edits(found: Survey, ledger: pa.Table) -> None:
+    lists = ledger["edits"].combine_chunks()
+    flat = pc.list_flatten(lists)
+    if not len(flat):
+        return
+    rows = pc.list_parent_indices(lists)
+    spans = pa.table(
+        {"row": rows, "source": ledger["source"].take(rows), **{n: flat.field(n) for n in ("stage", "kind")}}
+    )
+    for row in _counts(spans, ["stage", "source", "kind"]):
+        found.edits[row["stage"], row["source"], row["kind"]] += row["count_all"]
+    for row in _counts(spans.group_by(["row", "stage", "source"]).aggregate([]), ["stage", "source"]):
+        found.edited[row["stage"], row["source"]] += row["count_all"]
+
+
+def _pick(found: Survey, ledger: pa.Table, samples: int) -> None:
+    """Rows to show: the first by doc_id of each rule, of each source's kept, of each edit; and pairs."""
+    names = [*PICKED, "duplicate_of", "jaccard"]
+    ordered = ledger.take(pc.sort_indices(ledger["doc_id"].cast(pa.binary())))
+    for outcome, by in ((KEPT, "source"), (REMOVED, "rule"), (QUARANTINED, "rule")):
+        rows = ordered.filter(pc.equal(ordered["outcome"], outcome))
+        groups = rows["source"] if by == "source" else rule_labels(rows["stage"], rows["rule"])
+        for entry in pc.unique(groups).to_pylist():
+            chosen = rows.filter(pc.equal(groups, entry)).slice(0, samples).select(names).to_pylist()
+            stage, _, rule = entry.rpartition("\0")
+            found.picks[outcome, stage, rule] = chosen
+    _pick_edits(found, ordered, samples)
+    copies = ordered.filter(pc.is_valid(ordered["duplicate_of"])).select(names)
+    near = copies.filter(pc.fill_null(pc.less(copies["jaccard"], 1.0), False))
+    bins = np.minimum((near["jaccard"].to_numpy() * JACCARD_BINS).astype(np.int64), JACCARD_BINS - 1)
+    found.jaccard.update(bins.tolist())
+    least = near.take(pc.sort_indices(near, [("jaccard", "ascending")])).slice(0, 4 * samples).to_pylist()
+    found.pairs = smallest(least, samples, ("jaccard", "doc_id"))
+    found.typical = near.slice(0, samples).to_pylist()
+
+
+def _pick_edits(found: Survey, ordered: pa.Table, samples: int) -> None:
+    """Kept documents by the kind of their first edit: only that one's place is known after it."""
+    kept = ordered.filter(pc.equal(ordered["outcome"], KEPT))
+    lists = kept["edits"].combine_chunks()
+    flat = pc.list_flatten(lists)
+    if not len(flat):
+        return
+    spans = pa.table(
+        {"row": pc.list_parent_indices(lists), **{n: flat.field(n) for n in ("stage", "kind", "offset")}}
+    ).sort_by([("row", "ascending"), ("offset", "ascending")])
+    spans = spans.filter(pc.equal(spans["stage"], "redact"))  # other stages count offsets in another text
+    row = spans["row"].to_numpy()
+    first = spans.take(np.flatnonzero(np.diff(row, prepend=-1)))
+    for kind in sorted(pc.unique(first["kind"]).to_pylist()):
+        chosen = first.filter(pc.equal(first["kind"], kind)).slice(0, samples)
+        rows = kept.take(chosen["row"]).select(["doc_id", "source", "locator"])
+        found.picks["edited", "redact", kind] = rows.append_column("offset", chosen["offset"]).to_pylist()
+
+
+def _languages(found: Survey, ledger: pa.Table, kept: pa.Table, signals: pa.Table | None) -> None:
+    names = (
+        [f.name for f in signals.schema if f.name.startswith("language.") and pa.types.is_string(f.type)]
+        if signals
+        else []
+    )
+    if signals is not None and names:
+        for entry in pc.value_counts(pc.fill_null(signals[names[0]], "und").combine_chunks()).to_pylist():
+            found.languages["in", entry["values"]] += entry["counts"]
+    if "language" not in kept.column_names or kept["language"].null_count == len(kept):
+        return
+    sizes = ledger["text_bytes"].take(pc.index_in(kept["doc_id"], ledger["doc_id"]))
+    table = pa.table({"language": pc.fill_null(kept["language"], "und"), "bytes": sizes})
+    for row in _counts(table, ["language"], "bytes"):
+        found.languages["kept", row["language"]] += row["count_all"]
+        found.language_bytes[row["language"]] += row["bytes_sum"] or 0

@@ -1,0 +1,105 @@
+"""Reading shards back, every payload checked: for `verify`, tests and tools."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from schemas.errors import WorkError
+from schemas.ids import checksum
+from schemas.manifest import Strict
+from schemas.shards import INDEX, Block, BlockDocuments, Shard, ShardIndex, ShardSet
+from schemas.storage import Folder
+
+Model = TypeVar("Model", bound=Strict)
+
+
+class BlockData(NamedTuple):
+    """A block's members: tokens, the starts of its document segments in them, and what these are."""
+
+    tokens: npt.NDArray[np.unsignedinteger]
+    starts: npt.NDArray[np.uint32]
+    documents: BlockDocuments
+
+
+class Document(NamedTuple):
+    """A document out of a shard, without the end-of-document token."""
+
+    doc_id: str
+    tokens: npt.NDArray[np.unsignedinteger]
+
+
+def read_set(folder: Folder) -> ShardSet:
+    """`index.json` of a folder of shards; raises `WorkError` if it is none."""
+    return _model(ShardSet, folder / INDEX, (folder / INDEX).read())
+
+
+def read_index(file: Folder, data: bytes | None = None) -> ShardIndex:
+    """`index.json` of a (source, split); raises `WorkError` if it is none."""
+    return _model(ShardIndex, file, file.read() if data is None else data)
+
+
+def _model(model: type[Model], file: Folder, data: bytes) -> Model:
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        mistake = error.errors()[0]
+        place = ".".join(str(part) for part in mistake["loc"])
+        raise WorkError(f"{file}: not a {model.__name__}: {place}: {mistake['msg']}") from None
+
+
+def read_block(folder: Folder, shard: Shard, block: Block) -> BlockData:
+    """A block by three range requests; `folder` is that of its index. Raises `WorkError` naming the tar, the
+    block and the member whose bytes are not those of the index."""
+    payloads = [
+        _payload(folder, shard, f"{block.key}{suffix}", offset, size, xxh3)
+        for suffix, offset, size, xxh3 in members(block)
+    ]
+    try:
+        return decode_block(*payloads)
+    except (ValueError, ValidationError) as error:
+        raise WorkError(f"{folder / shard.url}: {block.key}: {str(error).splitlines()[0]}") from None
+
+
+def members(block: Block) -> list[tuple[str, int, int, str]]:
+    """(suffix, offset of the payload, size, xxh3) of a block's members, in the order of the tar."""
+    return [
+        (".tokens.npy", block.offset, block.size, block.xxh3),
+        (".docs.npy", block.docs_offset, block.docs_size, block.docs_xxh3),
+        (".json", block.json_offset, block.json_size, block.json_xxh3),
+    ]
+
+
+def _payload(folder: Folder, shard: Shard, name: str, offset: int, size: int, xxh3: str) -> bytes:
+    data = (folder / shard.url).read_range(offset, size)
+    if checksum(data) != xxh3:
+        raise WorkError(f"{folder / shard.url}: {name}: checksum differs")
+    return data
+
+
+def decode_block(tokens: bytes, starts: bytes, documents: bytes) -> BlockData:
+    """The members' payloads as arrays and model; raises `ValueError` if one is malformed."""
+    return BlockData(_array(tokens), _array(starts), BlockDocuments.model_validate_json(documents))
+
+
+def _array(data: bytes) -> Any:
+    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+
+
+def iter_documents(folder: Folder, index: ShardIndex) -> Iterator[Document]:
+    """Every document of a (source, split) in the order of the shards, parts in different blocks joined."""
+    for shard in index.shardlist:
+        pending: list[Any] = []
+        for block in shard.blocks:
+            data = read_block(folder, shard, block)
+            edges = [*data.starts.tolist(), len(data.tokens)]
+            for doc_id, low, high in zip(data.documents.doc_ids, edges[:-1], edges[1:], strict=True):
+                pending.append(data.tokens[low:high])
+                if int(data.tokens[high - 1]) == index.eos_id:
+                    yield Document(doc_id, np.concatenate(pending)[:-1])
+                    pending = []

@@ -1,0 +1,242 @@
+"""Figures against a run small enough to count by hand (`corpora.ordinary`)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipeline.publish import publish_bytes, publish_table, read_table
+from pipeline.report.survey import length_bins
+from schemas.errors import WorkError
+from schemas.manifest import Counts
+from schemas.storage import Folder
+from tests.pipeline.report.conftest import Maker
+from tests.pipeline.report.corpora import SECRET, ordinary
+from tests.pipeline.report.made import Doc, publish_manifest
+
+
+@pytest.fixture
+def figures(make_run: Maker) -> dict[str, Any]:
+    return make_run(ordinary()).figures()
+
+
+def test_totals_and_flow(figures: dict[str, Any]) -> None:
+    totals = figures["totals"]
+    assert {k: totals[k] for k in ("records", "kept", "removed", "quarantined", "duplicates", "pii_spans")} == {
+        "records": 14, "kept": 7, "removed": 6, "quarantined": 1, "duplicates": 3, "pii_spans": 2,
+    }  # fmt: skip
+    flow = {s["stage"]: (s["docs_in"], s["kept"], s["removed"], s["quarantined"]) for s in figures["flow"]}
+    assert flow == {
+        "ingest": (14, 12, 1, 1),
+        "filter": (12, 10, 2, 0),
+        "dedup": (10, 7, 3, 0),
+        "redact": (7, 7, 0, 0),
+    }
+
+
+def test_sources(figures: dict[str, Any]) -> None:
+    books, web = figures["sources"]
+    assert (books["source"], books["records"], books["kept"], books["removed"]) == ("books", 6, 3, 3)
+    assert books["removed_by_stage"] == {"dedup": 3} and books["pii_spans"] == 0
+    assert (web["kept"], web["removed"], web["quarantined"], web["pii_spans"]) == (4, 3, 1, 2)
+    assert web["removed_by_stage"] == {"filter": 2, "ingest": 1}
+
+
+def test_rules_first_failed_alone_and_together(figures: dict[str, Any]) -> None:
+    rules = {r["rule"]: (r["first"], r["failed"], r["alone"]) for r in figures["rules"]}
+    assert rules["quality.words"] == (2, 2, 1)  # of its two failures one failed the language rule as well
+    assert rules["language.keep"] == (0, 1, 0)
+    assert rules["dedup.minhash"] == (2, 2, 2)
+    assert figures["overlap"] == {"rules": ["quality.words", "language.keep"], "counts": [[2, 1], [1, 1]]}
+
+
+def test_curve_counts_what_any_threshold_would_remove(figures: dict[str, Any]) -> None:
+    [curve] = figures["curves"]
+    at = curve["grid"].index(50.0)
+    assert (curve["rule"], curve["documents"], curve["threshold"]) == ("quality.words", 12, 50.0)
+    assert (curve["failed"][at], curve["marginal"][at]) == (2, 1)
+    words = [200, 70, 1, 3, 90, 80, 100, 100, 100, 61, 62, 63]
+    for threshold, failed in zip(curve["grid"], curve["failed"], strict=True):
+        assert failed == sum(n < threshold for n in words)
+
+
+def test_exempt_sources_are_not_on_the_curve(make_run: Maker) -> None:
+    made = make_run(ordinary(), filter={"skip_sources": {"books": ["*"]}})
+    [curve] = made.figures()["curves"]
+    assert (
+        curve["failed"][-1] == 6
+    )  # the documents of `web` that reached the filter, at a threshold above all
+
+
+def test_duplicates_without_the_stages_own_figures(figures: dict[str, Any]) -> None:
+    found = figures["duplicates"]
+    assert (found["removed"], found["exact"], found["near"]) == (3, 1, 2)
+    assert found["recall"] is None and found["cluster_sizes"] is None and found["s_curve"] == []
+    assert [pair["jaccard"] for pair in figures["samples"]["pairs"]] == [0.82, 0.91]
+
+
+def test_duplicates_with_them(make_run: Maker) -> None:
+    made = make_run(ordinary())
+    recall = {"value": 0.9, "found": 9, "of": 10, "low": 0.59, "high": 0.98}
+    quality = {
+        "bands": 13, "rows": 7, "recall_at_similarity": 0.953, "similarity": 0.8,
+        "counters": {"clusters": 2, "largest_cluster": 4, "candidates": 30, "verified": 5},
+        "measured": {"texts": 12, "recall": recall, "curve": [
+            {"jaccard": 0.8, "expected": 0.9, **recall}, {"jaccard": 0.9, "value": None, "found": 0, "of": 0}]},
+    }  # fmt: skip
+    publish_bytes(made.previous["dedup"], "quality.json", json.dumps(quality).encode())
+    ids = [b"a" * 16] * 4 + [b"b" * 16] * 2
+    publish_table(
+        made.previous["dedup"], "clusters.parquet", pa.table({"cluster_id": pa.array(ids, pa.binary(16))})
+    )
+    found = made.figures()["duplicates"]
+    assert (
+        found["recall"]["found"] == 9
+        and found["largest_cluster"] == 4
+        and len(found["s_curve_measured"]) == 1
+    )
+    assert [(row["from"], row["clusters"], row["documents"]) for row in found["cluster_sizes"]] == [
+        (2, 1, 2), (3, 0, 0), (4, 1, 4)]  # fmt: skip
+    middle = dict(map(tuple, found["s_curve"]))[0.8]
+    assert middle == pytest.approx(1 - (1 - 0.8**7) ** 13, abs=1e-6)
+
+
+def test_personal_data_by_kind_and_the_tag_in_its_place(figures: dict[str, Any]) -> None:
+    assert (figures["pii"]["spans"], figures["pii"]["documents"]) == (2, 1)
+    spans = {k["kind"]: k["spans"] for k in figures["pii"]["kinds"]}
+    assert spans["email"] == 1 and spans["ip"] == 1 and spans["card"] == 0
+    [tag] = figures["samples"]["tags"]
+    assert (tag["before"], tag["tag"]) == ("Write to ", "<EMAIL>") and tag["after"].startswith(
+        " or <IP>. word"
+    )
+
+
+def test_no_secret_is_shown_of_text_removed_before_redaction(make_run: Maker) -> None:
+    """A sample of what `filter` removed comes from before `redact`; and a cut may not leave half a secret."""
+    card = "4111 1111 1111 1111"
+    docs = [Doc("p#0", f"{SECRET} {'pad ' * 10}", gone=("filter", "r"), failed=[("r", 1.0, 2.0)])]
+    docs += [Doc("p#1", "n " * 22 + card + " end", gone=("filter", "s"), failed=[("s", 1.0, 2.0)])]
+    made = make_run([docs], report={"sample_chars": 50})
+    folder = made.report()
+    texts = [t["text"] for rule in made.figures()["samples"]["removed"] for t in rule["texts"]]
+    assert len(texts) == 2 and all(len(text) <= 60 for text in texts)
+    for name in ("report.html", "report.json", "card.md"):
+        written = (folder / name).read_text()
+        assert "jane.roe" not in written and "4111" not in written
+
+
+def test_languages_and_lengths(figures: dict[str, Any]) -> None:
+    languages = {row["language"]: (row["documents"], row["kept"]) for row in figures["languages"]}
+    assert languages == {"en": (10, 6), "de": (1, 0), "fr": (1, 1)}
+    lengths = figures["lengths"]
+    by_bin = dict(
+        zip(lengths["from_bytes"], zip(lengths["documents"], lengths["kept"], strict=True), strict=True)
+    )
+    # 512 to 1023 bytes: the 960 of the ship (kept), its three copies, and the 1023 of y; 1024 of x starts the next.
+    assert by_bin[512] == (5, 2) and by_bin[1024] == (1, 1)
+    assert sum(lengths["documents"]) == 12 and sum(lengths["kept"]) == 7
+
+
+def test_bins_are_powers_of_two() -> None:
+    import numpy as np
+
+    sizes = np.array([0, 1, 2, 3, 4, 1023, 1024, 1025, 2**40])
+    assert length_bins(sizes).tolist() == [0, 0, 1, 1, 2, 9, 10, 10, 40]
+
+
+def test_quarantine_names_reason_and_place(figures: dict[str, Any]) -> None:
+    [row] = figures["quarantine"]
+    assert (row["rule"], row["records"]) == ("malformed_json", 1)
+    assert row["examples"] == [{"source": "web", "locator": "a.jsonl#4", "detail": "at byte 12"}]
+
+
+@pytest.mark.parametrize(
+    "stages", [("ingest",), ("ingest", "redact"), ("ingest", "dedup"), ("ingest", "filter")]
+)
+def test_fewer_stages_leave_sections_out(make_run: Maker, stages: tuple[str, ...]) -> None:
+    docs = [[Doc("a#0", "kept text"), Doc("a#1", "bad", gone=("ingest", "broken"))]]
+    made = make_run(docs, stages)
+    figures, page = made.figures(), (made.root / "report/report.html").read_text()
+    for stage, section in (
+        ("dedup", "duplicates"),
+        ("redact", "pii"),
+        ("tokenizer", "tokenizer"),
+        ("shard", "shards"),
+    ):
+        assert (figures[section] is not None) == (stage in stages)
+        assert (f'id="{section}"' in page) == (stage in stages)
+
+
+def test_nothing_kept_and_nothing_read(make_run: Maker) -> None:
+    gone = [Doc(f"a#{i}", "x", gone=("filter", "r"), failed=[("r", 0.0, 1.0)]) for i in range(3)]
+    corpora: list[list[list[Doc]]] = [[gone], [[], gone], [[]], []]
+    for docs in corpora:
+        figures = make_run(docs).figures()
+        assert figures["totals"]["kept"] == 0 and figures["samples"]["kept"] == []
+        assert figures["totals"]["records"] == sum(map(len, docs))
+
+
+def test_samples_are_drawn_by_id_whatever_the_partitions(make_run: Maker, tmp_path: Path) -> None:
+    docs = [Doc(f"a#{i}", f"text number {i}") for i in range(20)]
+    drawn = []
+    for parts in ([docs], [docs[::-1][:7], docs[::-1][7:]]):
+        kept = make_run(parts, report={"samples": 4}).figures()["samples"]["kept"]
+        drawn.append([sample["doc_id"] for sample in kept])
+    assert drawn[0] == drawn[1] == sorted(doc.id.hex() for doc in docs)[:4]
+
+
+def test_a_ledger_that_disagrees_stops_the_report(make_run: Maker) -> None:
+    made = make_run(ordinary())
+    ledger = made.previous["ledger"]
+    table = read_table(ledger / "00000.parquet")
+    publish_table(ledger, "00000.parquet", table.slice(1))
+    with pytest.raises(WorkError, match="13 records, but the manifests count 14"):
+        made.report()
+
+
+def test_shards_and_tokenizer(make_run: Maker) -> None:
+    made = make_run(ordinary())
+    shards, tokenizer = Folder(made.root) / "shards", Folder(made.root) / "tokenizer"
+    entry = {"index_xxh3": "0", "text_bytes": 400, "ndocs": 2}
+    sets = [
+        {"source": "books", "split": "train", "index": "books/train/index.json", "ntokens": 90, **entry},
+        {
+            "source": "books",
+            "split": "validation",
+            "index": "books/validation/index.json",
+            "ntokens": 10,
+            **entry,
+        },
+    ]
+    index = {
+        "tokenizer": "t",
+        "tokenizer_xxh3": "0",
+        "vocab_size": 300,
+        "eos_id": 0,
+        "dtype": "uint16",
+        "sets": sets,
+    }
+    publish_bytes(shards, "index.json", json.dumps(index).encode())
+    publish_bytes(tokenizer, "stats.json", b'{"unused_tokens": 7}')
+    for name, folder in (("tokenizer", tokenizer), ("shard", shards)):
+        publish_manifest(folder, name, [], Counts(), {"vocab_size": 300})
+        made.previous[name] = folder
+    figures = made.figures()
+    assert (figures["totals"]["tokens"], figures["totals"]["train_tokens"]) == (100, 90)
+    assert [s["tokens"] for s in figures["sources"]] == [100, 0]
+    assert figures["tokenizer"] == {"vocab_size": 300, "unused_tokens": 7}
+
+
+def test_the_stage_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, pipeline.report.stage as s; s.STAGE;"
+        "print([m for m in ('jinja2', 'numpy.testing', 'numba', 'torch', 'dask') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
