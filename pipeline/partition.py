@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
@@ -227,21 +229,34 @@ def _sources(docs: pa.Table, outcome: Outcome) -> dict[str, Counts]:
 
 def _by_source(docs: pa.Table) -> dict[str, tuple[int, int]]:
     """source -> (documents, bytes of text)."""
-    table = pa.table({"source": docs["source"], "bytes": pc.binary_length(docs["text"])})
-    groups = table.group_by("source").aggregate([("bytes", "sum"), ("bytes", "count")])
-    columns = (groups[name].to_pylist() for name in ("source", "bytes_count", "bytes_sum"))
-    return {source: (count, size) for source, count, size in zip(*columns, strict=True)}
+    names, codes = _codes(docs["source"])
+    sizes = pc.binary_length(docs["text"]).to_numpy().astype(np.int64)
+    found = {}
+    for code, name in enumerate(names):
+        mine = sizes[codes == code]
+        found[name] = (len(mine), int(mine.sum()))
+    return found
 
 
 def _by_outcome(sources: pa.ChunkedArray, outcomes: pa.ChunkedArray) -> dict[tuple[str, str], int]:
     """(source, outcome) -> documents, of those removed or quarantined."""
-    groups = (
-        pa.table({"source": sources, "outcome": outcomes})
-        .group_by(["source", "outcome"])
-        .aggregate([([], "count_all")])
+    names, codes = _codes(sources)
+    kinds, kind_codes = _codes(outcomes)
+    found = {
+        (name, kind): int(np.count_nonzero((codes == code) & (kind_codes == kind_code)))
+        for code, name in enumerate(names)
+        for kind_code, kind in enumerate(kinds)
+        if kind in (REMOVED, QUARANTINED)
+    }
+    return {pair: count for pair, count in found.items() if count}
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """The distinct values of a column, and for each row the number of its value."""
+    encoded = pc.dictionary_encode(
+        pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
     )
-    rows = zip(*(groups[name].to_pylist() for name in ("source", "outcome", "count_all")), strict=True)
-    return {(source, outcome): count for source, outcome, count in rows if outcome in (REMOVED, QUARANTINED)}
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
 def _counts(

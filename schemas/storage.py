@@ -7,6 +7,7 @@ Credentials come from the environment alone (`AWS_*`, `AWS_ENDPOINT_URL`), never
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -223,3 +224,7 @@ class Folder:
                 self.store.delete([prefix + name for name in names])
         except Exception as error:
             raise self._failed("delete", error) from None
+        if self.local:  # a store has no empty folders: nor do we leave any behind
+            for folder, _, _ in os.walk(self.url, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
