@@ -230,7 +230,7 @@ def _options(model: type[Strict]) -> list[inspect.Parameter]:
         default = field.get_default(call_default_factory=True)
         shown = ", ".join(map(str, default)) if isinstance(default, list) else default
         text = (field.description or "").rstrip(".")
-        help_text = f"{text} [{shown}]".replace("[None]", "").strip()
+        help_text = text if shown in (None, "") else f"{text} (default: {shown})".strip()
         flag = "--" + name.replace("_", "-")
         names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
         annotation = Annotated[kind | None, typer.Option(*names, help=help_text, show_default=False)]

@@ -18,7 +18,9 @@ class IngestParams(Strict):
         default=64.0, gt=0, description="text per partition, MiB; bounds a task's memory"
     )
     max_record_mb: float = Field(default=16.0, gt=0, description="a longer record is quarantined, MiB")
-    html_extractor: Literal["resiliparse", "trafilatura", "all_text"] = "resiliparse"
+    html_extractor: Literal["resiliparse", "trafilatura", "all_text"] = Field(
+        default="resiliparse", description="resiliparse, all_text, or trafilatura (extra `html`)"
+    )
     repair_encoding: bool = Field(default=True, description="mend mojibake with ftfy; counted")
     min_chars: int = Field(default=1, ge=1, description="records with less text are quarantined as empty")
 
@@ -66,15 +68,15 @@ class FilterParams(Strict):
 class DedupParams(Strict):
     """Exact by text hash, then MinHash LSH; only pairs with exact Jaccard >= `similarity` are duplicates."""
 
-    exact: bool = True
-    minhash: bool = True
+    exact: bool = Field(default=True, description="remove copies of the same text")
+    minhash: bool = Field(default=True, description="remove verified near-copies")
     similarity: Share = Field(default=0.8, gt=0, le=1, description="exact Jaccard of the shingle sets")
     ngram: int = Field(default=5, ge=1, le=64, description="words in a shingle")
     num_perm: int = Field(default=112, ge=8, le=1024, description="permutations, as in datasketch")
     bands: int | None = Field(default=None, ge=1, description="null: solved for `recall` at `similarity`")
     rows: int | None = Field(default=None, ge=1, description="bands x rows <= num_perm")
     recall: Share = Field(default=0.95, gt=0, lt=1, description="wanted share of pairs at `similarity` found")
-    seed: int = Field(default=1, ge=0, lt=2**32)
+    seed: int = Field(default=1, ge=0, lt=2**32, description="of the permutations, as in datasketch")
     keep_order: list[Literal["source_priority", "length", "date", "doc_id"]] = Field(
         default=["source_priority", "length", "date", "doc_id"],
         description="which copy stays: highest priority, then longest, then earliest, then lowest id",
@@ -102,7 +104,9 @@ class RedactParams(Strict):
     """Personal data and secrets, found by pattern, confirmed by validator, replaced by a tag or pseudonym."""
 
     kinds: list[PiiKind] = Field(default=["email", "phone", "ip", "card", "iban", "ssn", "secret"])
-    replacement: Literal["tag", "pseudonym"] = "tag"
+    replacement: Literal["tag", "pseudonym"] = Field(
+        default="tag", description="tag, or pseudonym: the same value gives the same stand-in under one key"
+    )
     phone_regions: list[str] = Field(default=["US", "GB"], description="plans tried for numbers without +")
     key_env: str = Field(
         default="CORPUSMILL_REDACT_KEY", description="environment variable that holds the pseudonyms' key"
@@ -122,8 +126,8 @@ class TokenizerParams(Strict):
     vocab_size: int = Field(default=32_000, ge=257, le=2**31)
     path: str | None = Field(default=None, description="an existing tokenizer.json, in place of training")
     sample_mb: float = Field(default=256.0, gt=0, description="text that the trainer sees at most, MiB")
-    min_frequency: int = Field(default=2, ge=1)
-    eos_token: str = "<|endoftext|>"
+    min_frequency: int = Field(default=2, ge=1, description="pairs seen less often are never merged")
+    eos_token: str = Field(default="<|endoftext|>", description="written after every document")
 
 
 class ShardParams(Strict):

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -111,13 +113,14 @@ def test_dry_run_says_what_would_run_and_why(finished: Path) -> None:
     assert "RUN" in lines["shard"] and "tokenizer" in lines["shard"]
 
 
-def kill_and_finish(recipe: Path, seconds: float) -> bool:
-    """Start the run, SIGKILL everything of it after `seconds`, run again; whether the kill came in time."""
+def kill_during(recipe: Path, moment: Callable[[], bool]) -> bool:
+    """Start the run, SIGKILL everything of it as soon as `moment` has come; whether it came before the end."""
     command = [sys.executable, "-m", "corpusmill", "run", str(recipe), "--workers", "2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=env, cwd=ROOT, start_new_session=True)
-    time.sleep(seconds)
+    while process.poll() is None and not moment():
+        time.sleep(0.002)
     killed = process.poll() is None
     if killed:
         os.killpg(process.pid, signal.SIGKILL)
@@ -125,15 +128,21 @@ def kill_and_finish(recipe: Path, seconds: float) -> bool:
     return killed
 
 
+def there(run: Path, pattern: str, count: int = 1) -> bool:
+    return len(list(run.glob(pattern))) >= count
+
+
 def test_kill_9_then_the_same_command_gives_the_same_bytes(
     finished: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
-    for seconds in (8.0, 12.0):
-        kill_and_finish(recipe, seconds)
+    run = tmp_path / "run"
+    recipe = write_recipe(tmp_path / "small.yaml", corpus, run)
+    moments = ("ingest/parts/*.json", "dedup/work/**/*", "redact/parts/*.json", "shards/work/**/*.json")
+    kills = [kill_during(recipe, partial(there, run, pattern)) for pattern in moments]
+    assert sum(kills) >= 3
     corpusmill("run", recipe, "--workers", "2")
-    assert difference(published(finished), published(tmp_path / "run")) == []
-    assert json.loads(corpusmill("verify", tmp_path / "run", "--json").stdout)["problems"] == []
+    assert difference(published(finished), published(run)) == []
+    assert json.loads(corpusmill("verify", run, "--json").stdout)["problems"] == []
 
 
 @pytest.mark.slow
@@ -145,11 +154,14 @@ def test_any_number_of_workers(finished: Path, corpus: Path, tmp_path: Path, wor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_kills_at_random_points(finished: Path, corpus: Path, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_kills_at_random_moments(finished: Path, corpus: Path, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
-    kills = sum(kill_and_finish(recipe, chance.uniform(3, 25)) for _ in range(3))
+    kills = 0
+    for _ in range(3):
+        end = time.monotonic() + chance.uniform(1.0, 6.0)
+        kills += kill_during(recipe, lambda end=end: time.monotonic() > end)  # type: ignore[misc]
     corpusmill("run", recipe, "--workers", "2")
     assert kills > 0 and difference(published(finished), published(tmp_path / "run")) == []
 
