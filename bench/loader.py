@@ -96,7 +96,8 @@ def ours(root: str) -> Iterator[Any]:
 
     with StreamingTokens(root, sequence_length=SEQUENCE, global_batch=BATCH, prefetch=4) as stream:
         while True:
-            yield next(stream)["tokens"]
+            batch = next(stream)
+            yield batch["tokens"], batch["labels"]
 
 
 def peer(root: str) -> Iterator[Any]:
@@ -121,7 +122,7 @@ def peer(root: str) -> Iterator[Any]:
     mixed = iter(wds.DataPipeline(wds.RandomMix(sources, [0.5, 0.5]), wds.shuffle(1000)))
     while True:
         rows = np.stack([next(mixed) for _ in range(BATCH)]).astype(np.int64)
-        yield torch.from_numpy(rows[:, :-1])
+        yield torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(rows[:, 1:].copy())
 
 
 def speed(loader: Callable[[str], Iterator[Any]], root: str, seconds: float) -> float:
@@ -131,7 +132,7 @@ def speed(loader: Callable[[str], Iterator[Any]], root: str, seconds: float) -> 
         next(batches)
     tokens, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
-        tokens += next(batches).numel()
+        tokens += next(batches)[0].numel()
     rate = tokens / (time.perf_counter() - began)
     batches.close()  # type: ignore[attr-defined]
     return rate

@@ -1,0 +1,232 @@
+"""The commands: what they print, what they refuse, what they load; evaluation and sampling."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from schemas.config import load, read_yaml
+from schemas.errors import UserError, WorkError
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from tests.conftest import ROOT
+from tests.train.conftest import EOS, VOCAB
+from train import cli
+from train.data.fetch import Blocks
+from train.data.order import order
+from train.data.plan import make_plan
+from train.data.shards import open_shards
+from train.evaluate import unigram
+from train.generate import choose
+from train.trainer import train
+
+Make = Callable[..., dict[str, Any]]
+
+
+def command(*arguments: str) -> str:
+    app = typer.Typer()
+    cli.register(app)
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=True)
+    if result.exception:
+        raise result.exception
+    return result.stdout
+
+
+@pytest.fixture
+def finished(write_config: Callable[..., Path]) -> Path:
+    file = write_config(**{"schedule.steps": 60, "optimizer.lr": 1e-2})
+    train(load(TrainConfig, file))
+    return file
+
+
+def test_help_loads_no_torch() -> None:
+    code = (
+        "import sys, typer, train.cli; train.cli.register(typer.Typer());"
+        "heavy = {'torch', 'numpy', 'pyarrow', 'tokenizers', 'safetensors', 'obstore'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_evaluate_scores_the_whole_split_beside_the_unigram_model(finished: Path, tmp_path: Path) -> None:
+    result = json.loads(command("evaluate", str(finished), "--json"))
+    assert result == json.loads((tmp_path / "run/evaluation.json").read_text())
+    shards = open_shards(read_yaml(finished)["data"]["shards"])
+    counts = sum(unigram.counts(source) for source in shards.train.values()) + 1
+    for name, row in result["sources"].items():
+        index = shards.validation[name].index
+        assert (row["tokens"], row["bytes"]) == (index.ntokens, index.text_bytes)
+        assert row["bits_per_byte"] == pytest.approx(row["loss"] * row["tokens"] / math.log(2) / row["bytes"])
+        assert row["perplexity"] == pytest.approx(math.exp(row["loss"]))
+        blocks = Blocks([shards.validation[name]])
+        tokens = np.concatenate([blocks.get([(0, i)])[0, i].tokens for i in range(3)])
+        assert row["unigram"]["loss"] == pytest.approx(-np.log(counts[tokens] / counts.sum()).mean())
+        assert row["loss"] < row["unigram"]["loss"] - 0.2
+    assert command("evaluate", str(tmp_path / "run")).count("\n| ") == 4  # by the run's folder, as Markdown
+    assert list((tmp_path / "run").glob("unigram-*.safetensors"))
+
+
+def test_unigram_losses_smooth_by_one() -> None:
+    train_counts, scored = np.array([2, 0, 1]), np.array([1, 1, 0])
+    assert unigram.losses(train_counts, scored) == pytest.approx(-math.log(3 / 6) - math.log(1 / 6))
+
+
+def test_evaluate_without_a_checkpoint_says_what_to_do(write_config: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match="no valid checkpoint; run `corpusmill train` first"):
+        command("evaluate", str(write_config()))
+    with pytest.raises(UserError, match="neither a config"):
+        command("evaluate", "nowhere")
+
+
+def test_generate_is_the_same_for_a_seed(finished: Path, tmp_path: Path) -> None:
+    prompt = chr(0x105) + chr(0x110)
+    options = ("--prompt", prompt, "--max-tokens", "30", "--temperature", "1")
+    one, again = command("generate", finished, *options), command("generate", str(tmp_path / "run"), *options)
+    assert one == again and one.startswith(prompt) and len(one) > 4
+    assert one != command("generate", finished, *options, "--seed", "1")
+    greedy = [
+        command("generate", finished, "--temperature", "0", "--seed", str(seed), "--json") for seed in (1, 2)
+    ]
+    assert greedy[0] == greedy[1]
+    with pytest.raises(UserError, match="--top-p: must be above 0"):
+        command("generate", finished, "--top-p", "0")
+
+
+def test_choose_keeps_to_top_k_and_top_p() -> None:
+    logits = torch.log(torch.tensor([0.1, 0.4, 0.05, 0.3, 0.15]))
+    drawn = [
+        [choose(logits, 1.0, k, p, torch.Generator().manual_seed(s)) for s in range(200)]
+        for k, p in [(2, 1.0), (0, 0.6), (0, 1.0)]
+    ]
+    assert set(drawn[0]) == {1, 3} and set(drawn[1]) == {1, 3} and set(drawn[2]) == {0, 1, 2, 3, 4}
+    assert choose(logits, 0.0, 0, 1.0, torch.Generator()) == 1
+    hot, cold = (
+        [choose(logits, t, 0, 1.0, torch.Generator().manual_seed(s)) for s in range(200)] for t in (3.0, 0.3)
+    )
+    assert cold.count(1) > drawn[2].count(1) > hot.count(1)
+
+
+def test_plan_counts_what_the_run_will_read(write_config: Callable[..., Path]) -> None:
+    file = write_config()
+    result = json.loads(command("plan", file, "--json"))
+    config = load(TrainConfig, file)
+    shards = open_shards(config.data.shards)
+    at = order(make_plan(config.data, shards, config.seed), np.arange(20 * 8))
+    for index, (name, row) in enumerate(result["sources"].items()):
+        assert row["tokens_trained"] == int((at.source == index).sum()) * 24
+        assert row["tokens_available"] == shards.train[name].index.ntokens
+        assert math.ceil(row["epochs"]) - 1 == at.epoch[at.source == index].max()
+        assert 0 < row["tokens_unused"] < row["blocks"] * 24 + 24
+    assert result["tokens"] == 20 * 8 * 24 and result["warnings"] == []
+    many = json.loads(
+        command("plan", file, "--set", "schedule.steps=200", "--set", "schedule.warmup_steps=2", "--json")
+    )
+    assert any(
+        "'code' is read 12" in warning and "schedule.steps to" in warning for warning in many["warnings"]
+    )
+    assert "not read: code" in command("plan", file, "--set", "data.weights={wiki: 1, books: 1}")
+
+
+def test_batch_names_the_documents_that_the_step_took(write_config: Callable[..., Path]) -> None:
+    from train.data import StreamingTokens
+
+    file = write_config()
+    config = load(TrainConfig, file)
+    shards = open_shards(config.data.shards)
+    with StreamingTokens(shards, plan=make_plan(config.data, shards, config.seed)) as stream:
+        batches = [next(stream) for _ in range(3)]
+    result = json.loads(command("batch", file, "--step", "3", "--json"))
+    assert [row["n"] for row in result["sequences"]] == list(range(16, 24))
+    for row, tokens, documents in zip(
+        result["sequences"], batches[2]["tokens"], batches[2]["documents"], strict=True
+    ):
+        source = shards.train[row["source"]]
+        number = next(i for i, (_, block) in enumerate(source.blocks) if block.key == row["block"])
+        blocks = Blocks([source])
+        data, member = blocks.get([(0, number)])[0, number], blocks.documents((0, number))
+        low, high = row["tokens"]
+        assert tokens.tolist() == data.tokens[low : high - 1].tolist()
+        ends = [*member.token_starts[1:], len(data.tokens)]
+        expected = [
+            doc for doc, start, end in zip(member.doc_ids, member.token_starts, ends, strict=True)
+            if start < high and end > low
+        ]  # fmt: skip
+        assert [document["doc_id"] for document in row["documents"]] == expected
+        assert int(documents.max()) + 1 in (
+            len(expected),
+            len(expected) - 1,
+        )  # an EOS input belongs to the next document
+    assert "doc_id" in command("batch", file, "--step", "1000000")
+
+
+def test_bf16_trains_near_fp32(config: Make, tmp_path: Path) -> None:
+    found = {
+        precision: train(
+            TrainConfig.model_validate(config(precision=precision, output=str(tmp_path / precision)))
+        )
+        for precision in ("fp32", "bf16")
+    }
+    assert found["bf16"]["weights_xxh3"] != found["fp32"]["weights_xxh3"]
+    assert found["bf16"]["loss"] == pytest.approx(found["fp32"]["loss"], abs=0.05)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(config: Make, tmp_path: Path) -> None:
+    settings = config(**{"optimizer.lr": 1e30, "optimizer.grad_clip": None, "checkpoint.every": 1})
+    with pytest.raises(WorkError, match=r"is not a finite number at step \d+; .* Lower optimizer\.lr"):
+        train(TrainConfig.model_validate(settings))
+    for file in Path(tmp_path / "run").rglob("state.json"):
+        assert all(math.isfinite(x) for row in json.loads(file.read_text())["window"] for x in row)
+
+
+def test_an_unwritable_output_is_named(config: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkError, match=r"file/run"):
+        train(TrainConfig.model_validate(config(output=str(tmp_path / "file/run"))))
+
+
+def test_tensorboard_and_metrics_hold_what_is_promised(config: Make, tmp_path: Path) -> None:
+    from train.metrics import read_metrics
+
+    train(TrainConfig.model_validate(config(**{"log.tensorboard": True, "log.every": 7})))
+    rows = read_metrics(Folder(tmp_path / "run"))
+    assert [row["step"] for row in rows] == [7, 10, 14, 20]
+    assert rows[1]["validation"].keys() == rows[1]["loss_per_source"].keys() == {"wiki", "books", "code"}
+    assert rows[0]["mfu"] is None and rows[0]["tokens"] == 7 * 8 * 24 and rows[0]["memory_mib"] > 1
+    assert 0 <= rows[0]["loader_stall"] <= 1 and rows[0]["grad_norm"] > 0 and rows[0]["update_norm"] > 0
+    weighted = sum(
+        rows[0]["loss_per_source"][s] * w for s, w in (("wiki", 0.5), ("books", 0.25), ("code", 0.25))
+    )
+    assert rows[0]["loss"] == pytest.approx(weighted)
+    assert list((tmp_path / "run/tensorboard").glob("events*"))
+
+
+@pytest.mark.parametrize("name", ["quickstart", "quickstart-s3"])
+def test_the_shipped_configs_are_valid(name: str) -> None:
+    config = load(TrainConfig, ROOT / f"configs/train/{name}.yaml")
+    assert set(config.data.weights) == {"wiki", "books", "speeches", "docs", "qa", "code"}
+    assert sum(config.data.weights.values()) == pytest.approx(1)
+
+
+def test_the_s3_config_differs_in_its_urls_alone() -> None:
+    local, remote = (
+        load(TrainConfig, ROOT / f"configs/train/{name}.yaml").model_dump()
+        for name in ("quickstart", "quickstart-s3")
+    )
+    for config in (local, remote):
+        del config["name"], config["output"], config["data"]["shards"], config["log"]["tensorboard"]
+    assert local == remote
+
+
+def test_the_fixture_vocabulary(shards: Folder) -> None:
+    assert open_shards(shards.url).set.vocab_size == VOCAB and EOS == 0

@@ -1,0 +1,67 @@
+"""Two processes give the loss curve and the weights of one, to rounding; dropout included."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from tests.conftest import ROOT
+from tests.train.test_resume import environment
+from train import checkpoint
+from train.metrics import read_metrics
+from train.trainer import train
+
+
+def torchrun(file: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "train",
+    ]
+    return subprocess.run(
+        [*command, str(file), *more], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
+    )
+
+
+def test_two_processes_give_the_curve_of_one_and_resume_as_one(
+    config: Callable[..., Any], write_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = {"model.dropout": 0.1, "data.micro_batch": 2}  # two micro-batches in each process
+    done = torchrun(write_config(**settings, output=str(tmp_path / "two")))
+    assert done.returncode == 0, done.stderr
+    train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "one"))))
+    rows = {name: read_metrics(Folder(tmp_path / name)) for name in ("one", "two")}
+    assert [row["step"] for row in rows["two"]] == list(range(1, 21))
+    for one, two in zip(rows["one"], rows["two"], strict=True):
+        for name in ("loss", "grad_norm", "param_norm", "update_norm", "lr"):
+            assert two[name] == pytest.approx(one[name], rel=2e-5), (one["step"], name)
+        assert two["loss_per_source"] == pytest.approx(one["loss_per_source"], rel=2e-5)
+    assert rows["one"][0]["loss"] - rows["one"][-1]["loss"] > 0.05
+    assert rows["two"][9]["validation"] == pytest.approx(rows["one"][9]["validation"], rel=2e-5)
+    weights = [checkpoint.load_newest(Folder(tmp_path / name)) for name in ("one", "two")]
+    first, second = (found.tensors(checkpoint.MODEL) for found in weights if found)
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, atol=2e-5, rtol=1e-3, msg=name)
+    # Two processes stopped after step 15: one goes on from there.
+    file = write_config(**settings, output=str(tmp_path / "two"))
+    checkpoints = Folder(tmp_path / "two/checkpoints/step-000020")
+    checkpoints.delete()
+    found = train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "two"))))
+    assert found["loss"] == pytest.approx(rows["one"][-1]["loss"], rel=2e-5)
+    # A mistake is told once, with the exit code of a mistake in each process.
+    done = torchrun(file, "--set", "optimizer.lr=0.5")
+    assert done.returncode != 0 and "optimizer.lr: 0.003 -> 0.5" in done.stderr
+    assert "exitcode  : 2" in done.stderr

@@ -1,0 +1,178 @@
+"""Whatever kills a run, the same command gives the weights and the losses of one that was never killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.errors import UserError
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from tests.conftest import ROOT
+from train import checkpoint, trainer
+from train.metrics import read_metrics
+from train.trainer import train
+
+Make = Callable[..., dict[str, Any]]
+TIMES = ("tokens_per_second", "loader_stall", "memory_mib", "mfu")
+
+
+class Crash(BaseException):
+    """Stands for the end of the process: nothing catches it."""
+
+
+def run(settings: dict[str, Any]) -> dict[str, Any]:
+    return train(TrainConfig.model_validate(settings))
+
+
+def outcome(output: str) -> tuple[bytes, bytes, list[dict[str, Any]]]:
+    """(weights, optimizer, rows without what the clock decides) of a finished run."""
+    found = checkpoint.load_newest(Folder(output))
+    assert found is not None and found.step == 20
+    rows = [{k: v for k, v in row.items() if k not in TIMES} for row in read_metrics(Folder(output))]
+    assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
+    return found.files[checkpoint.MODEL], found.files[checkpoint.OPTIMIZER], rows
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    healthy = trainer.train_step
+
+    def fatal(state: Any, *rest: Any, **more: Any) -> Any:
+        if state.step == step:
+            raise Crash
+        return healthy(state, *rest, **more)
+
+    monkeypatch.setattr(trainer, "train_step", fatal)
+
+
+def test_a_run_cut_at_any_step_ends_bit_for_bit_as_an_unbroken_one(
+    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"model.dropout": 0.2, "checkpoint.every": 3, "log.every": 4}  # rows that span a checkpoint
+    run(config(**settings, output=str(tmp_path / "unbroken")))
+    expected = outcome(str(tmp_path / "unbroken"))
+    assert [row["step"] for row in expected[2]] == [4, 8, 10, 12, 16, 20]
+    for step in range(20):
+        output = str(tmp_path / f"cut-{step}")
+        with monkeypatch.context() as patch:
+            crash_at(patch, step)
+            with pytest.raises(Crash):
+                run(config(**settings, output=output))
+        run(config(**settings, output=output))
+        assert outcome(output) == expected, step
+
+
+def test_sigkill_in_a_step_and_in_a_save(
+    config: Make, write_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = {"model.dropout": 0.1}
+    run(config(**settings, output=str(tmp_path / "unbroken")))
+    file = write_config(**settings)
+    killed = (  # dies in step 8, then while the checkpoint of step 15 is half written
+        "import os, signal, sys; from schemas.storage import Folder; from train import trainer\n"
+        "step, write = trainer.train_step, Folder.write\n"
+        "def die(): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def stepping(state, *a, **k): return die() if state.step == STEP else step(state, *a, **k)\n"
+        "def writing(self, data): return die() if self.url.endswith(FILE) else write(self, data)\n"
+        "trainer.train_step, Folder.write = stepping, writing\n"
+        "from train.cli import train; train(sys.argv[1])\n"
+    )
+    for step, name in ((7, "never"), (-1, "step-000015/state.json")):
+        code = killed.replace("STEP", str(step)).replace("FILE", repr(name))
+        done = subprocess.run(
+            [sys.executable, "-c", code, file], cwd=ROOT, env=environment(), capture_output=True, check=False
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    partial = tmp_path / "run/checkpoints/step-000015"
+    assert {f.name for f in partial.iterdir()} == {"model.safetensors", "optimizer.safetensors"}
+    done = subprocess.run(
+        [sys.executable, "-m", "train", file], cwd=ROOT, env=environment(), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert "step-000015: not taken: it has no manifest" in done.stderr.decode()
+    assert "going on after step 10" in done.stderr.decode()
+    assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_exits(
+    write_config: Callable[..., Path], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    file = write_config(**{"schedule.steps": 100_000, "checkpoint.every": 100_000, "validation.every": None})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "train", file], cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    metrics = tmp_path / "run/metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 3):
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    saved = checkpoint.load_newest(Folder(tmp_path / "run"))
+    assert saved is not None and saved.step >= 4 and "Traceback" not in errors
+    assert [row["step"] for row in read_metrics(Folder(tmp_path / "run"))] == list(range(1, saved.step + 1))
+
+
+def test_a_finished_run_is_not_run_again(
+    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(config())
+    weights = outcome(str(tmp_path / "run"))
+    crash_at(monkeypatch, 20)
+    (tmp_path / "run/result.json").unlink()
+    assert run(config()) == first and outcome(str(tmp_path / "run")) == weights
+    assert json.loads((tmp_path / "run/result.json").read_text()) == first
+
+
+def test_a_changed_config_is_refused_by_its_key(config: Make) -> None:
+    run(config(**{"schedule.steps": 6}))
+    for settings, named in [
+        ({"schedule.steps": 7}, "schedule.steps: 6 -> 7"),
+        ({"schedule.steps": 6, "optimizer.lr": 0.5}, "optimizer.lr: 0.003 -> 0.5"),
+        ({"schedule.steps": 6, "data.weights": {"wiki": 1, "books": 1}}, "data.weights.code: 1.0 -> None"),
+    ]:
+        with pytest.raises(UserError) as error:
+            run(config(**settings))
+        assert named in str(error.value)
+    run(
+        config(
+            **{"schedule.steps": 6, "threads": 2, "log.every": 3, "checkpoint.keep_last": 5, "name": "other"}
+        )
+    )
+
+
+def test_other_data_under_the_same_config_are_refused(config: Make, tmp_path: Path) -> None:
+    from tests.train.conftest import write_shards
+
+    run(config(**{"schedule.steps": 6}))
+    other = write_shards(Folder(tmp_path / "other"), {"wiki": 4, "books": 3, "code": 2})
+    with pytest.raises(UserError, match=r"sources\.wiki\.tokens"):
+        run(config(**{"schedule.steps": 6, "data.shards": other.url}))
+
+
+def test_a_truncated_last_line_is_mended_and_lost_rows_come_back(
+    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(config(output=str(tmp_path / "unbroken")))
+    with monkeypatch.context() as patch:
+        crash_at(patch, 13)
+        with pytest.raises(Crash):
+            run(config())
+    file = tmp_path / "run/metrics.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:4] + lines[11:13]) + b'{"step": 14, "lo')
+    run(config())
+    assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))

@@ -1,0 +1,130 @@
+"""One step: accumulation and schedules change nothing they should not; decay falls on matrices alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from schemas.config import validate
+from schemas.errors import UserError
+from schemas.storage import Folder
+from schemas.training import ScheduleConfig, TrainConfig
+from train.data import StreamingTokens
+from train.model.decoder import Decoder
+from train.optim import learning_rate, make_optimizer
+from train.step import TrainState, train_step
+
+
+def state_of(settings: dict[str, Any]) -> TrainState:
+    config = TrainConfig.model_validate(settings)
+    model = Decoder(config.model, 96, config.seed)
+    optimizer = make_optimizer(model, config.optimizer)
+    return TrainState(config, model, optimizer, torch.zeros(3, 2, dtype=torch.float64))
+
+
+def gradients(settings: dict[str, Any], shards: Folder) -> dict[str, torch.Tensor]:
+    state, found = state_of(settings), {}
+    state.optimizer.step = lambda: found.update(  # type: ignore[method-assign]
+        {name: p.grad.clone() for name, p in state.model.named_parameters()}
+    )
+    with StreamingTokens(shards.url, sequence_length=24, global_batch=8, seed=1) as stream:
+        batch = next(stream)
+    batch["labels"][0, :17] = -100  # rows of unequal weight: a mean of means would differ
+    train_step(state, batch, float((batch["labels"] >= 0).sum()))
+    assert float(state.window[:, 1].sum()) == 8 * 24 - 17
+    return found
+
+
+def test_accumulation_gives_every_parameter_the_same_gradient(
+    shards: Folder, config: Callable[..., Any]
+) -> None:
+    whole = gradients(config(**{"data.micro_batch": 8, "optimizer.grad_clip": None}), shards)
+    parts = gradients(config(**{"data.micro_batch": 2, "optimizer.grad_clip": None}), shards)
+    assert whole.keys() == parts.keys() and len(whole) == 20
+    for name, gradient in whole.items():
+        assert gradient.abs().max() > 0, name
+        torch.testing.assert_close(parts[name], gradient, atol=1e-7, rtol=1e-4, msg=name)
+
+
+def test_the_gradient_is_clipped_and_its_norm_told(shards: Folder, config: Callable[..., Any]) -> None:
+    clipped = gradients(config(**{"optimizer.grad_clip": 0.01}), shards)
+    norm = torch.stack([g.norm() for g in clipped.values()]).norm()
+    torch.testing.assert_close(norm, torch.tensor(0.01), atol=1e-6, rtol=1e-3)
+
+
+def test_dropout_is_keyed_by_the_step_not_by_what_ran_before(
+    shards: Folder, config: Callable[..., Any]
+) -> None:
+    settings = config(**{"model.dropout": 0.2})
+    first = gradients(settings, shards)
+    torch.rand(1000)
+    again = gradients(settings, shards)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    other = gradients(config(**{"model.dropout": 0.2, "seed": 8}), shards)
+    assert not torch.equal(first["norm.weight"], other["norm.weight"])
+
+
+def test_decay_falls_on_matrices_alone(config: Callable[..., Any]) -> None:
+    state = state_of(config())
+    decayed, rest = state.optimizer.param_groups
+    assert decayed["weight_decay"] == 0.1 and rest["weight_decay"] == 0.0
+    assert all(p.ndim == 2 for p in decayed["params"]) and len(decayed["params"]) == 14
+    assert len(rest["params"]) == 6 and any(p is state.model.embedding.weight for p in rest["params"])
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear", "constant", "wsd"])
+def test_schedules(kind: str) -> None:
+    schedule = ScheduleConfig(steps=100, warmup_steps=10, kind=kind, floor=0.2, decay_share=0.3)
+    rates = [learning_rate(schedule, 2.0, step) for step in range(1, 101)]
+    assert rates[0] == pytest.approx(0.2) and rates[9] == 2.0
+    assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
+    assert rates[-1] == pytest.approx({"constant": 2.0}.get(kind, 0.4))
+    half = {"cosine": 1.2, "linear": 1.2, "constant": 2.0, "wsd": 2.0}
+    assert rates[54] == pytest.approx(half[kind])
+    if kind == "wsd":
+        assert rates[69] == 2.0 and rates[84] == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"data.global_batch": 10},
+            "data: global_batch 10 is not a multiple of micro_batch 4: set micro_batch to 2",
+        ),
+        ({"data.micro_batch": 16}, "lower micro_batch to 8"),
+        ({"data.weights": {"wiki": -1}}, "weights.wiki: must be a number of 0 or more"),
+        ({"data.weights": {"wiki": 0}}, "give at least one source a share"),
+        ({"model.dim": 30}, "model: dim 30 is not a multiple of heads 4: set dim to 32"),
+        ({"model.dim": 36}, "RoPE rotates pairs: set dim to 40"),
+        ({"model.kv_heads": 3}, "set kv_heads to 2"),
+        ({"schedule.warmup_steps": 20}, "set warmup_steps to 2"),
+        ({"schedule.kind": "wsd", "schedule.decay_share": 1.0}, "set decay_share to 0.8"),
+        ({"schedule.kind": "cosin"}, "did you mean 'cosine'?"),
+        ({"optimizer.beta": [0.9, 0.9]}, "did you mean 'betas'?"),
+        ({"optimizer.betas": [0.9, 1.0]}, "the second must be at least 0 and below 1"),
+        ({"precision": "fp16"}, "precision"),
+    ],
+)
+def test_impossible_configs_name_the_number_to_change(
+    config: Callable[..., Any], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        validate(TrainConfig, config(**settings), "c.yaml")
+    assert message in str(error.value) and str(error.value).startswith("c.yaml: ")
+
+
+def test_too_many_processes_name_the_number(
+    config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from train.distributed import join
+
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(UserError, match=r"micro_batch 4 x 4 processes: set micro_batch to 2"):
+        join(TrainConfig.model_validate(config()))
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UserError, match=r"set global_batch to 12"):
+        join(TrainConfig.model_validate(config()))

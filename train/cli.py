@@ -1,0 +1,182 @@
+"""The trainer's commands. Each body imports what it needs, so that `corpusmill --help` loads no torch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+Config = Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")]
+Run = Annotated[
+    str, typer.Argument(metavar="CONFIG|RUN", help="a training config (.yaml), or a run's folder or URL")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as schedule.steps=50")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
+
+
+def train(config: Config, set_: Set = None, json_: Json = False) -> None:
+    """Train a model from a shard set; run it again to go on where it stopped."""
+    from schemas.config import load
+    from schemas.training import TrainConfig
+    from train.trainer import train as run
+
+    result = run(load(TrainConfig, config, set_))
+    if json_ and result:
+        show(result)
+
+
+def evaluate(run: Run, set_: Set = None, json_: Json = False) -> None:
+    """Loss, perplexity and bits per byte of each source, beside a unigram model's."""
+    from train.evaluate.evaluate import evaluate as work
+    from train.evaluate.evaluate import table
+    from train.run import open_run
+
+    result = work(*open_run(run, set_))
+    if json_:
+        show(result)
+    else:
+        print_table(table(result), f"{result['name']}, step {result['step']}: validation split")
+
+
+def generate(
+    run: Run,
+    prompt: Annotated[str, typer.Option(help="text to go on with")] = "",
+    max_tokens: Annotated[int, typer.Option(help="tokens at most")] = 100,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="of the k likeliest tokens; 0: of all")] = 50,
+    top_p: Annotated[float, typer.Option(help="of the likeliest tokens that hold this share")] = 0.95,
+    seed: Annotated[int, typer.Option(help="equal seeds give equal texts")] = 0,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Sample text from the newest checkpoint."""
+    from train.generate import generate as work
+    from train.run import open_run
+
+    config, folder = open_run(run, set_)
+    pieces = work(
+        config,
+        folder,
+        prompt,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    if json_:
+        show({"prompt": prompt, "text": "".join(pieces)})
+        return
+    sys.stdout.write(prompt)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+def plan(config: Config, set_: Set = None, json_: Json = False) -> None:
+    """The mixture before the run: tokens, epochs per source, steps, bytes."""
+    from schemas.config import load
+    from schemas.training import TrainConfig
+    from train.data.inspect import describe_plan
+
+    result = describe_plan(load(TrainConfig, config, set_))
+    if json_:
+        show(result)
+        return
+    lines = [
+        [
+            "source",
+            "weight",
+            "in each batch",
+            "tokens there",
+            "tokens trained on",
+            "epochs",
+            "blocks",
+            "bytes",
+        ]
+    ]
+    for name, row in result["sources"].items():
+        lines.append(
+            [
+                name, f"{row['weight']:.3f}", f"{row['lanes']} of {result['global_batch']}",
+                f"{row['tokens_available']:,}", f"{row['tokens_trained']:,}", f"{row['epochs']:.2f}",
+                f"{row['blocks']:,}", f"{row['bytes']:,}",
+            ]
+        )  # fmt: skip
+    print_table(lines, f"{result['name']}: {result['steps']:,} steps, plan {result['plan'][:16]}")
+    typer.echo(
+        f"{result['tokens']:,} tokens in {result['steps']:,} steps of {result['tokens_per_step']:,}"
+        f" ({result['global_batch']} sequences of {result['sequence_length']}); about {result['bytes_read']:,} bytes"
+        f" read per process"
+    )
+    if result["left_out"]:
+        typer.echo(f"not read: {', '.join(result['left_out'])}")
+    for warning in result["warnings"]:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def batch(
+    config: Config,
+    step: Annotated[int, typer.Option(min=1, help="the optimizer step, counted from 1")],
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """The documents in the batch of any step, past or future, from the plan alone."""
+    from schemas.config import load
+    from schemas.training import TrainConfig
+    from train.data.inspect import describe_batch
+
+    result = describe_batch(load(TrainConfig, config, set_), step)
+    if json_:
+        show(result)
+        return
+    lines = [["slot", "source", "epoch", "block", "tokens", "doc_id", "characters"]]
+    for row in result["sequences"]:
+        place = [
+            str(row["slot"]),
+            row["source"],
+            str(row["epoch"]),
+            row["block"],
+            "{}-{}".format(*row["tokens"]),
+        ]
+        for document in row["documents"]:
+            lines.append([*place, document["doc_id"], "{}-{}".format(*document["chars"])])
+            place = [""] * 5
+    print_table(lines, f"step {step}, plan {result['plan'][:16]}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the trainer's commands to the front door."""
+    for command, options in EXAMPLES.items():
+        app.command(epilog=f"Example: corpusmill {command.__name__} configs/train/quickstart.yaml{options}")(
+            command
+        )
+
+
+def show(result: Any) -> None:
+    typer.echo(json.dumps(result, ensure_ascii=False))
+
+
+def print_table(lines: list[list[str]], title: str) -> None:
+    """A drawn table on a terminal, Markdown when piped; numbers to the right."""
+    from train.tables import drawn, markdown
+
+    if sys.stdout.isatty():
+        drawn(lines, title)
+    else:
+        typer.echo(f"{title}\n\n{markdown(lines)}\n")
+
+
+EXAMPLES: dict[Callable[..., None], str] = {
+    train: " --set schedule.steps=100",
+    evaluate: " --json",
+    generate: " --prompt 'The history of'",
+    plan: "",
+    batch: " --step 100",
+}

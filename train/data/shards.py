@@ -1,0 +1,99 @@
+"""Opening a shard set: its index, the index of each (source, split), and one flat table of blocks per source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ValidationError
+
+from schemas.errors import UserError, WorkError
+from schemas.ids import checksum
+from schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
+from schemas.storage import Folder
+
+Split = Literal["train", "validation"]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One (source, split): where its tars lie, and what is in them. Blocks are numbered through all tars."""
+
+    name: str
+    folder: Folder
+    index: ShardIndex
+    xxh3: str  # of the bytes of its index.json: names the data exactly
+
+    @cached_property
+    def blocks(self) -> list[tuple[Shard, Block]]:
+        return [(shard, block) for shard in self.index.shardlist for block in shard.blocks]
+
+    def sequences(self, length: int) -> npt.NDArray[np.int64]:
+        """Sequences of `length` tokens (and one more, the last label) in each block; strides do not overlap."""
+        tokens = np.array([block.ntokens for _, block in self.blocks], dtype=np.int64)
+        return np.maximum(tokens - 1, 0) // length
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        return np.dtype("<u2" if self.index.dtype == "uint16" else "<u4")
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """An opened shard set; `train` and `validation` map source names to what is there, in the set's order."""
+
+    folder: Folder
+    set: ShardSet
+    train: dict[str, Source]
+    validation: dict[str, Source]
+
+    def tokenizer(self) -> bytes:
+        """tokenizer.json, checked."""
+        file = self.folder / self.set.tokenizer
+        data = file.read()
+        if checksum(data) != self.set.tokenizer_xxh3:
+            raise WorkError(f"{file}: not the tokenizer that the shards were written with (checksum differs)")
+        return data
+
+
+def open_shards(url: str) -> Shards:
+    """The shard set at `url` (its folder, or the index.json in it).
+
+    Raises `UserError` if there is none, `WorkError` if an index is not the one that the set names.
+    """
+    folder = Folder(url)
+    if folder.name == INDEX:
+        folder = folder.parent
+    try:
+        data = (folder / INDEX).read()
+    except FileNotFoundError:
+        raise UserError(
+            f"data.shards: {folder / INDEX}: no such file; give the folder of a shard set, such as"
+            f" runs/<recipe>/shards (`corpusmill run RECIPE.yaml` writes one)"
+        ) from None
+    whole = _parse(ShardSet, data, folder / INDEX)
+    splits: dict[str, dict[str, Source]] = {"train": {}, "validation": {}}
+    for entry in whole.sets:
+        file = folder / entry.index
+        try:
+            data = file.read()
+        except FileNotFoundError:
+            raise WorkError(f"{file}: missing, though {folder / INDEX} names it") from None
+        if checksum(data) != entry.index_xxh3:
+            raise WorkError(f"{file}: changed since {folder / INDEX} was written (checksum differs)")
+        index = _parse(ShardIndex, data, file)
+        splits[entry.split][entry.source] = Source(entry.source, file.parent, index, entry.index_xxh3)
+    return Shards(folder, whole, splits["train"], splits["validation"])
+
+
+def _parse(model: type[Model], data: bytes, file: Folder) -> Model:
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{file}: not a {model.__name__}: {key}: {first['msg']}") from None

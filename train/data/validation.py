@@ -1,0 +1,59 @@
+"""The validation split: a fixed list of sequences per source during a run, and all of it for `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from train.data.fetch import Blocks
+from train.data.rows import rows, whole_block
+from train.data.shards import Source
+
+Batch = dict[str, torch.Tensor]
+
+
+def _tensors(found: dict[str, np.ndarray]) -> Batch:
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
+
+
+def sample(
+    source: Source, length: int, tokens: int, rank: int = 0, world: int = 1, batch: int = 16
+) -> Iterator[Batch]:
+    """Up to `tokens` tokens of whole sequences, spread evenly over the split; the same ones on every call.
+
+    A split with no whole sequence gives its blocks, filled up. Rank r takes every world-th batch of rows.
+    """
+    per_block = source.sequences(length)
+    total = int(per_block.sum())
+    blocks = Blocks([source], threads=1)
+    try:
+        if not total:
+            yield from list(whole(source, length, batch))[rank::world]
+            return
+        count = min(total, max(tokens // length, 1))
+        wanted = np.arange(count) * total // count
+        ends = np.cumsum(per_block)
+        block = np.searchsorted(ends, wanted, side="right")
+        sequence = wanted - (ends - per_block)[block]
+        for start in range(rank * batch, count, world * batch):
+            part = slice(start, start + batch)
+            found = blocks.get((0, int(b)) for b in block[part])
+            pairs = [(found[0, int(b)], int(s)) for b, s in zip(block[part], sequence[part], strict=True)]
+            yield _tensors(rows(pairs, length))
+    finally:
+        blocks.close()
+
+
+def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
+    """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
+    blocks = Blocks([source], threads=1)
+    try:
+        for number, (_, block) in enumerate(source.blocks):
+            if block.ntokens:
+                found = whole_block(blocks.get([(0, number)])[0, number], length, source.index.eos_id)
+                for start in range(0, len(found["tokens"]), batch):
+                    yield _tensors({name: array[start : start + batch] for name, array in found.items()})
+    finally:
+        blocks.close()

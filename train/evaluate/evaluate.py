@@ -1,0 +1,117 @@
+"""`corpusmill evaluate`: the whole validation split of each source, every token scored once, beside a unigram model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from schemas.errors import UserError, WorkError
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from train import checkpoint
+from train.data.shards import Shards, Source, open_shards
+from train.data.validation import whole
+from train.distributed import join
+from train.evaluate.unigram import counts, losses, train_counts
+from train.evaluate.validate import score
+from train.model.decoder import Decoder
+from train.run import write_json
+
+EVALUATION = "evaluation.json"
+
+
+def load_model(config: TrainConfig, run: Folder, shards: Shards, device: torch.device) -> tuple[Decoder, int]:
+    """The model of the newest valid checkpoint, and its step. Raises `UserError` if there is none."""
+    refused: list[str] = []
+    found = checkpoint.load_newest(run, refused)
+    if found is None:
+        why = f" ({refused[0]})" if refused else ""
+        raise UserError(f"{run}: no valid checkpoint{why}; run `corpusmill train` first")
+    model = Decoder(config.model, shards.set.vocab_size, config.seed)
+    checkpoint.restore(found, model)
+    return model.to(device).eval(), found.step
+
+
+def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
+    """Loss (nats a token), perplexity and bits per byte of each source; what evaluation.json holds.
+
+    `unigram` is estimated on the train split of all sources that the config reads, `unigram_source` on that
+    of the same source alone: it knows where the text comes from, and is the harder one to beat.
+    Rows start without context, as in training. Bits per byte = nats / ln 2 / UTF-8 bytes of the split's text: comparable between tokenizers.
+    """
+    world = join(config)
+    shards = open_shards(config.data.shards)
+    model, step = load_model(config, run, shards, world.device)
+    read = {
+        name: source
+        for name, source in shards.train.items()
+        if not config.data.weights or config.data.weights.get(name)
+    }
+    frequencies = train_counts(read, run)
+    everything = np.sum(list(frequencies.values()), axis=0)
+    sources: dict[str, Any] = {}
+    for name, source in shards.validation.items():
+        if not source.index.ntokens:
+            continue
+        rows = whole(source, config.data.sequence_length, config.data.micro_batch)
+        loss, tokens = score(model, config, world.device, rows)
+        if tokens != source.index.ntokens:
+            raise WorkError(f"{name}: scored {tokens:.0f} tokens of {source.index.ntokens}")
+        scored = counts(source)
+        sources[name] = {
+            "tokens": source.index.ntokens,
+            "bytes": source.index.text_bytes,
+            **figures(loss, source),
+            "unigram": figures(losses(everything, scored), source),
+            "unigram_source": figures(losses(frequencies[name], scored), source)
+            if name in frequencies
+            else None,
+        }
+    if not sources:
+        raise UserError(
+            f"{config.data.shards}: no source has a validation split; set split.validation_share in the recipe"
+        )
+    result = {"name": config.name, "step": step, "sources": sources}
+    if world.first:
+        write_json(run / EVALUATION, result)
+    return result
+
+
+def figures(loss: float, source: Source) -> dict[str, float]:
+    """Of a sum of losses in nats over a whole split."""
+    mean = loss / source.index.ntokens
+    size = source.index.text_bytes
+    return {
+        "loss": mean,
+        "perplexity": math.exp(min(mean, 700.0)),
+        "bits_per_byte": loss / math.log(2) / size if size else float("nan"),
+    }
+
+
+def table(result: dict[str, Any]) -> list[list[str]]:
+    """Heading and rows of `result`, the model beside the unigram models."""
+    heading = [
+        "source",
+        "tokens",
+        "loss",
+        "unigram",
+        "unigram of source",
+        "perplexity",
+        "unigram",
+        "bits/byte",
+        "unigram",
+    ]
+    lines = [heading]
+    for name, row in result["sources"].items():
+        unigram, own = row["unigram"], row["unigram_source"]
+        lines.append(
+            [
+                name, f"{row['tokens']:,}", f"{row['loss']:.3f}", f"{unigram['loss']:.3f}",
+                f"{own['loss']:.3f}" if own else "", f"{row['perplexity']:.1f}", f"{unigram['perplexity']:.1f}",
+                f"{row['bits_per_byte']:.3f}", f"{unigram['bits_per_byte']:.3f}",
+            ]
+        )  # fmt: skip
+    return lines

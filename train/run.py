@@ -1,0 +1,47 @@
+"""A run's folder: config.json, plan.json, tokenizer.json, metrics.jsonl, checkpoints/, result.json, evaluation.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from schemas.config import load, override, validate
+from schemas.errors import UserError
+from schemas.storage import Folder
+from schemas.training import TrainConfig, changed
+
+CONFIG, PLAN, TOKENIZER, RESULT = "config.json", "plan.json", "tokenizer.json", "result.json"
+
+
+def open_run(target: str, settings: list[str] | None = None) -> tuple[TrainConfig, Folder]:
+    """The config and folder of a run, by its YAML config or by its folder (any URL)."""
+    if target.endswith((".yaml", ".yml")) or Path(target).is_file():
+        config = load(TrainConfig, target, settings)
+        return config, Folder(config.output_url)
+    folder = Folder(target)
+    try:
+        dumped = json.loads((folder / CONFIG).read())
+    except FileNotFoundError:
+        raise UserError(
+            f"{target}: neither a config (.yaml) nor the folder of a run (it has no {CONFIG})"
+        ) from None
+    return validate(TrainConfig, override(dumped, settings or []), str(folder / CONFIG)), folder
+
+
+def refuse_changes(before: dict[str, Any], config: TrainConfig, run: Folder) -> None:
+    """Raise `UserError` naming each key that differs from the run that `run` holds, beside those that may."""
+    lines = changed(validate(TrainConfig, before, f"{run}: config").model_dump(mode="json"), dumped(config))
+    if lines:
+        raise UserError(
+            f"{run}: holds checkpoints of another config: {'; '.join(lines)}. Set it back, or give this run an output"
+            f" of its own (--set output=...)"
+        )
+
+
+def dumped(config: TrainConfig) -> dict[str, Any]:
+    return config.model_dump(mode="json")
+
+
+def write_json(file: Folder, value: Any) -> None:
+    file.write(json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -1,0 +1,103 @@
+"""One optimizer step, as a function of explicit state: forward, backward, clip, update."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from train.model.decoder import Decoder
+from train.model.initialise import key
+from train.optim import learning_rate, set_rate
+
+if TYPE_CHECKING:
+    from schemas.training import TrainConfig
+
+Batch = dict[str, Tensor]
+
+
+@dataclass
+class TrainState:
+    """All that a step reads and writes. `window`: [sources, 2], loss and tokens summed since the last log line."""
+
+    config: TrainConfig
+    model: Decoder
+    optimizer: torch.optim.Optimizer
+    window: Tensor
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    world: int = 1
+    step: int = 0
+    parallel: nn.Module | None = None  # the model inside DistributedDataParallel
+
+
+class Metrics(NamedTuple):
+    """Of one step, on the device: reading them is what waits for it. The last two only if they were asked for."""
+
+    rate: float
+    grad_norm: Tensor  # before clipping
+    param_norm: Tensor | None = None
+    update_norm: Tensor | None = None  # of the step's change of all parameters
+
+
+def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = False) -> Metrics:
+    """One step on this process's rows of a global batch; `valid` counts the scored tokens of all processes.
+
+    The loss is the sum over tokens divided by `valid`, so neither the micro-batch nor the number of processes
+    changes it. `watch` also measures parameters and update, for a copy of the parameters. Dropout is keyed by (seed, step, first row): no generator's state needs saving.
+    """
+    state.step += 1
+    config, model = state.config, state.parallel or state.model
+    state.model.train()
+    rows = len(batch["tokens"])
+    starts = range(0, rows, config.data.micro_batch)
+    for start in starts:
+        part = {name: tensor[start : start + config.data.micro_batch] for name, tensor in batch.items()}
+        torch.manual_seed(key("dropout", config.seed, state.step, int(part["n"][0])))
+        last = start == starts[-1]
+        wait = model.no_sync() if isinstance(model, DistributedDataParallel) and not last else nullcontext()
+        with wait:
+            with precision(config, state.device):
+                loss = model(*inputs(part, state.device))
+            # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
+            (loss.sum() * (state.world / valid)).backward()
+        count_losses(state.window, part, loss.detach())
+    parameters = list(state.model.parameters())
+    norm = nn.utils.clip_grad_norm_(parameters, config.optimizer.grad_clip or float("inf"))
+    rate = learning_rate(config.schedule, config.optimizer.lr, state.step)
+    set_rate(state.optimizer, rate)
+    before = [p.detach().clone() for p in parameters] if watch else []
+    state.optimizer.step()
+    state.optimizer.zero_grad(set_to_none=True)
+    if not watch:
+        return Metrics(rate, norm)
+    now = [p.detach() for p in parameters]
+    return Metrics(rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))))
+
+
+def total_norm(tensors: list[Tensor]) -> Tensor:
+    """Euclidean norm of all tensors together."""
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+
+
+def precision(config: TrainConfig, device: torch.device) -> torch.autocast:
+    """Matrix products in bfloat16 if the config says so; parameters, norms' sums and losses stay float32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
+
+
+def inputs(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The decoder's arguments. Rows of one document each need no mask, and get the faster kernel."""
+    single = not bool(batch["documents"].any())
+    names = ("tokens", "labels") if single else ("tokens", "labels", "documents", "positions")
+    moved = [batch[name].to(device, non_blocking=True) for name in names]
+    return moved[0], moved[1], None if single else moved[2], None if single else moved[3]
+
+
+def count_losses(sums: Tensor, batch: Batch, loss: Tensor) -> None:
+    """Add the losses [rows, T] and scored tokens of a batch to its sources' rows of `sums` [sources, 2]."""
+    tokens = (batch["labels"] >= 0).sum(1).to(sums.device)
+    per_row = torch.stack((loss.double().sum(1).to(sums.device), tokens.double()), dim=1)
+    sums.index_add_(0, batch["source_id"].to(sums.device), per_row)

@@ -1,0 +1,267 @@
+"""The loop. One process or many, first start or tenth: the same command, the same weights."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from schemas.errors import WorkError
+from schemas.ids import checksum
+from schemas.manifest import hash_json
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from train import checkpoint
+from train.data.plan import make_plan
+from train.data.shards import open_shards
+from train.data.stream import StreamingTokens
+from train.distributed import World, join
+from train.evaluate.validate import validation_losses
+from train.metrics import MFU_FORMULA, Console, MetricsLog, memory_mib, mfu, say
+from train.model.decoder import Decoder
+from train.optim import make_optimizer
+from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
+from train.step import Metrics, TrainState, train_step
+
+
+def train(config: TrainConfig) -> dict[str, Any]:
+    """Train to the last step, from the newest valid checkpoint if there is one; what result.json holds.
+
+    Raises `UserError` for a config that cannot run here or is not that of the run in its output, `WorkError` for
+    data or a store that fails. SIGTERM and SIGINT save a checkpoint and exit with 143 and 130.
+    """
+    world = join(config)
+    try:
+        return Trainer(config, world).run()
+    finally:
+        world.close()
+
+
+class Trainer:
+    """The run's parts, put together once; `run` is the loop."""
+
+    def __init__(self, config: TrainConfig, world: World) -> None:
+        self.config, self.world = config, world
+        self.folder = Folder(config.output_url)
+        self.shards = open_shards(config.data.shards)
+        self.plan = make_plan(config.data, self.shards, config.seed)
+        self.stream = StreamingTokens(
+            self.shards, plan=self.plan, dp_rank=world.rank, dp_world=world.size,
+            prefetch=config.data.prefetch, cache_mb=config.data.cache_mb,
+        )  # fmt: skip
+        model = Decoder(config.model, self.shards.set.vocab_size, config.seed).to(world.device)
+        window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
+        optimizer = make_optimizer(model, config.optimizer)
+        self.state = TrainState(config, model, optimizer, window, world.device, world.size)
+        self.seconds = 0.0  # of training, in all
+        self.paused = 0.0  # of saving and validating, since the last row
+        self.validation: dict[str, float] = {}
+        tail = self._resume()
+        if world.size > 1:
+            ids = None if world.device.type == "cpu" else [world.device]
+            self.state.parallel = DistributedDataParallel(model, device_ids=ids)
+        board = config.log.tensorboard and self.state.step < config.schedule.steps
+        self.log = MetricsLog(self.folder, self.state.step, tail, board) if world.first else None
+        self.console = Console(config.schedule.steps, self.state.step, world.first)
+
+    def run(self) -> dict[str, Any]:
+        """Step after step to the end; a row, a validation, a checkpoint when they are due."""
+        config, state, world = self.config, self.state, self.world
+        steps, stop = config.schedule.steps, Stop()
+        mark, since, stalled = time.monotonic(), state.step, 0.0
+        self._announce()
+        try:
+            while state.step < steps:
+                asked = time.monotonic()
+                batch = next(self.stream)
+                stalled += time.monotonic() - asked
+                valid, signalled = world.sum(float((batch["labels"] >= 0).sum()), stop.signal)
+                metrics = train_step(state, batch, valid, watch=due(state.step + 1, steps, config.log.every))
+                self.console.step(state.step)
+                validate = due(state.step, steps, config.validation.every)
+                if validate:
+                    self._validate()
+                if validate or due(state.step, steps, config.log.every):
+                    self._row(
+                        metrics, time.monotonic() - mark - self.paused, stalled, state.step - since, validate
+                    )
+                    mark, since, stalled, self.paused = time.monotonic(), state.step, 0.0, 0.0
+                if signalled or due(state.step, steps, config.checkpoint.every):
+                    self._save()
+                if signalled and state.step < steps:
+                    self.console.say(
+                        f"stopped by a signal after step {state.step}; the same command goes on from there"
+                    )
+                    raise SystemExit(128 + int(stop.signal or signal.SIGTERM))
+            return self._result()
+        finally:
+            stop.release()
+            self.stream.close()
+            self.console.close()
+            if self.log:
+                self.log.close()
+
+    def _resume(self) -> list[dict[str, Any]]:
+        """Take up the newest valid checkpoint, the same one in every process; the last rows it carries."""
+        state, refused = self.state, list[str]()
+        found = checkpoint.load_newest(self.folder, refused) if self.world.first else None
+        step = self.world.agree(found.step if found else -1)
+        if self.world.first:
+            for line in refused:
+                say(line)
+        if step < 0:
+            if self.world.first:
+                for name, value in ((CONFIG, dumped(self.config)), (PLAN, self.plan.as_json())):
+                    write_json(self.folder / name, value)
+                (self.folder / TOKENIZER).write(self.shards.tokenizer())
+            return []
+        found = found or checkpoint.load_step(self.folder, step)
+        saved = found.state
+        refuse_changes(saved["config"], self.config, self.folder)
+        self.stream.load_state_dict(saved["loader"])
+        checkpoint.restore(found, state.model, state.optimizer)
+        state.step, self.seconds, self.validation = step, saved["seconds"], saved["validation"]
+        if self.world.first:  # the sums of all processes: one of them carries them on
+            state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
+        return list(saved["metrics"])
+
+    def _row(self, metrics: Metrics, seconds: float, stalled: float, steps: int, validated: bool) -> None:
+        """One row of metrics.jsonl: means over the steps since the last one, norms and rate of this step."""
+        state, world = self.state, self.world
+        sums = self._sums()
+        state.window.zero_()
+        self.seconds += seconds
+        if not self.log:
+            return
+        speed = steps * self.plan.global_batch * self.plan.sequence_length / max(seconds, 1e-9)
+        loss, tokens = sums.sum(0).tolist()
+        row = {
+            "step": state.step,
+            "tokens": state.step * self.plan.global_batch * self.plan.sequence_length,
+            "loss": loss / max(tokens, 1.0),
+            "loss_per_source": {
+                name: total / count for name, (total, count) in zip(self.stream.sources, sums.tolist(), strict=True)
+                if count
+            },
+            "lr": metrics.rate,
+            "grad_norm": float(metrics.grad_norm),
+            "param_norm": None if metrics.param_norm is None else float(metrics.param_norm),
+            "update_norm": None if metrics.update_norm is None else float(metrics.update_norm),
+            "tokens_per_second": round(speed, 1),
+            "mfu": mfu(speed / world.size, state.model.flops_per_token(self.plan.sequence_length), world.device),
+            "loader_stall": round(stalled / max(seconds, 1e-9), 5),
+            "memory_mib": memory_mib(world.device),
+        }  # fmt: skip
+        if validated:
+            row["validation"] = self.validation
+        self.log.write(row)
+        self.console.log(row)
+
+    def _sums(self) -> torch.Tensor:
+        """[sources, 2] loss and tokens of all processes since the last row; raises `WorkError` if it went wrong."""
+        sums = self.world.total(self.state.window)
+        if not bool(sums.isfinite().all()):
+            bad = [
+                n
+                for n, loss in zip(self.stream.sources, sums[:, 0].tolist(), strict=True)
+                if loss != loss or loss > 1e300
+            ]
+            raise WorkError(
+                f"{self.folder}: the loss of {', '.join(bad)} is not a finite number at step {self.state.step}; nothing of"
+                f" it was saved. Lower optimizer.lr (or set optimizer.grad_clip) and start in another output"
+            )
+        return sums
+
+    def _validate(self) -> None:
+        began = time.monotonic()
+        self.validation = validation_losses(self.state.model, self.config, self.shards.validation, self.world)
+        self.console.validation(self.state.step, self.validation)
+        self.paused += time.monotonic() - began
+
+    def _save(self) -> None:
+        """Publish a checkpoint; it holds what the next process needs to go on as if nothing had been."""
+        began, state = time.monotonic(), self.state
+        window = self._sums().tolist()
+        if self.log:
+            self.log.flush()
+            saved = {
+                "v": 1,
+                "step": state.step,
+                "loader": self.stream.state_dict(),
+                "window": window,
+                "seconds": self.seconds,
+                "validation": self.validation,
+                "metrics": self.log.tail(),
+                "config": dumped(self.config),
+                "config_hash": hash_json(dumped(self.config)),
+            }
+            checkpoint.save(self.folder, state.step, state.model, state.optimizer, saved)
+            checkpoint.prune(self.folder, self.config.checkpoint.keep_last)
+        self.world.sum(0.0)  # nobody goes on, or exits, before it lies there
+        self.paused += time.monotonic() - began
+
+    def _announce(self) -> None:
+        count, plan = self.state.model.parameter_count, self.plan
+        start = f"going on after step {self.state.step}" if self.state.step else "starting"
+        start = start if self.state.step < self.config.schedule.steps else "nothing is left to do"
+        self.console.say(
+            f"{self.config.name}: {count / 1e6:.2f} M parameters, {plan.global_batch * plan.sequence_length:,} tokens a"
+            f" step, {self.world.size} process(es) on {self.world.device.type}, {self.config.precision}; {start}"
+        )
+
+    def _result(self) -> dict[str, Any]:
+        """result.json: what the run ended with."""
+        state, tokens = self.state, self.state.step * self.plan.global_batch * self.plan.sequence_length
+        if not self.log:
+            return {}
+        newest = checkpoint.load_newest(self.folder)
+        last = self.log.rows[-1] if self.log.rows else {}
+        result = {
+            "name": self.config.name,
+            "output": self.folder.url,
+            "steps": state.step,
+            "tokens": tokens,
+            "parameters": state.model.parameter_count,
+            "loss": last.get("loss"),
+            "loss_per_source": last.get("loss_per_source"),
+            "validation": self.validation,
+            "seconds": round(self.seconds, 2),
+            "tokens_per_second": round(tokens / max(self.seconds, 1e-9), 1),
+            "weights_xxh3": checksum(newest.files[checkpoint.MODEL]) if newest else None,
+            "plan": self.plan.sha256,
+            "mfu_formula": MFU_FORMULA,
+        }
+        write_json(self.folder / RESULT, result)
+        self.console.say(
+            f"{self.config.name}: done, {state.step} steps in {self.seconds:.0f} s; {self.folder / RESULT}"
+        )
+        return result
+
+
+def due(step: int, steps: int, every: int | None) -> bool:
+    """Whether something that happens every so many steps, and at the end, happens at this step."""
+    return every is not None and (step % every == 0 or step == steps)
+
+
+class Stop:
+    """Remembers the first SIGTERM or SIGINT (0: none yet); a second one acts as if this were not here."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            self._before = {
+                number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)
+            }
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.signal = number
+        self.release()
+
+    def release(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
