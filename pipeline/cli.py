@@ -141,16 +141,14 @@ def _show_result(where: str, manifests: list[Any], json: bool) -> None:
         }
         _print_json({"output": where, "stages": stages})
         return
-    rows = [m for m in manifests if m.partitions]
-    typer.echo(
-        f"{'stage':<10} {'in':>9} {'kept':>9} {'removed':>9} {'quarant.':>9} {'MB kept':>9} {'CPU s':>7}"
-    )
-    for m in rows:
-        c = m.counts
-        typer.echo(
-            f"{m.stage:<10} {c.docs_in:>9,} {c.kept:>9,} {c.removed:>9,} {c.quarantined:>9,}"
-            f" {c.bytes_kept / 1e6:>9.2f} {m.seconds:>7.1f}"
-        )
+    typer.echo(f"{'stage':<10} {'in':>9} {'kept':>9} {'removed':>9} {'quarantined':>11} {'MB kept':>9}")
+    for m in manifests:
+        if m.partitions:
+            c = m.counts
+            typer.echo(
+                f"{m.stage:<10} {c.docs_in:>9,} {c.kept:>9,} {c.removed:>9,} {c.quarantined:>11,}"
+                f" {c.bytes_kept / 1e6:>9.2f}"
+            )
     typer.echo(f"output: {where}")
 
 

@@ -16,9 +16,9 @@ def models() -> dict[str, type[BaseModel]]:
     from schemas.recipe import Recipe
     from schemas.shards import BlockDocuments, ShardIndex, ShardSet
     from schemas.signals import SignalSpec
-    from schemas.training import TrainConfig
+    from schemas.training import CheckpointManifest, TrainConfig
 
-    found = (
+    found: tuple[type[BaseModel], ...] = (
         Recipe,
         TrainConfig,
         StageManifest,
@@ -27,6 +27,7 @@ def models() -> dict[str, type[BaseModel]]:
         ShardSet,
         BlockDocuments,
         SignalSpec,
+        CheckpointManifest,
     )
     return {f"{model.__name__}.json": model for model in found}
 

@@ -83,7 +83,9 @@ class StageManifest(Strict):
     per_source: dict[str, Counts] = Field(default_factory=dict)
     counters: dict[str, int] = Field(default_factory=dict)
     files: list[PublishedFile] = Field(default_factory=list, description="files that belong to no partition")
-    seconds: float = Field(default=0.0, ge=0, description="CPU seconds; not part of any hash")
+    seconds: float = Field(
+        default=0.0, ge=0, description="CPU seconds of the transforms, or of the driver; not part of any hash"
+    )
 
 
 def hash_json(value: Any) -> str:

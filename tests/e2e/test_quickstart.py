@@ -39,16 +39,12 @@ def test_nothing_is_lost(quickstart: Path) -> None:
 
 def test_what_was_planted_is_caught(quickstart: Path) -> None:
     facts = json.loads((quickstart / "run/report/report.json").read_text())
-    kinds = {row["kind"]: row for row in facts["planted"]["kinds"]}
-    for kind, share in {
-        "exact_copy": 1.0,
-        "spam": 0.9,
-        "pii": 0.9,
-        "secret": 0.9,
-        "short": 1.0,
-        "non_english": 0.9,
-    }.items():
-        assert kinds[kind]["caught"] >= share * kinds[kind]["planted"], kinds[kind]
+    kinds = {row["kind"]: row for row in facts["planted"]}
+    wanted = {"exact_copy": 1.0, "spam": 0.9, "pii": 0.9, "secret": 0.9, "short": 1.0, "non_english": 0.9}
+    for kind, share in wanted.items():
+        row = kinds[kind]
+        gone = row["caught"] + sum(row["elsewhere"].values())  # another stage took it before this one could
+        assert gone >= share * row["planted"], row
 
 
 def test_the_model_beats_a_unigram_model_on_every_source(quickstart: Path) -> None:

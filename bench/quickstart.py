@@ -1,0 +1,123 @@
+"""The two commands of the README in a fresh clone: how long they take, how much disk, what comes out.
+
+`python -m bench.quickstart --readme` also times `make test` there and writes the figures into README.md, between its
+markers. The clone is of the last commit, its `.venv` is made anew (packages may come from pip's cache).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+BEGIN, END = "<!-- measured by bench/quickstart.py -->", "<!-- end -->"
+
+
+@contextmanager
+def fresh_clone() -> Iterator[Path]:
+    """A clone of the last commit, with the folder of test data beside it where this checkout has one."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "clone")], check=True)
+        if (ROOT.parent / "shared").is_dir():
+            (folder / "shared").symlink_to(ROOT.parent / "shared")
+        yield folder / "clone"
+    finally:
+        shutil.rmtree(folder)
+
+
+def timed(clone: Path, *target: str) -> float:
+    """Seconds of `make TARGET` in the clone; its output goes to stderr."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")
+    }
+    start = time.monotonic()
+    subprocess.run(
+        ["make", f"PYTHON={base_python()}", *target],
+        check=True,
+        cwd=clone,
+        stdout=sys.stderr,
+        env=environment,
+    )
+    return time.monotonic() - start
+
+
+def base_python() -> str:
+    """The interpreter that this environment was made from."""
+    return str(Path(sys.base_prefix) / f"bin/python3.{sys.version_info.minor}")
+
+
+def size(folder: Path) -> float:
+    """MB on disk."""
+    return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file() and not f.is_symlink()) / 1e6
+
+
+def measure(test: bool = False) -> dict[str, Any]:
+    """Seconds and MB of `make setup`, `make quickstart` (first, second) and, if asked, `make test`."""
+    with fresh_clone() as clone:
+        figures: dict[str, Any] = {"setup_s": timed(clone, "setup"), "setup_mb": size(clone / ".venv")}
+        figures |= {"first_s": timed(clone, "quickstart"), "run_mb": size(clone / "runs")}
+        figures["second_s"] = timed(clone, "quickstart")
+        figures["evaluation"] = json.loads((clone / "runs/quickstart/train/evaluation.json").read_text())
+        if test:
+            dev = timed(clone, "dev")
+            figures |= {"dev_s": dev, "test_s": timed(clone, "test"), "dev_mb": size(clone / ".venv")}
+    return figures
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    """The figures as Markdown."""
+    table = [
+        "| command, in a fresh clone on this machine | time | disk |",
+        "|---|---:|---:|",
+        f"| `make setup` (part of the first `make quickstart`) | {figures['setup_s']:.0f} s | {figures['setup_mb']:,.0f} MB |",
+        f"| `make quickstart`, after that | {figures['first_s']:.0f} s | {figures['run_mb']:,.0f} MB |",
+        f"| `make quickstart`, a second time | {figures['second_s']:.0f} s | |",
+    ]
+    if "test_s" in figures:
+        table += [
+            f"| set-up of the test tools (part of the first `make test`) | {figures['dev_s']:.0f} s"
+            f" | {figures['dev_mb'] - figures['setup_mb']:,.0f} MB more |",
+            f"| `make test`, after that | {figures['test_s'] / 60:.0f} min | |",
+        ]
+    table += [
+        "",
+        "What the model learned, in nats per token on each source's validation split:",
+        "",
+        "| source | model | unigram model | unigram model of that source |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, row in figures["evaluation"]["sources"].items():
+        own = row.get("unigram_source")
+        table.append(
+            f"| {name} | {row['loss']:.2f} | {row['unigram']['loss']:.2f} | {format(own['loss'], '.2f') if own else ''} |"
+        )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.quickstart", description=__doc__)
+    parser.add_argument("--readme", action="store_true", help="also time `make test`, and write README.md")
+    readme = parser.parse_args().readme
+    from bench.__main__ import machine
+
+    text = "\n".join([*lines(measure(test=readme)), "", f"Machine: {machine()}."])
+    print(text)
+    if readme:
+        before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+        README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
