@@ -139,7 +139,7 @@ def stage(folder: str, parts: str) -> None:
     seconds, counters = run(
         [Partition(**part, folder=root / "in") for part in json.loads(parts)["in"]], root / "out"
     )
-    work = sum(entry.size for entry in (root / "out/work").list())
+    work = sum(entry.size for entry in (root / "out/scratch").list())
     quality = json.loads((root / "out/quality.json").read())
     print(json.dumps({
         "seconds": seconds, "counters": counters, "memory_before": memory, "memory_peak": _memory(),

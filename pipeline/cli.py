@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
     for name in COMMANDS:
         app.command(name, epilog=f"Example: {EXAMPLES[name]}")(_stage_command(name))
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
-    app.command("why", epilog="Example: corpusmill why sotu-1790 --run runs/quickstart")(why)
+    app.command("why", epilog="Example: corpusmill why 1791_george_washington_n --run runs/quickstart")(why)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
     from pipeline.filter.cli import app as classifier
 

@@ -284,7 +284,7 @@ class Run:
         wanted = {entry.manifest, *(f.path for f in files)}
         for part in parts:
             wanted |= {f"parts/{part.partition}.json", *(f.path for f in part.files)}
-        roots = ("documents/", "decisions/", "signals/", "parts/", "work/")
+        roots = ("documents/", "decisions/", "signals/", "parts/", "scratch/")
         whole = (
             isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
         )  # the folder is all ours

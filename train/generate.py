@@ -12,7 +12,7 @@ from schemas.storage import Folder
 from schemas.training import TrainConfig
 from train.data.shards import open_shards
 from train.distributed import join
-from train.evaluate.evaluate import load_model
+from train.evaluate.evaluate import load_model, newest_checkpoint
 from train.run import TOKENIZER
 from train.step import precision
 
@@ -45,7 +45,7 @@ def generate(
 
     shards = open_shards(config.data.shards)
     device = join(config).device
-    model, _ = load_model(config, run, shards, device)
+    model = load_model(config, newest_checkpoint(run), shards, device)
     tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode("utf-8"))
     tokens = [shards.set.eos_id, *tokenizer.encode(prompt).ids]
     generator = torch.Generator().manual_seed(seed)

@@ -72,7 +72,7 @@ class Deduplication:
         )
         self.context, self.params, self.banding = context, params, banding
         self.rows = rows
-        self.job = Job(context.folder / "work", params, banding, *ranges, priorities, key)
+        self.job = Job(context.folder / "scratch", params, banding, *ranges, priorities, key)
         self.names = {index: partition.name for index, partition in enumerate(context.partitions)}
 
     def map(self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None) -> list[Done]:

@@ -24,7 +24,7 @@ class Dedup(LocalStage):
     """Exact copies by text hash, near-copies by MinHash LSH with an exact check of every pair.
 
     Publishes `clusters.parquet` (every document that has copies, with the one that stays and the exact
-    similarity), `removals/`, `plan.json` and `quality.json`; intermediate files lie in `work/`.
+    similarity), `removals/`, `plan.json` and `quality.json`; intermediate files lie in `scratch/`.
     """
 
     name = "dedup"
@@ -107,7 +107,7 @@ def _decisions(gone: pa.Table, similarity: float) -> pa.Table:
 
 def clean(folder: Folder) -> None:
     """Delete the stage's intermediate files; a finished stage does not need them."""
-    (folder / "work").delete()
+    (folder / "scratch").delete()
 
 
 STAGE = Dedup

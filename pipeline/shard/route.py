@@ -1,6 +1,6 @@
 """Phase 1, per partition: documents become tokens, sorted by the shard that they belong to.
 
-The tokens of a partition are one file under `work/`: a segment (an Arrow stream) per shard, found by the
+The tokens of a partition are one file under `scratch/`: a segment (an Arrow stream) per shard, found by the
 offsets in the partition's marker. A shard's task reads its segment out of every file by a range request, so
 the shuffle is out of core and makes no more files than there are partitions.
 """
@@ -49,7 +49,7 @@ class Routed(Strict):
 
 @dataclass(frozen=True)
 class Route:
-    """Tokenise a partition and publish its segments and marker under `work`; a valid marker is used again.
+    """Tokenise a partition and publish its segments and marker under `scratch`; a valid marker is used again.
 
     Raises `WorkError` if tokens do not stand for exactly the bytes of their text.
     """

@@ -18,7 +18,7 @@ from schemas.stages import ShardParams
 from schemas.storage import Folder
 
 TOKENIZER = "tokenizer.json"
-DONE, KEY = "work/done.json", "work/key.json"
+DONE, KEY = "scratch/done.json", "scratch/key.json"
 
 
 class Done(Strict):
@@ -55,7 +55,7 @@ class Shards(GlobalStage):
         copy = folder / TOKENIZER
 
         sizes = [part.text_bytes for part in context.partitions]
-        route = Route(plan, split, copy, eos_token, folder / "work")
+        route = Route(plan, split, copy, eos_token, folder / "scratch")
         routed: list[Routed] = context.scheduler.map(route, context.partitions, "shard: tokens", sizes)
         gathered = defaultdict(list)
         for one in routed:
@@ -116,7 +116,7 @@ class Shards(GlobalStage):
         files.append(publish_bytes(folder, INDEX, _json(top)))
         publish_bytes(folder, DONE, _json(Done(key=plan.key, files=files, counters=counters)))
         for part in ("tokens", "parts", "shards"):
-            (folder / "work" / part).delete()
+            (folder / "scratch" / part).delete()
         return files, counters
 
     def _plan(self, context: Context, tokenizer: str, item_size: int) -> Plan:
@@ -162,7 +162,7 @@ def _clear(folder: Folder, key: str) -> None:
     except FileNotFoundError:
         pass
     names = [entry.path for entry in folder.list()]
-    ours = [name for name in names if name.endswith((".tar", ".tar.idx")) or name.startswith("work/")]
+    ours = [name for name in names if name.endswith((".tar", ".tar.idx")) or name.startswith("scratch/")]
     folder.delete([name for name in names if name == INDEX or name.endswith(f"/{INDEX}")])
     folder.delete(ours)
     marker.write(key.encode())

@@ -25,7 +25,7 @@ from schemas.storage import Folder
 
 @dataclass(frozen=True)
 class Bucket:
-    """A shard to write: its number in its set, and its segments as (file under `work`, segment)."""
+    """A shard to write: its number in its set, and its segments as (file under `scratch`, segment)."""
 
     set: int
     number: int
@@ -55,13 +55,13 @@ class Write:
         key = hash_json(
             [self.plan.key, target.name, bucket.number, [segment.xxh3 for _, segment in bucket.segments]]
         )
-        marker = self.folder / f"work/shards/{target.name}-{bucket.number:06d}.json"
+        marker = self.folder / f"scratch/shards/{target.name}-{bucket.number:06d}.json"
         known = self._known(marker, key)
         if known is not None:
             return known
         bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
         docs = pa.concat_tables(
-            [read_segment(self.folder / "work", path, part) for path, part in bucket.segments]
+            [read_segment(self.folder / "scratch", path, part) for path, part in bucket.segments]
         )
         # The hash is a seeded permutation of the documents; equal hashes fall back to the id.
         order = pc.sort_indices(docs, [("hash", "ascending"), ("doc_id", "ascending")])

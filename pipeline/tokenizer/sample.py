@@ -23,7 +23,7 @@ _TOP = 2**64 - 1
 
 
 class Found(NamedTuple):
-    """A partition's candidates, as published under `work/`: their file, hashes and bytes."""
+    """A partition's candidates, as published under `scratch/`: their file, hashes and bytes."""
 
     file: PublishedFile
     hashes: npt.NDArray[np.uint64]
@@ -58,7 +58,7 @@ def train_sample(context: Context, limit: int, train_bytes: int, train_docs: int
     """(hash, doc_id, text), sorted by hash: the longest prefix of the train split, in that order, whose texts
     have at most `limit` bytes. Only documents below a threshold that should do are looked at; where the guess
     was too low, it is raised."""
-    work = context.folder / "work/sample"
+    work = context.folder / "scratch/sample"
     seed = purpose_seed(context.recipe.seed, "tokenizer")
     share = limit / max(train_bytes, 1)
     margin = 6 * math.sqrt(max(share * train_docs, 1.0)) / max(train_docs, 1)  # in documents, 6 sigma

@@ -17,7 +17,7 @@ from schemas.storage import Folder
 
 MIB = 1 << 20
 FILE, CONFIG, STATS = "tokenizer.json", "tokenizer_config.json", "stats.json"
-MARKER = "work/trained.json"
+MARKER = "scratch/trained.json"
 
 
 class Tokenizer(GlobalStage):
@@ -72,7 +72,7 @@ class Tokenizer(GlobalStage):
                 context.folder, STATS, (json.dumps(stats, indent=1, sort_keys=True) + "\n").encode()
             ),
         ]
-        (context.folder / "work").delete()
+        (context.folder / "scratch").delete()
         return files, {
             "vocab_size": bpe.vocab_size, "unused_tokens": stats["unused_tokens"],
             "sample_docs": sample["docs"], "sample_bytes": sample["bytes"],

@@ -96,7 +96,7 @@ def published(run: Path) -> dict[str, bytes]:
         for f in sorted(run.rglob("*"))
         if f.is_file()
         and f.name not in skip
-        and not {"parts", "units", "work"} & set(f.relative_to(run).parts)
+        and not {"parts", "units", "scratch"} & set(f.relative_to(run).parts)
     }
 
 

@@ -12,14 +12,19 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
 from schemas.manifest import StageManifest
 from schemas.storage import Folder
+from tests.browser import check_page
 from tests.conftest import ROOT
 from tests.e2e.cli import corpusmill, difference, published, write_recipe
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
@@ -104,6 +109,20 @@ def test_a_second_run_finds_everything_done(finished: Path, corpus: Path) -> Non
     assert before == {f: f.stat().st_mtime_ns for f in before}
 
 
+@pytest.mark.browser
+def test_the_report_in_a_browser(finished: Path, browser: Browser) -> None:
+    """No console error, no request leaving the page, no sideways scrolling, wide or narrow."""
+    check_page(browser, finished / "report.html")
+
+
+def test_report_writes_the_same_page_anew(finished: Path) -> None:
+    before = (finished / "report.html").read_bytes()
+    corpusmill("report", finished, "--set", "samples=2")
+    assert (finished / "report.html").read_bytes() != before
+    corpusmill("report", finished, "--set", "samples=1")
+    assert (finished / "report.html").read_bytes() == before
+
+
 def test_dry_run_says_what_would_run_and_why(finished: Path) -> None:
     recipe = finished.parent / "small.yaml"
     result = corpusmill("run", recipe, "--dry-run", "--set", "tokenizer.vocab_size=2048")
@@ -137,7 +156,7 @@ def test_kill_9_then_the_same_command_gives_the_same_bytes(
 ) -> None:
     run = tmp_path / "run"
     recipe = write_recipe(tmp_path / "small.yaml", corpus, run)
-    moments = ("ingest/parts/*.json", "dedup/work/**/*", "redact/parts/*.json", "shards/work/**/*.json")
+    moments = ("ingest/parts/*.json", "dedup/scratch/**/*", "redact/parts/*.json", "shards/scratch/**/*.json")
     kills = [kill_during(recipe, partial(there, run, pattern)) for pattern in moments]
     assert sum(kills) >= 3
     corpusmill("run", recipe, "--workers", "2")

@@ -92,7 +92,7 @@ def context(
     )
 
 
-def contents(folder: Path, without: str = "work/") -> dict[str, bytes]:
+def contents(folder: Path, without: str = "scratch/") -> dict[str, bytes]:
     """Every file below a folder, but for scratch."""
     files = {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
     return {name: data for name, data in files.items() if not name.startswith(without)}

@@ -82,6 +82,18 @@ def test_unigram_losses_smooth_by_one() -> None:
     assert unigram.losses(train_counts, scored) == pytest.approx(-math.log(3 / 6) - math.log(1 / 6))
 
 
+def test_a_second_evaluation_scores_nothing_again(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = json.loads(command("evaluate", str(finished), "--json"))
+    monkeypatch.setattr("train.evaluate.evaluate.load_model", lambda *_: pytest.fail("scored again"))
+    assert json.loads(command("evaluate", str(finished), "--json")) == first
+    stored = tmp_path / "run/evaluation.json"
+    stored.write_text(stored.read_text().replace(first["of"], "other weights"))
+    with pytest.raises(pytest.fail.Exception, match="scored again"):
+        command("evaluate", str(finished), "--json")
+
+
 def test_evaluate_without_a_checkpoint_says_what_to_do(write_config: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match="no valid checkpoint; run `corpusmill train` first"):
         command("evaluate", str(write_config()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import torch
 
 from schemas.errors import UserError, WorkError
+from schemas.ids import checksum
+from schemas.manifest import hash_json
 from schemas.storage import Folder
 from schemas.training import TrainConfig
 from train import checkpoint
@@ -23,16 +26,30 @@ from train.run import write_json
 EVALUATION = "evaluation.json"
 
 
-def load_model(config: TrainConfig, run: Folder, shards: Shards, device: torch.device) -> tuple[Decoder, int]:
-    """The model of the newest valid checkpoint, and its step. Raises `UserError` if there is none."""
+def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
+    """The newest valid checkpoint of a run. Raises `UserError` if there is none."""
     refused: list[str] = []
     found = checkpoint.load_newest(run, refused)
     if found is None:
         why = f" ({refused[0]})" if refused else ""
         raise UserError(f"{run}: no valid checkpoint{why}; run `corpusmill train` first")
+    return found
+
+
+def load_model(
+    config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards, device: torch.device
+) -> Decoder:
+    """The model of a checkpoint, ready to score or to sample."""
     model = Decoder(config.model, shards.set.vocab_size, config.seed)
     checkpoint.restore(found, model)
-    return model.to(device).eval(), found.step
+    return model.to(device).eval()
+
+
+def identity(config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards) -> str:
+    """Hash of all that an evaluation depends on: weights, data, mixture, length of the rows, precision."""
+    indexes = [[s.xxh3 for s in split.values()] for split in (shards.train, shards.validation)]
+    settings = [config.data.weights, config.data.sequence_length, config.precision]
+    return hash_json([checksum(found.files[checkpoint.MODEL]), *indexes, *settings])
 
 
 def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
@@ -44,7 +61,12 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
     """
     world = join(config)
     shards = open_shards(config.data.shards)
-    model, step = load_model(config, run, shards, world.device)
+    found = newest_checkpoint(run)
+    of = identity(config, found, shards)
+    known = _known(run)
+    if known.get("of") == of:  # the same weights on the same data: nothing to score again
+        return known
+    model = load_model(config, found, shards, world.device)
     read = {
         name: source
         for name, source in shards.train.items()
@@ -74,10 +96,19 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
         raise UserError(
             f"{config.data.shards}: no source has a validation split; set split.validation_share in the recipe"
         )
-    result = {"name": config.name, "step": step, "sources": sources}
+    result = {"name": config.name, "step": found.step, "of": of, "sources": sources}
     if world.first:
         write_json(run / EVALUATION, result)
     return result
+
+
+def _known(run: Folder) -> dict[str, Any]:
+    """The evaluation that lies there, or nothing."""
+    try:
+        known = json.loads((run / EVALUATION).read())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def figures(loss: float, source: Source) -> dict[str, float]:

@@ -55,7 +55,7 @@ def test_the_corpus_is_hard(expected: Result) -> None:
     counters = expected.counters
     assert counters["exact_removed"] > 50 and counters["near_removed"] > 50
     assert counters["largest_cluster"] > 8 and counters["verified"] < counters["candidates"]
-    rounds = [entry.path for entry in (expected.folder / "work").list() if entry.path.startswith("round")]
+    rounds = [entry.path for entry in (expected.folder / "scratch").list() if entry.path.startswith("round")]
     assert rounds, "some pair of a cluster is compared only when it is asked who stays"
 
 
@@ -111,7 +111,9 @@ class Dying(Serial):
 
 
 def work_files(root: Folder) -> dict[str, bytes]:
-    return {entry.path: (root / "dedup/work" / entry.path).read() for entry in (root / "dedup/work").list()}
+    return {
+        entry.path: (root / "dedup/scratch" / entry.path).read() for entry in (root / "dedup/scratch").list()
+    }
 
 
 def test_killed_at_any_task(corpus: list[Doc], expected: Result, tmp_path: Path) -> None:
@@ -181,12 +183,12 @@ def test_damaged_and_missing_intermediates_are_made_again(
         data = bytearray(before[path])
         damage = generator.choice(["delete", "truncate", "flip"])
         if damage == "delete" or not data:
-            (root / "dedup/work").delete([path])
+            (root / "dedup/scratch").delete([path])
         elif damage == "truncate":
-            (root / "dedup/work" / path).write(bytes(data[: len(data) // 2]))
+            (root / "dedup/scratch" / path).write(bytes(data[: len(data) // 2]))
         else:
             data[generator.randrange(len(data))] ^= 0x40
-            (root / "dedup/work" / path).write(bytes(data))
+            (root / "dedup/scratch" / path).write(bytes(data))
     same(dedup(root, corpus, 3), expected)
     assert work_files(root) == before
 
@@ -223,7 +225,7 @@ def test_damage_during_the_run_is_noticed_and_mended(
 ) -> None:
     root = Folder(tmp_path)
     with pytest.raises(WorkError, match="its bytes changed"):
-        dedup(root, corpus, 3, scheduler=Vandal(root / "dedup/work" / path, f"dedup {step}"))
+        dedup(root, corpus, 3, scheduler=Vandal(root / "dedup/scratch" / path, f"dedup {step}"))
     same(dedup(root, corpus, 3), expected)
 
 

@@ -115,7 +115,7 @@ def test_kills_change_no_byte(made: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "shards") == whole
 
 
-@pytest.mark.parametrize("lost", ["*.tar", "*.idx", "index.json", "done.json", "key.json", "work"])
+@pytest.mark.parametrize("lost", ["*.tar", "*.idx", "index.json", "done.json", "key.json", "scratch"])
 def test_lost_files_are_made_again(made: Path, tmp_path: Path, lost: str) -> None:
     import shutil
 
@@ -128,7 +128,7 @@ def test_lost_files_are_made_again(made: Path, tmp_path: Path, lost: str) -> Non
     _lose(tmp_path / "shards", lost)
     Shards(stage).run(here)
     assert contents(tmp_path / "shards") == contents(made / "shards")
-    if lost == "work":
+    if lost == "scratch":
         shutil.rmtree(tmp_path / "shards")
 
 
@@ -145,7 +145,7 @@ def test_a_damaged_token_file_is_not_used(tmp_path: Path) -> None:
     stage, here = prepared(tmp_path, corpus())
     with pytest.raises(KeyboardInterrupt):
         Shards(stage).run(Context(**{**here.__dict__, "scheduler": Here(stop_after=3)}))
-    file = sorted((tmp_path / "shards/work/tokens").iterdir())[0]
+    file = sorted((tmp_path / "shards/scratch/tokens").iterdir())[0]
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
