@@ -310,7 +310,7 @@ class Run:
             "recipe": self.recipe.model_dump(mode="json", exclude={"cluster", "output"}),
             "stages": {m.stage: {"key": m.key, "folder": FOLDERS.get(m.stage, m.stage)} for m in manifests},
         }
-        data = (json.dumps(run, indent=1, sort_keys=True) + "\n").encode()
+        data = (json.dumps(run, indent=1) + "\n").encode()
         name = "run.json" if self.folders else MANIFEST
         publish_bytes(self.folder, name, data)
         report = next((m for m in manifests if m.stage == "report"), None)
