@@ -23,6 +23,9 @@ _FRESH_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "65536",
 }
 
+# Memory that was not zero after all shows as "Encountered NaN": another process is another chance.
+ATTEMPTS = 2
+
 
 def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, Any]) -> None:
     """Train on the labelled lines of `source`, quantise, save at `target`.
@@ -31,13 +34,16 @@ def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, A
     """
     options = {"source": str(source), "target": str(target), "train": train, "quantize": quantize}
     environment = {**os.environ, **_FRESH_MEMORY, "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline.filter.fit"],
-        input=json.dumps(options).encode(), env=environment, capture_output=True, check=False,
-    )  # fmt: skip
-    if done.returncode or not target.exists():
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise WorkError(f"fastText could not train: {said[-1] if said else f'exit code {done.returncode}'}")
+    said: list[str] = []
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline.filter.fit"],
+            input=json.dumps(options).encode(), env=environment, capture_output=True, check=False,
+        )  # fmt: skip
+        if done.returncode == 0 and target.exists():
+            return
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+    raise WorkError(f"fastText could not train in {ATTEMPTS} attempts: {said[-1]}")
 
 
 def _main() -> None:
