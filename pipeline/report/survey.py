@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.publish import read_table
 from pipeline.report.rules import UNNAMED, Failures, Rule, count_failures, rule_labels
 from schemas.ledger import KEPT, QUARANTINED, REMOVED
 from schemas.storage import Folder
@@ -77,8 +78,9 @@ def smallest(rows: Iterable[dict[str, Any]], count: int, keys: tuple[str, ...]) 
 def read_columns(file: Folder, columns: list[str]) -> pa.Table:
     """These columns of a Parquet file (those that it has), without reading the others."""
     with file.open() as stream:
-        parquet = pq.ParquetFile(stream)
-        return parquet.read([name for name in columns if name in parquet.schema_arrow.names])
+        parquet = pq.ParquetFile(stream, pre_buffer=False)  # on this thread alone: see `publish.parse_table`
+        there = [name for name in columns if name in parquet.schema_arrow.names]
+        return parquet.read(there, use_threads=False)
 
 
 def survey(places: Places, samples: int, name: str) -> Survey:
@@ -108,8 +110,7 @@ def survey(places: Places, samples: int, name: str) -> Survey:
 def _signals(places: Places, name: str) -> pa.Table | None:
     if places.signals is None:
         return None
-    with (places.signals / f"signals/{name}.parquet").open() as stream:
-        return pq.read_table(stream)
+    return read_table(places.signals / f"signals/{name}.parquet")
 
 
 def _counts(table: pa.Table, by: list[str], total: str | None = None) -> list[dict[str, Any]]:
