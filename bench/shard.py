@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,12 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.process_time() - start
 
 
-class Here:
-    """Tasks one after the other, in this process."""
-
-    def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], label: str, sizes: Any = None
-    ) -> list[Any]:
-        return [function(item) for item in items]
-
-
 def measure() -> dict[str, dict[str, float]]:
     """Name -> MB of input (text, or tokens where said) and CPU seconds. Empty without text."""
     from bench.redact import table
     from pipeline.bpe import encode, load_bpe
+    from pipeline.cluster import Workers
+    from pipeline.progress import Progress
     from pipeline.publish import publish_table
     from pipeline.shard.stage import Shards
     from pipeline.shard.verify import verify_shards
@@ -60,7 +53,7 @@ def measure() -> dict[str, dict[str, float]]:
     from pipeline.stage import Context, Partition
     from pipeline.tokenizer.stage import Tokenizer
     from pipeline.tokenizer.train import train
-    from schemas.recipe import Recipe
+    from schemas.recipe import Cluster, Recipe
     from schemas.stages import TokenizerParams
     from schemas.storage import Folder
 
@@ -99,10 +92,11 @@ def measure() -> dict[str, dict[str, float]]:
             file = publish_table(run / "redact", f"documents/{number:05d}.parquet", part)
             parts.append(Partition(f"{number:05d}", run / "redact", len(part), 0, file.xxh3))
         previous = {"split": run / "split", "tokenizer": run / "tokenizer"}
+        here = Workers(Cluster(workers=0), progress=Progress(quiet=True))
         for stage in (Split, Tokenizer):
-            stage(recipe).run(Context(recipe, run, run / stage.name, parts, previous, Here()))
+            stage(recipe).run(Context(recipe, run, run / stage.name, parts, previous, here))
         _, seconds = timed(
-            lambda: Shards(recipe).run(Context(recipe, run, run / "shards", parts, previous, Here()))
+            lambda: Shards(recipe).run(Context(recipe, run, run / "shards", parts, previous, here))
         )
         result["Parquet in to tars out, text"] = {"mb": size, "seconds": seconds}
         written = sum(entry.size for entry in (run / "shards").list() if entry.path.endswith(".tar")) / 1e6

@@ -4,7 +4,7 @@ to one of the same name, a global stage looks at all of them and publishes files
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -132,15 +132,3 @@ def load_stage(name: str, recipe: Recipe) -> Stage:
 
     stage: Callable[[Recipe], Stage] = import_module(f"pipeline.{name}.stage").STAGE
     return stage(recipe)
-
-
-def chunked(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of up to `size` items."""
-    chunk: list[Item] = []
-    for item in items:
-        chunk.append(item)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

@@ -24,18 +24,3 @@ DOCUMENTS = pa.schema(
         pa.field("cluster_id", ID),
     ]
 )
-
-DOCUMENT_COLUMNS = tuple(DOCUMENTS.names)
-
-
-def empty_documents() -> pa.Table:
-    """A document table with no rows."""
-    return DOCUMENTS.empty_table()
-
-
-def check_documents(table: pa.Table, where: str) -> pa.Table:
-    """`table` cast to `DOCUMENTS`; raises `ValueError` naming `where` and the columns that differ."""
-    missing = [name for name in DOCUMENTS.names if name not in table.column_names]
-    if missing:
-        raise ValueError(f"{where}: not a document partition, columns missing: {', '.join(missing)}")
-    return table.select(DOCUMENTS.names).cast(DOCUMENTS)

@@ -72,8 +72,3 @@ INGEST_DECISIONS = pa.schema(
         pa.field("url", pa.string()),
     ]
 )
-
-
-def empty_decisions() -> pa.Table:
-    """A decisions table with no rows."""
-    return DECISIONS.empty_table()

@@ -34,7 +34,14 @@ settings.load_profile("ci")
 
 
 class Serial:
-    """A `Scheduler` in this process, in order: what a test uses when scheduling is not its subject."""
+    """A `Scheduler` in this process: what a test uses when scheduling is not its subject.
+
+    `reverse` runs the tasks in the opposite order; `labels` has the label of every task.
+    """
+
+    def __init__(self, reverse: bool = False) -> None:
+        self.reverse = reverse
+        self.labels: list[str] = []
 
     def map(
         self,
@@ -43,7 +50,12 @@ class Serial:
         label: str,
         sizes: Sequence[int] | None = None,
     ) -> list[Any]:
-        return [function(item) for item in items]
+        assert sizes is None or len(sizes) == len(items)
+        self.labels += [label] * len(items)
+        results = {}
+        for index in reversed(range(len(items))) if self.reverse else range(len(items)):
+            results[index] = function(items[index])
+        return [results[index] for index in range(len(items))]
 
 
 @pytest.fixture

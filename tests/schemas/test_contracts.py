@@ -10,7 +10,6 @@ import pytest
 from pydantic import ValidationError
 
 from schemas.__main__ import FOLDER, exported
-from schemas.documents import DOCUMENTS, check_documents
 from schemas.ids import doc_id, text_hash
 from schemas.manifest import Counts, hash_json, stage_key
 from schemas.signals import SignalSpec, signals_schema
@@ -49,12 +48,6 @@ def test_keys_depend_on_content_not_on_order_or_hash_seed() -> None:
         for seed in ("0", "1")
     }
     assert keys == {stage_key("s", "1", {"y": 2, "x": 1}, {"i": "k"})}
-
-
-def test_document_partition_contract() -> None:
-    with pytest.raises(ValueError, match=r"here: not a document partition, columns missing: .*text_hash"):
-        check_documents(pa.table({"doc_id": []}), "here")
-    assert check_documents(DOCUMENTS.empty_table(), "here").schema == DOCUMENTS
 
 
 def test_signal_schema() -> None:

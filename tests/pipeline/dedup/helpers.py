@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,28 +19,7 @@ from schemas.ids import doc_id, text_hash
 from schemas.manifest import PublishedFile
 from schemas.recipe import Recipe
 from schemas.storage import Folder
-
-
-class Serial:
-    """A scheduler that runs tasks here; `reverse` runs them in the opposite order."""
-
-    def __init__(self, reverse: bool = False) -> None:
-        self.reverse = reverse
-        self.labels: list[str] = []
-
-    def map(
-        self,
-        function: Callable[[Any], Any],
-        items: Sequence[Any],
-        label: str,
-        sizes: Sequence[int] | None = None,
-    ) -> list[Any]:
-        assert sizes is None or len(sizes) == len(items)
-        self.labels += [label] * len(items)
-        results = {}
-        for index in reversed(range(len(items))) if self.reverse else range(len(items)):
-            results[index] = function(items[index])
-        return [results[index] for index in range(len(items))]
+from tests.conftest import Serial
 
 
 @dataclass

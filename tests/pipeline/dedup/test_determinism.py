@@ -17,7 +17,8 @@ from pipeline.progress import Progress
 from schemas.errors import WorkError
 from schemas.recipe import Cluster
 from schemas.storage import Folder
-from tests.pipeline.dedup.helpers import Doc, Result, Serial, dedup, edited, words
+from tests.conftest import Serial
+from tests.pipeline.dedup.helpers import Doc, Result, dedup, edited, words
 
 
 @pytest.fixture(scope="module")
