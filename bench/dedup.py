@@ -149,7 +149,7 @@ def stage(folder: str, parts: str) -> None:
 
 def measure() -> dict[str, Any]:
     """CPU seconds of signatures (ours and datasketch's) and of the stage's steps; its memory and findings."""
-    from pipeline.dedup.shingles import Shingle, permutations, signatures
+    from pipeline.dedup.kernels.shingles import Shingle, permutations, signatures
     from schemas.storage import Folder
 
     texts = corpus(MEGABYTES)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from schemas import stages as params
+from schemas.dedup import DedupParams
 from schemas.errors import UserError, WorkError
 from schemas.manifest import Strict
 
@@ -28,7 +29,7 @@ WorkerCount = Annotated[
 COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
     "ingest": (params.IngestParams, ["ingest"], "Raw files to document partitions."),
     "filter": (params.FilterParams, ["ingest", "filter"], "Measure signals, judge rules, keep what passes."),
-    "dedup": (params.DedupParams, ["ingest", "dedup"], "Remove exact and verified near-duplicates."),
+    "dedup": (DedupParams, ["ingest", "dedup"], "Remove exact and verified near-duplicates."),
     "redact": (params.RedactParams, ["ingest", "redact"], "Replace personal data and secrets."),
     "tokenizer": (
         params.TokenizerParams,

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from schemas.dedup import DedupParams
 from schemas.manifest import Strict
 from schemas.stages import (
-    DedupParams,
     FilterParams,
     IngestParams,
     RedactParams,

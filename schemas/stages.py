@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from schemas.manifest import Strict
 
@@ -63,38 +63,6 @@ class FilterParams(Strict):
     language: LanguageParams | None = LanguageParams()
     toxicity: ClassifierParams | None = ClassifierParams(remove_above=0.95)
     quality: ClassifierParams | None = ClassifierParams()
-
-
-class DedupParams(Strict):
-    """Exact by text hash, then MinHash LSH; only pairs with exact Jaccard >= `similarity` are duplicates."""
-
-    exact: bool = Field(default=True, description="remove copies of the same text")
-    minhash: bool = Field(default=True, description="remove verified near-copies")
-    similarity: Share = Field(default=0.8, gt=0, le=1, description="exact Jaccard of the shingle sets")
-    ngram: int = Field(default=5, ge=1, le=64, description="words in a shingle")
-    num_perm: int = Field(default=112, ge=8, le=1024, description="permutations, as in datasketch")
-    bands: int | None = Field(default=None, ge=1, description="null: solved for `recall` at `similarity`")
-    rows: int | None = Field(default=None, ge=1, description="bands x rows <= num_perm")
-    recall: Share = Field(default=0.95, gt=0, lt=1, description="wanted share of pairs at `similarity` found")
-    seed: int = Field(default=1, ge=0, lt=2**32, description="of the permutations, as in datasketch")
-    keep_order: list[Literal["source_priority", "length", "date", "doc_id"]] = Field(
-        default=["source_priority", "length", "date", "doc_id"],
-        description="which copy stays: highest priority, then longest, then earliest, then lowest id",
-    )
-    max_source_loss: Share = Field(
-        default=0.9,
-        gt=0,
-        le=1,
-        description="near-copies removed from one source above this share stop the run",
-    )
-
-    @model_validator(mode="after")
-    def banding(self) -> DedupParams:
-        if (self.bands is None) != (self.rows is None):
-            raise ValueError("bands and rows are given together, or neither")
-        if self.bands and self.rows and self.bands * self.rows > self.num_perm:
-            raise ValueError(f"bands x rows = {self.bands * self.rows} exceeds num_perm = {self.num_perm}")
-        return self
 
 
 PiiKind = Literal["email", "phone", "ip", "card", "iban", "ssn", "secret"]

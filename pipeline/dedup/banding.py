@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from schemas.dedup import DedupParams
 from schemas.errors import UserError
-from schemas.stages import DedupParams
 
 CURVE = tuple(round(0.05 * step, 2) for step in range(2, 21))
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.dedup import kernel
 from pipeline.dedup.banding import Banding
+from pipeline.dedup.kernels import kernel
+from pipeline.dedup.kernels.shingles import permutations
 from pipeline.dedup.records import SAMPLE, Done, Job, Records, Slice, once, parts_of, read_slices, write
-from pipeline.dedup.shingles import permutations
 from pipeline.dedup.verify import load_nodes, load_sets
 from schemas.manifest import hash_json
 
@@ -55,7 +55,7 @@ def _measure(job: Job, item: Sample, key: str) -> Done:
     pairs["a"], pairs["b"], pairs["jaccard"] = a[near], b[near], similarity[near]
     bands, rows = job.banding
     used = permutations(job.params.num_perm, job.params.seed).first(bands * rows)
-    keys = kernel.band_keys(_sign(bounds, hashes, *used), bands, rows)
+    keys = kernel.band_keys(kernel.sign_sets(bounds, hashes, *used), bands, rows)
     pairs["hit"] = (keys[pairs["a"]] == keys[pairs["b"]]).any(axis=1)
     files = {
         "pairs": write(job.work, "quality.pairs", pairs),
@@ -99,14 +99,6 @@ def _shared(hashes: Any, owner: Any, count: int) -> Any:
                 shared[owner[i], owner[j]] += 1
         first = last
     return shared
-
-
-@njit(cache=True, nogil=True)
-def _sign(bounds: Any, hashes: Any, a: Any, b: Any) -> Any:
-    signatures = np.empty((len(bounds) - 1, len(a)), np.uint32)
-    for i in range(len(signatures)):
-        kernel.min_hash(hashes[bounds[i] : bounds[i + 1]], bounds[i + 1] - bounds[i], a, b, signatures[i])
-    return signatures
 
 
 def wilson(found: int, of: int, z: float = 1.959964) -> tuple[float, float]:

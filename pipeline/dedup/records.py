@@ -18,10 +18,10 @@ from pydantic import Field, ValidationError
 
 from pipeline.dedup.banding import Banding
 from pipeline.publish import publish_bytes
+from schemas.dedup import DedupParams
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile, Strict
-from schemas.stages import DedupParams
 from schemas.storage import Folder
 
 Records = npt.NDArray[Any]

@@ -37,9 +37,9 @@ from pipeline.dedup.records import (
 )
 from pipeline.publish import publish_bytes, publish_table
 from pipeline.stage import Context
+from schemas.dedup import DedupParams
 from schemas.errors import WorkError
 from schemas.manifest import PublishedFile, hash_json
-from schemas.stages import DedupParams
 
 # Records that a range task sorts at once: about half a GB. The corpus decides how many ranges, the workers
 # never.

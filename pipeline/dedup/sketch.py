@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipeline.dedup import kernel
+from pipeline.dedup.kernels import kernel
+from pipeline.dedup.kernels.shingles import Shingle, one_array, permutations, sign
 from pipeline.dedup.records import BAND, SAMPLE, TEXT, Done, File, Job, Records, once, words, write
-from pipeline.dedup.shingles import Shingle, one_array, permutations, sign
 from pipeline.stage import Partition
 from schemas.errors import WorkError
 from schemas.manifest import hash_json

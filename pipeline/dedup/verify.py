@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup import kernel
 from pipeline.dedup.candidates import unique_edges
+from pipeline.dedup.kernels import kernel
+from pipeline.dedup.kernels.shingles import Shingle, one_array, shingle_sets
 from pipeline.dedup.records import (
     EDGE,
     HASH,
@@ -31,7 +32,6 @@ from pipeline.dedup.records import (
     read_slices,
     write,
 )
-from pipeline.dedup.shingles import Shingle, one_array, shingle_sets
 from pipeline.stage import Partition
 from schemas.errors import WorkError
 from schemas.manifest import PublishedFile, hash_json

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup import kernel
 from pipeline.dedup.banding import Banding, banding, solve
-from pipeline.dedup.shingles import permutations
+from pipeline.dedup.kernels import kernel
+from pipeline.dedup.kernels.shingles import permutations
+from schemas.dedup import DedupParams
 from schemas.errors import UserError
-from schemas.stages import DedupParams
 
 
 def test_published_curves() -> None:

@@ -15,7 +15,7 @@ from pipeline.dedup.quality import wilson
 from pipeline.dedup.records import SAMPLE
 from schemas.storage import Folder
 from tests.pipeline.dedup.helpers import dedup, docs_of, edited, words
-from tests.pipeline.dedup.test_kernel import expected_sets
+from tests.pipeline.dedup.kernels.test_kernel import expected_sets
 
 
 def family(seed: int, pairs: int, edits: tuple[int, ...]) -> list[str]:

@@ -7,8 +7,8 @@ import unicodedata
 import numpy as np
 import pytest
 
-from pipeline.dedup import unicode
-from pipeline.dedup.unicode import ALONE, CLASS_SHIFT, LETTER, MARK, SEPARATOR, SKIP
+from pipeline.dedup.kernels import unicode
+from pipeline.dedup.kernels.unicode import ALONE, CLASS_SHIFT, LETTER, MARK, SEPARATOR, SKIP
 
 
 def entry(character: str) -> tuple[int, str]:

@@ -12,9 +12,9 @@ from datasketch import MinHash, MinHashLSH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup import kernel, unicode
-from pipeline.dedup.shingles import Shingle, permutations, shingle_sets, sign, signatures
-from pipeline.dedup.unicode import ALONE, CLASS_SHIFT, LETTER, MARK, SKIP
+from pipeline.dedup.kernels import kernel, unicode
+from pipeline.dedup.kernels.shingles import Shingle, permutations, shingle_sets, sign, signatures
+from pipeline.dedup.kernels.unicode import ALONE, CLASS_SHIFT, LETTER, MARK, SKIP
 
 M64 = 2**64 - 1
 TABLE = unicode.table().tolist()

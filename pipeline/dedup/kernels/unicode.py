@@ -11,7 +11,7 @@ The rule, by Unicode general category (the version is recorded in `VERSION`):
 
 Canonically equivalent spellings are not unified here: ingest writes composed text. The table is a file of
 the package rather than made from `unicodedata` at run time, so that two Python versions give the same bytes.
-`python -m pipeline.dedup.unicode` makes it anew.
+`python -m pipeline.dedup.kernels.unicode` makes it anew.
 """
 
 from __future__ import annotations

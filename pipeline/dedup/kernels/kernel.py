@@ -233,3 +233,12 @@ def jaccard(bounds_a: Any, sets_a: Any, bounds_b: Any, sets_b: Any, a: Any, b: A
         if size:
             result[pair] = shared / (size - shared)
     return result
+
+
+@njit(cache=True, nogil=True)
+def sign_sets(bounds: Any, hashes: Any, a: Any, b: Any) -> Any:
+    """uint32[sets, permutations]: signatures of shingle sets, as `sets` gives them."""
+    signatures = np.empty((len(bounds) - 1, len(a)), np.uint32)
+    for i in range(len(signatures)):
+        min_hash(hashes[bounds[i] : bounds[i + 1]], bounds[i + 1] - bounds[i], a, b, signatures[i])
+    return signatures

@@ -1,0 +1,120 @@
+"""The parameters of `dedup`."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from schemas.manifest import Strict
+
+Share = float
+ORDERS = ("source_priority", "length", "date", "doc_id")
+_SIGNAL = re.compile(r"^signal:[a-z0-9_]+\.[a-z0-9_]+$")
+_FIELD = re.compile(r"^metadata:[^\s:]+$")
+
+
+class LineParams(Strict):
+    """Lines, paragraphs or sentence windows that occur more than once in the corpus: all but one are cut."""
+
+    unit: Literal["line", "paragraph", "sentences"] = Field(
+        default="line", description="line (CCNet), paragraph (blank lines between), windows of sentences (C4)"
+    )
+    sentences: int = Field(default=3, ge=1, le=16, description="sentences in a window, as in C4")
+    min_words: int = Field(default=3, ge=1, description="shorter units are never cut")
+    min_left: int = Field(
+        default=1, ge=0, description="a document left with fewer words is removed as a whole"
+    )
+
+
+class SubstringParams(Strict):
+    """Runs of equal tokens in two places of the corpus (Lee et al. 2021): all but one are cut."""
+
+    min_tokens: int = Field(default=50, ge=8, le=1000, description="shorter repeats stay")
+    min_left: int = Field(
+        default=1, ge=0, description="a document left with fewer words is removed as a whole"
+    )
+
+
+class DedupParams(Strict):
+    """Exact by text hash, then MinHash LSH; only pairs with exact Jaccard >= `similarity` are duplicates."""
+
+    url: bool = Field(default=False, description="remove documents with the URL of another")
+    exact: bool = Field(default=True, description="remove copies of the same text")
+    normalized: bool = Field(
+        default=False, description="copies are texts with the same words, whatever case and punctuation"
+    )
+    minhash: bool = Field(default=True, description="remove verified near-copies")
+    preset: Literal["corpusmill", "datatrove"] = Field(
+        default="corpusmill", description="datatrove: its words, hashes and 14 x 8 bands, for comparison"
+    )
+    similarity: Share = Field(default=0.8, gt=0, le=1, description="exact Jaccard of the shingle sets")
+    recall: Share = Field(default=0.95, gt=0, lt=1, description="wanted share of pairs at `similarity` found")
+    containment: Share | None = Field(
+        default=None, gt=0, le=1, description="also remove what lies to this share inside a longer document"
+    )
+    shingle: Literal["word", "char"] = Field(default="word", description="word or char n-grams")
+    ngram: int = Field(default=5, ge=1, le=64, description="words or characters in a shingle")
+    max_shingles: int = Field(
+        default=1_000_000, ge=1_000, description="only so many of a document are signed; counted"
+    )
+    num_perm: int = Field(default=112, ge=8, le=1024, description="permutations, as in datasketch")
+    bands: int | None = Field(default=None, ge=1, description="null: solved for `recall` at `similarity`")
+    rows: int | None = Field(default=None, ge=1, description="bands x rows <= num_perm")
+    seed: int = Field(default=1, ge=0, lt=2**32, description="of the permutations, as in datasketch")
+    memory_mb: int = Field(
+        default=512, ge=16, description="records that a task holds at once, MiB; sets the number of tasks"
+    )
+    scratch_bytes_per_doc: int | None = Field(
+        default=None, ge=64, description="budget of intermediate files; limits the bands"
+    )
+    keep: str = Field(
+        default="one",
+        pattern=r"^(one|none|all|[1-9][0-9]{0,5})$",
+        description="of a document and its duplicates stay: one, none, all (only clusters), or a number",
+    )
+    keep_order: list[str] = Field(
+        default=list(ORDERS),
+        description="which stays: highest priority, longest, earliest, lowest id; signal:NAME and"
+        " metadata:KEY: highest; '-' before a name turns it round",
+    )
+    remove_only_from: list[str] | None = Field(
+        default=None, description="sources that may lose documents; null: all"
+    )
+    max_source_loss: Share = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="near-copies removed from one source above this share stop the run",
+    )
+    max_cluster: int = Field(
+        default=100_000, ge=2, description="a cluster with more different texts stops the run"
+    )
+    sample: int = Field(default=2_000, ge=0, description="texts compared pair by pair to measure the recall")
+    planted: int = Field(default=500, ge=0, description="near-copies planted to measure the recall")
+    store_signatures: bool = Field(default=False, description="publish signatures/, for datasketch")
+    lines: LineParams | None = Field(default=None, description="cut repeated lines; null: not")
+    substrings: SubstringParams | None = Field(default=None, description="cut repeated runs; null: not")
+
+    @field_validator("keep_order")
+    @classmethod
+    def known_orders(cls, value: list[str]) -> list[str]:
+        for name in value:
+            bare = name.removeprefix("-")
+            if bare not in ORDERS and not _SIGNAL.match(bare) and not _FIELD.match(bare):
+                allowed = f"{', '.join(ORDERS)}, signal:<family>.<name>, metadata:<key>"
+                raise ValueError(f"'{name}' is no order; allowed: {allowed}, each with or without '-'")
+        if len(set(value)) != len(value):
+            raise ValueError("each order may be named once")
+        return value
+
+    @model_validator(mode="after")
+    def consistent(self) -> DedupParams:
+        if (self.bands is None) != (self.rows is None):
+            raise ValueError("bands and rows are given together, or neither")
+        if self.bands and self.rows and self.bands * self.rows > self.num_perm:
+            raise ValueError(f"bands x rows = {self.bands * self.rows} exceeds num_perm = {self.num_perm}")
+        if self.preset == "datatrove" and self.shingle != "word":
+            raise ValueError("preset datatrove has word shingles only")
+        return self
