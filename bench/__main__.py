@@ -12,7 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHES = sorted(f.stem for f in HERE.glob("*.py") if not f.stem.startswith("_"))
+# What the benches share: no benches themselves.
+HELPERS = {"corpus", "dedup_run", "labelled", "natural", "peers"}
+BENCHES = sorted(f.stem for f in HERE.glob("*.py") if not f.stem.startswith("_") and f.stem not in HELPERS)
 INTRODUCTION = """\
 # Measured
 

@@ -42,6 +42,29 @@ COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
         "Write WebDataset token shards.",
     ),
 }
+# What the model of dedup's parameters does not hold, or holds in a model of its own.
+DEDUP_OPTIONS: list[tuple[str, Any, Any]] = [
+    (
+        "lines",
+        str | None,
+        typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, sentences."),
+    ),
+    (
+        "substrings",
+        int | None,
+        typer.Option(metavar="TOKENS", help="Cut repeated runs of so many tokens or more."),
+    ),
+    (
+        "takedown",
+        str | None,
+        typer.Option(metavar="FILE", help="Take the documents on its lines out of --index; no IN."),
+    ),
+    (
+        "shards",
+        str | None,
+        typer.Option(metavar="DIR", help="With --takedown: a run's shards, to name those that hold them."),
+    ),
+]
 EXAMPLES = {
     "ingest": "corpusmill ingest crawl/*.warc.gz out/ingested",
     "filter": "corpusmill filter docs.jsonl.gz out/filtered --rules gopher_quality --rules c4",
@@ -62,7 +85,10 @@ def register(app: typer.Typer) -> None:
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
     app.command("why", epilog="Example: corpusmill why 1791_george_washington_n --run runs/quickstart")(why)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
+    from pipeline.dedup.cli import EXAMPLE, dedup_plan
     from pipeline.filter.cli import app as classifier
+
+    app.command("dedup-plan", epilog=f"Example: {EXAMPLE}")(dedup_plan)
 
     app.add_typer(classifier, name="classifier")
 
@@ -168,6 +194,19 @@ def _stage_command(name: str) -> Callable[..., None]:
         from schemas.recipe import Recipe
 
         paths, out = given.pop("input"), given.pop("output")
+        if name == "dedup":
+            taken, shards = given.pop("takedown"), given.pop("shards")
+            if taken is not None:
+                if paths:
+                    raise UserError(
+                        "--takedown: takes OUT alone; documents are added by a command of their own"
+                    )
+                _take_down(given, taken, out, shards)
+                return
+            if not paths:
+                raise UserError("dedup: give IN... and OUT")
+            given["lines"] = given["lines"] and {"unit": given["lines"]}
+            given["substrings"] = given["substrings"] and {"min_tokens": given["substrings"]}
         source = {
             "paths": paths, "format": given.pop("format"), "text_column": given.pop("text_column"),
             "id_column": given.pop("id_column"),
@@ -191,7 +230,8 @@ def _stage_command(name: str) -> Callable[..., None]:
     command.__name__ = name
     command.__doc__ = summary
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    inputs = Annotated[list[str], typer.Argument(metavar="IN...", help="Files, folders, globs or URLs.")]
+    described = typer.Argument(metavar="IN...", help="Files, folders, globs or URLs.")
+    inputs, optional_inputs = Annotated[list[str], described], Annotated[list[str] | None, described]
     output = Annotated[str, typer.Argument(metavar="OUT", help="Folder or URL for the result.")]
     parameters = [
         inspect.Parameter("input", positional, annotation=inputs),
@@ -201,6 +241,13 @@ def _stage_command(name: str) -> Callable[..., None]:
         existing = Annotated[str, typer.Option("--tokenizer", help="tokenizer.json to encode with.")]
         parameters.append(inspect.Parameter("tokenizer", positional, annotation=existing))
     parameters += _options(model)
+    if name == "dedup":
+        parameters[0] = parameters[0].replace(annotation=optional_inputs, default=None)
+        parameters[1] = parameters[1].replace(default=...)  # required: a signature wants a default after one
+        parameters += [
+            inspect.Parameter(flag, positional, annotation=Annotated[kind, option], default=None)
+            for flag, kind, option in DEDUP_OPTIONS
+        ]
     common: list[tuple[str, Any, Any]] = [
         ("format", Annotated[str, typer.Option(help="auto, jsonl, parquet, text, markdown, warc, wet, html, mediawiki.")], "auto"),
         ("text_column", Annotated[str, typer.Option(help="Field with the text.")], "text"),
@@ -217,6 +264,27 @@ def _stage_command(name: str) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+def _take_down(given: dict[str, Any], file: str, out: str, shards: str | None) -> None:
+    from pipeline.dedup.cli import take_down
+
+    result = take_down(
+        given["index"],
+        file,
+        out,
+        shards,
+        given["workers"],
+        given["scheduler"],
+        given["quiet"] or given["json"],
+    )
+    if given["json"]:
+        _print_json(result)
+        return
+    typer.echo(f"taken down: {result['taken']} documents, of {result['named']} named")
+    for shard in result.get("shards", []):
+        typer.echo(f"held by: {shard}")
+    typer.echo(f"output: {result['output']}")
 
 
 def _options(model: type[Strict]) -> list[inspect.Parameter]:

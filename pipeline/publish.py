@@ -3,21 +3,69 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile
 from schemas.storage import Folder
 
+_ROWS = 16_384  # in a row group
+_PARQUET: dict[str, Any] = {
+    "compression": "zstd", "compression_level": 1, "write_statistics": True, "store_schema": True,
+}  # fmt: skip
+
 
 def publish_bytes(folder: Folder, path: str, data: bytes, rows: int | None = None) -> PublishedFile:
     """Write `data` at `folder/path`, atomically."""
     (folder / path).write(data)
     return PublishedFile(path=path, rows=rows, bytes=len(data), xxh3=checksum(data))
+
+
+def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema: pa.Schema) -> PublishedFile:
+    """Write `tables`, one after the other, as one Parquet file (zstd), atomically; one is held at a time. The
+    bytes do not show where one ended and the next began."""
+    with (folder / path).create() as stream:
+        sink = _Checked(stream)
+        rows = 0
+        with pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, **_PARQUET) as writer:
+            rest = schema.empty_table()
+            for table in tables:
+                rows += len(table)
+                rest = pa.concat_tables([rest, table])
+                whole = len(rest) // _ROWS * _ROWS
+                if whole:
+                    writer.write_table(rest.slice(0, whole).combine_chunks(), row_group_size=_ROWS)
+                rest = rest.slice(whole)
+            if len(rest):
+                writer.write_table(rest.combine_chunks(), row_group_size=_ROWS)
+    return PublishedFile(path=path, rows=rows, bytes=sink.size, xxh3=sink.hash.hexdigest())
+
+
+class _Checked:
+    """What is written to a stream, counted and hashed on the way."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.hash, self.size, self.closed = stream, xxhash.xxh3_128(), 0, False
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        self.size += len(data)
+        return self.stream.write(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def publish_table(folder: Folder, path: str, table: pa.Table) -> PublishedFile:
@@ -27,11 +75,8 @@ def publish_table(folder: Folder, path: str, table: pa.Table) -> PublishedFile:
     pq.write_table(
         table.combine_chunks(),
         sink,
-        compression="zstd",
-        compression_level=1,
-        row_group_size=16_384,
-        write_statistics=True,
-        store_schema=True,
+        row_group_size=_ROWS,
+        **_PARQUET,
     )
     return publish_bytes(folder, path, sink.getvalue(), rows=len(table))
 

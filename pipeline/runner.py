@@ -258,7 +258,9 @@ class Run:
 
     def _context(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> Context:
         previous = {p.name: p.folder for p in planned if p.name in entry.reads}
-        return Context(self.recipe, self.folder, entry.folder, partitions, previous, self.scheduler)
+        return Context(
+            self.recipe, self.folder, entry.folder, partitions, previous, self.scheduler, self.progress.say
+        )
 
     def _publish_stage(
         self, entry: Planned, parts: Sequence[PartitionManifest], files: list[PublishedFile],

@@ -54,6 +54,10 @@ class Partition:
         return read_table(self.folder / f"documents/{self.name}.parquet", self.xxh3, columns)
 
 
+def _silent(line: str) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Context:
     """What a global stage works with. `previous` maps the names of finished stages to their folders."""
@@ -64,6 +68,7 @@ class Context:
     partitions: Sequence[Partition]  # the documents, after the last local stage before this one
     previous: dict[str, Folder]
     scheduler: Scheduler
+    say: Callable[[str], None] = field(default=_silent)  # tells the user a line
 
 
 class Stage(ABC):

@@ -12,6 +12,7 @@ from schemas.manifest import Strict
 Share = float
 ORDERS = ("source_priority", "length", "date", "doc_id")
 _SIGNAL = re.compile(r"^signal:[a-z0-9_]+\.[a-z0-9_]+$")
+_NUMBER = re.compile(r"^[1-9][0-9]{0,5}$")
 _FIELD = re.compile(r"^metadata:[^\s:]+$")
 
 
@@ -27,6 +28,12 @@ class LineParams(Strict):
         default=1, ge=0, description="a document left with fewer words is removed as a whole"
     )
 
+    @model_validator(mode="after")
+    def nothing_lost(self) -> LineParams:
+        if self.min_left > self.min_words:  # else a document could go with the only copy of a line
+            raise ValueError(f"min_left {self.min_left} exceeds min_words {self.min_words}")
+        return self
+
 
 class SubstringParams(Strict):
     """Runs of equal tokens in two places of the corpus (Lee et al. 2021): all but one are cut."""
@@ -35,6 +42,12 @@ class SubstringParams(Strict):
     min_left: int = Field(
         default=1, ge=0, description="a document left with fewer words is removed as a whole"
     )
+
+    @model_validator(mode="after")
+    def nothing_lost(self) -> SubstringParams:
+        if self.min_left > self.min_tokens:  # else a document could go with the only copy of a run
+            raise ValueError(f"min_left {self.min_left} exceeds min_tokens {self.min_tokens}")
+        return self
 
 
 class DedupParams(Strict):
@@ -71,7 +84,6 @@ class DedupParams(Strict):
     )
     keep: str = Field(
         default="one",
-        pattern=r"^(one|none|all|[1-9][0-9]{0,5})$",
         description="of a document and its duplicates stay: one, none, all (only clusters), or a number",
     )
     keep_order: list[str] = Field(
@@ -94,8 +106,18 @@ class DedupParams(Strict):
     sample: int = Field(default=2_000, ge=0, description="texts compared pair by pair to measure the recall")
     planted: int = Field(default=500, ge=0, description="near-copies planted to measure the recall")
     store_signatures: bool = Field(default=False, description="publish signatures/, for datasketch")
+    index: str | None = Field(
+        default=None, description="folder of a lasting index that the documents are added to"
+    )
     lines: LineParams | None = Field(default=None, description="cut repeated lines; null: not")
     substrings: SubstringParams | None = Field(default=None, description="cut repeated runs; null: not")
+
+    @field_validator("keep")
+    @classmethod
+    def known_keep(cls, value: str) -> str:
+        if value not in ("one", "none", "all") and not _NUMBER.match(value):
+            raise ValueError(f"'{value}': allowed are one, none, all, or a number of documents from 1 on")
+        return value
 
     @field_validator("keep_order")
     @classmethod
@@ -115,6 +137,8 @@ class DedupParams(Strict):
             raise ValueError("bands and rows are given together, or neither")
         if self.bands and self.rows and self.bands * self.rows > self.num_perm:
             raise ValueError(f"bands x rows = {self.bands * self.rows} exceeds num_perm = {self.num_perm}")
+        if self.index is not None and (self.url or self.lines or self.substrings):
+            raise ValueError("index: it holds no URLs and no texts: not together with url, lines, substrings")
         if self.preset == "datatrove" and self.shingle != "word":
             raise ValueError("preset datatrove has word shingles only")
         return self

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from schemas.errors import UserError, WorkError
 
@@ -177,6 +177,20 @@ class Folder:
             self.store.put(self.path, bytes(data))
         except FileNotFoundError:
             raise UserError(f"{self.root}: no such bucket, or no right to see it; create it first") from None
+        except Exception as error:
+            raise self._failed("write", error) from None
+
+    @contextlib.contextmanager
+    def create(self) -> Iterator[IO[bytes]]:
+        """A stream to write the object through; it appears, whole, when the block ends without an error."""
+        import obstore
+
+        try:
+            writer = obstore.open_writer(self.store, self.path)
+            yield cast(IO[bytes], writer)
+            writer.close()  # a writer that is dropped without it leaves nothing
+        except (WorkError, UserError):
+            raise
         except Exception as error:
             raise self._failed("write", error) from None
 

@@ -1,4 +1,4 @@
-"""Fourth step, on the driver: clusters of verified pairs, and which texts of a cluster stay.
+"""Clusters of verified pairs, and which texts of a cluster stay: the kernels.
 
 Texts are numbered in survivor order throughout, so a smaller number is always the better one to keep.
 """
@@ -56,9 +56,9 @@ def _width(members: Any, start: int, stop: int, survivor: Any, front: int) -> in
 
 
 @njit(cache=True, nogil=True)
-def _front_pairs(members: Any, starts: Any, sizes: Any, survivor: Any, front: int, similarity: float) -> Any:
-    """Pairs of the first `front` open texts of each cluster with the open texts after them. Two sets whose
-    sizes differ too much for `similarity` are left out."""
+def _front_pairs(members: Any, starts: Any, sizes: Any, survivor: Any, front: int, least: float) -> Any:
+    """Pairs of the first `front` open texts of each cluster with the open texts after them. Two sets of which
+    one is less than `least` times as large as the other are left out."""
     a = np.empty(1024, np.int64)
     b = np.empty(1024, np.int64)
     count = 0
@@ -75,7 +75,7 @@ def _front_pairs(members: Any, starts: Any, sizes: Any, survivor: Any, front: in
                 if survivor[members[j]] >= 0:
                     continue
                 x, y = sizes[members[i]], sizes[members[j]]
-                if min(x, y) < (1 - 1e-12) * similarity * max(x, y):
+                if min(x, y) < (1 - 1e-12) * least * max(x, y):
                     continue
                 if count == len(a):
                     a = np.concatenate((a, np.empty(count, np.int64)))
@@ -87,11 +87,12 @@ def _front_pairs(members: Any, starts: Any, sizes: Any, survivor: Any, front: in
 
 @njit(cache=True, nogil=True)
 def _settle(
-    members: Any, starts: Any, survivor: Any, score: Any, front: int, similarity: float,
+    members: Any, starts: Any, survivor: Any, score: Any, protected: Any, front: int, threshold: float,
     first: Any, right: Any, value: Any,
 ) -> int:  # fmt: skip
     """The walk: of the first `front` open texts of each cluster, each not yet removed stays, and removes the
-    open texts after it that are known to be similar. Returns how many texts are still open.
+    open texts after it that are known to be similar and are not protected. Returns how many texts are still
+    open.
 
     Known pairs by left end: those of text x are right[first[x]:first[x + 1]], with their similarity in
     `value`.
@@ -117,7 +118,7 @@ def _settle(
             score[x] = 1.0
             for p in range(first[x], first[x + 1]):
                 y = right[p]
-                if survivor[y] < 0 and value[p] >= similarity:
+                if survivor[y] < 0 and not protected[y] and value[p] >= threshold:
                     survivor[y] = x + len(survivor)
                     score[y] = value[p]
         for i in range(starts[cluster], starts[cluster + 1]):
@@ -130,16 +131,18 @@ Compare = Callable[[int, I64, I64], F64]
 
 
 def elect(
-    labels: I64, sizes: I64, known: tuple[I64, I64, F64], similarity: float, compare: Compare
-) -> tuple[I64, F64, int]:
+    labels: I64, sizes: I64, protected: npt.NDArray[np.bool_], known: tuple[I64, I64, F64],
+    threshold: float, least: float, compare: Compare,
+) -> tuple[I64, F64, int]:  # fmt: skip
     """Which text stays in place of each: (int64[n] survivors, float64[n] similarity to them, texts cut
     short).
 
-    Within a cluster texts are taken in survivor order: one that is similar to an earlier text that stays is
-    removed for the first such, every other stays. No text goes for its likeness to one that went. `labels`
-    are components, `sizes` of shingle sets, `known` the pairs (a < b) whose similarity is known;
-    `compare(round, a, b)` gives that of further pairs. Clusters with more survivors than `ROUNDS` allow are
-    finished on known pairs alone: they keep more, never less. The third result counts the texts so judged.
+    Within a cluster texts are taken in survivor order: one that is similar (`threshold`) to an earlier text
+    that stays is removed for the first such; every other stays, and so do those `protected`. No text goes for
+    its likeness to one that went. `labels` are components, `sizes` of shingle sets, `known` the pairs (a < b)
+    whose similarity is known; `compare(round, a, b)` gives that of further pairs, asked only of sets whose
+    sizes have at least the ratio `least`. Clusters with more survivors than `ROUNDS` allow are finished on
+    known pairs alone: they keep more, never less. The third result counts the texts so judged.
     """
     count = len(labels)
     members = np.lexsort((np.arange(count), labels))
@@ -154,18 +157,18 @@ def elect(
     for turn in range(ROUNDS):
         if still_open == 0:
             return survivor, score, 0
-        left, right = _front_pairs(members, starts, sizes, survivor, front, similarity)
+        left, right = _front_pairs(members, starts, sizes, survivor, front, least)
         fresh = ~np.isin(left * count + right, a * count + b)
         left, right = left[fresh], right[fresh]
         if len(left):
             a, b, value = np.r_[a, left], np.r_[b, right], np.r_[value, compare(turn, left, right)]
         still_open = _settle(
-            members, starts, survivor, score, front, similarity, *by_left(count, a, b, value)
+            members, starts, survivor, score, protected, front, threshold, *by_left(count, a, b, value)
         )
         front = min(2 * front, FRONT)
     if still_open:
         # The front is every text: nothing stays open.
-        _settle(members, starts, survivor, score, count, similarity, *by_left(count, a, b, value))
+        _settle(members, starts, survivor, score, protected, count, threshold, *by_left(count, a, b, value))
     return survivor, score, still_open
 
 

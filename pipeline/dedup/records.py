@@ -2,55 +2,26 @@
 
 A task publishes its files and then a marker that names them with their checksums and the key of what they
 were made from. A step whose marker has the wanted key and whose files have the right bytes is not run again.
-A location is `partition index << 32 | row`: an address inside one run, never an identity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 from pydantic import Field, ValidationError
 
-from pipeline.dedup.banding import Banding
 from pipeline.publish import publish_bytes
-from schemas.dedup import DedupParams
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile, Strict
 from schemas.storage import Folder
 
 Records = npt.NDArray[Any]
-
-# 16-byte ids are two big-endian words, so that numbers sort as the bytes do.
-TEXT = np.dtype(
-    [("hi", "<u8"), ("lo", "<u8"), ("id_hi", "<u8"), ("id_lo", "<u8"), ("location", "<i8"), ("source", "<u8"),
-     ("length", "<i8"), ("date", "<i8"), ("priority", "<i8"), ("shingles", "<i8")]
-)  # fmt: skip
-BAND = np.dtype([("key", "<u8"), ("text", "<u8"), ("location", "<i8")])
-SAMPLE = np.dtype([("draw", "<u8"), ("hi", "<u8"), ("lo", "<u8"), ("location", "<i8")])
-EDGE = np.dtype([("a", "<i8"), ("b", "<i8")])
-SIMILARITY = np.dtype([("a", "<i8"), ("b", "<i8"), ("jaccard", "<f8")])
-# A candidate text: where its shingle hashes begin in the partition's file of sets, how many, and their sum.
-NODE = np.dtype([*TEXT.descr, ("start", "<i8"), ("size", "<i8"), ("sum", "<u8")])
-HASH = np.dtype("<u8")
-
-
-@dataclass(frozen=True)
-class Job:
-    """What every task of a run needs: small, and the same for all of them."""
-
-    work: Folder
-    params: DedupParams
-    banding: Banding
-    band_ranges: int
-    text_ranges: int
-    priorities: tuple[tuple[str, int], ...]
-    key: str
 
 
 class Slice(NamedTuple):
@@ -88,16 +59,27 @@ class Done(Strict):
 
 def once(work: Folder, name: str, key: str, step: Callable[[], Done]) -> Done:
     """What `step` made for `key`, now or in an earlier run; its marker is written last."""
-    marker = work / f"{name}.json"
-    try:
-        done = Done.model_validate_json(marker.read())
-        if done.key == key and all(_intact(work, item.file) for item in done.files.values()):
-            return done
-    except (FileNotFoundError, ValidationError):
-        pass
+    done = read_marker(work, name)
+    if done is not None and done.key == key and all(_intact(work, f.file) for f in done.files.values()):
+        return done
     done = step()
-    publish_bytes(work, f"{name}.json", done.model_dump_json().encode())
+    write_marker(work, name, done)
     return done
+
+
+def write_marker(work: Folder, name: str, done: Done) -> None:
+    """Say that the step `name` is finished: a line with the checksum of what follows, then that."""
+    data = done.model_dump_json().encode()
+    publish_bytes(work, f"{name}.json", checksum(data).encode() + b"\n" + data)
+
+
+def read_marker(work: Folder, name: str) -> Done | None:
+    """What the step `name` published; None if it is not finished, or its marker is not as it was written."""
+    try:
+        seal, _, data = (work / f"{name}.json").read().partition(b"\n")
+        return Done.model_validate_json(data) if seal == checksum(data).encode() else None
+    except (FileNotFoundError, ValidationError):
+        return None
 
 
 def _intact(work: Folder, file: PublishedFile) -> bool:
@@ -141,12 +123,30 @@ def read_slices(work: Folder, slices: Iterable[Slice], dtype: np.dtype[Any]) -> 
     return np.concatenate(found) if found else np.empty(0, dtype)
 
 
+def read_chunks(work: Folder, slices: Iterable[Slice], dtype: np.dtype[Any], rows: int) -> Iterator[Records]:
+    """The records of several slices, at most `rows` at a time; a changed slice is noticed at its end."""
+    width = dtype.itemsize
+    for part in slices:
+        seen = xxhash.xxh3_128()
+        for first in range(0, part.size, rows):
+            count = min(rows, part.size - first)
+            data = (work / part.path).read_range((part.start + first) * width, count * width)
+            seen.update(data)
+            yield np.frombuffer(data, dtype)
+        if seen.hexdigest() != part.xxh3:
+            raise _changed(work, part.path)
+
+
 def _records(work: Folder, path: str, data: bytes, xxh3: str, dtype: np.dtype[Any]) -> Records:
     if checksum(data) != xxh3:
-        raise WorkError(
-            f"{work / path}: its bytes changed since they were written; run again, and it is made anew"
-        )
+        raise _changed(work, path)
     return np.frombuffer(data, dtype)
+
+
+def _changed(work: Folder, path: str) -> WorkError:
+    return WorkError(
+        f"{work / path}: its bytes changed since they were written; run again, and it is made anew"
+    )
 
 
 def by_part(dones: Sequence[Done], name: str) -> dict[int, tuple[Slice, ...]]:
@@ -162,9 +162,19 @@ def by_part(dones: Sequence[Done], name: str) -> dict[int, tuple[Slice, ...]]:
     return {number: tuple(slices) for number, slices in sorted(found.items())}
 
 
-def parts_of(location: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The partition's index of each location."""
-    return location >> 32
+def hashes_of(slices: Iterable[Slice]) -> list[str]:
+    """Checksums, for the key of a step that reads these slices."""
+    return [part.xxh3 for part in slices]
+
+
+def starts_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each row of sorted columns differs from the one before it."""
+    new = np.ones(len(columns[0]), bool)
+    if len(new) > 1:
+        new[1:] = False
+        for column in columns:
+            new[1:] |= column[1:] != column[:-1]
+    return new
 
 
 def words(ids: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
@@ -182,13 +192,6 @@ def ids(hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(hi), [None, pa.py_buffer(data)])
 
 
-def survivor_order(records: Records, keep_order: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Indices of `TEXT` records, the one to keep first; the id decides last, so there are no ties."""
-    columns: dict[str, list[Any]] = {
-        "source_priority": [-records["priority"]],
-        "length": [-records["length"]],
-        "date": [records["date"]],
-        "doc_id": [records["id_hi"], records["id_lo"]],
-    }
-    keys = [column for name in [*keep_order, "doc_id"] for column in columns[name]]
-    return np.lexsort(keys[::-1])
+def in_range(value: npt.NDArray[np.uint64], ranges: int) -> npt.NDArray[np.int64]:
+    """Which of `ranges` equal ranges of 64-bit numbers each value lies in; ascending with the value."""
+    return (((value >> np.uint64(32)) * np.uint64(ranges)) >> np.uint64(32)).astype(np.int64)

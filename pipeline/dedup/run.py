@@ -1,288 +1,292 @@
 """The deduplication of a corpus, step by step, on the driver: what the stage's `prepare` does.
 
-sketch (per partition) -> edges, copies (per range) -> sets, verify (per partition) -> clusters (here) ->
-removals (per partition). Every step is resumable by itself; the driver holds counts, verified pairs and
-clustered documents, never signatures or texts.
+sketch (per partition) -> heads, edges (per range of keys) -> sets, verify (per partition) -> label (here) ->
+route (per partition) -> elect, settle (per range) -> removals (per partition). Every step is resumable by
+itself; the driver holds counts, where records lie, and 16 bytes for each text in a verified pair: never a
+signature or a text.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+import os
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup import candidates, members, quality, sketch, verify
+from pipeline.dedup import candidates, elect, groups, removals, signatures, sketch, verify
+from pipeline.dedup.account import Steps, alarms, all_records, count, publish_json, quality
 from pipeline.dedup.banding import Banding
-from pipeline.dedup.clusters import F64, I64
-from pipeline.dedup.members import MEMBER, Clustering
-from pipeline.dedup.records import (
-    NODE,
-    SAMPLE,
-    SIMILARITY,
-    TEXT,
-    Done,
-    Job,
-    Records,
-    Slice,
-    by_part,
-    ids,
-    parts_of,
-    read,
-    write,
-)
-from pipeline.publish import publish_bytes, publish_table
-from pipeline.stage import Context
+from pipeline.dedup.index.change import Change
+from pipeline.dedup.job import PLANTED_PART, Job, parts_of
+from pipeline.dedup.lines.run import find as find_lines
+from pipeline.dedup.quality.sample import SAMPLE, draw
+from pipeline.dedup.records import Done, File, Records, Slice, by_part, read_slices
+from pipeline.dedup.spans import Kept
+from pipeline.dedup.substrings.run import find as find_substrings
+from pipeline.publish import publish_tables
+from pipeline.stage import Context, Partition
 from schemas.dedup import DedupParams
-from schemas.errors import WorkError
 from schemas.manifest import PublishedFile, hash_json
+from schemas.storage import Folder
 
-# Records that a range task sorts at once: about half a GB. The corpus decides how many ranges, the workers
-# never.
-BANDS_PER_RANGE = 6_000_000
-TEXTS_PER_RANGE = 2_000_000
-SMALL_SOURCE = 20  # documents: a source with fewer may lose all of them to copies
-NO_SLICES: tuple[Slice, ...] = ()
+Told = dict[int, tuple[Slice, ...]]  # partition or range -> records for it
 
-REMOVALS = pa.schema(
-    [
-        pa.field("doc_id", pa.binary(16), nullable=False),
-        pa.field("cluster_id", pa.binary(16), nullable=False),
-        pa.field("survivor", pa.binary(16), nullable=False),
-        pa.field("kept", pa.bool_(), nullable=False),
-        pa.field("rule", pa.string()),
-        pa.field("jaccard", pa.float64(), nullable=False),
-    ]
-)
+
+def new_job(
+    work: Folder,
+    params: DedupParams,
+    banding: Banding,
+    priorities: dict[str, int],
+    documents: int,
+    version: str,
+) -> Job:
+    """What tasks need to know. The number of ranges follows from the documents and the budget, never from the
+    workers."""
+    ordered = tuple(sorted(priorities.items()))
+    job = Job(work, params, banding, 1, 1, ordered, min(1.0, params.planted / max(1, documents)), "")
+    bands = -(-documents * banding.bands // candidates.records_per_range(job))
+    texts = -(-documents * 4 * job.text.itemsize // job.budget)
+    job = replace(job, band_ranges=max(1, bands), text_ranges=max(1, texts))
+    own = params.model_dump(mode="json")
+    ranges = [job.band_ranges, job.text_ranges]
+    return replace(job, key=hash_json([version, own, list(banding), ranges, list(ordered), documents]))
 
 
 class Deduplication:
-    """One run of the stage over `context.partitions`."""
+    """One run of the stage over `context.partitions`; `named` are documents to be taken out of the index."""
 
-    def __init__(self, context: Context, params: DedupParams, banding: Banding, version: str) -> None:
-        rows = sum(partition.rows for partition in context.partitions)
-        priorities = tuple(sorted((name, source.priority) for name, source in context.recipe.sources.items()))
-        ranges = (max(1, -(-rows * banding.bands // BANDS_PER_RANGE)), max(1, -(-rows // TEXTS_PER_RANGE)))
-        key = hash_json(
-            [version, params.model_dump(mode="json"), list(banding), list(ranges), list(priorities)]
-        )
+    def __init__(
+        self, context: Context, params: DedupParams, banding: Banding, version: str,
+        named: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         self.context, self.params, self.banding = context, params, banding
-        self.rows = rows
-        self.job = Job(context.folder / "scratch", params, banding, *ranges, priorities, key)
-        self.names = {index: partition.name for index, partition in enumerate(context.partitions)}
+        priorities = {name: source.priority for name, source in context.recipe.sources.items()}
+        self.documents = sum(partition.rows for partition in context.partitions)
+        work = context.folder / "scratch"
+        self.job = new_job(work, params, banding, priorities, self.documents, version)
+        self.partitions: dict[int, Partition] = dict(enumerate(context.partitions))
+        self.expected: Any = None
+        self.change: Change | None = None
+        if params.index is not None:
+            self.change = Change(Folder(params.index), self.job, version, list(context.partitions), named)
+            self.job, self.partitions = self.change.job, self.change.added
 
     def map(self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None) -> list[Done]:
+        """A step over items, on the scheduler."""
         return self.context.scheduler.map(partial(step, self.job), items, f"dedup {label}", sizes)
 
     def run(self) -> tuple[list[PublishedFile], dict[str, int]]:
         """Publish plan, clusters, removals and quality; (files, counters).
 
-        Raises `WorkError` if a source loses more than the set share; clusters and quality are there to be
-        looked at.
+        Raises `WorkError` if a source loses more than the set share, or a cluster is larger than the set size;
+        clusters and quality are there to be looked at.
         """
-        plan = publish_bytes(self.context.folder, "plan.json", _json(self.plan()))
-        sizes = [partition.text_bytes for partition in self.context.partitions]
-        sketches = self.map(sketch.sketch, list(enumerate(self.context.partitions)), "signatures", sizes)
-        texts = by_part(sketches, "texts")
-        copies = self.map(
-            candidates.copies, [candidates.Range(*item) for item in texts.items()], "exact copies"
+        promise = self.promise()
+        files = [publish_json(self.context.folder, "plan.json", promise)]
+        sizes = [partition.text_bytes for partition in self.partitions.values()]
+        if self.change is not None:
+            self.change.begin(self.map)
+        by_url, gone = self.urls(sizes) if self.params.url else ({}, {})
+        items = [sketch.Sketched(index, p, gone.get(index, ())) for index, p in self.partitions.items()]
+        made = self.map(sketch.sketch, items, "signatures", sizes)
+        sketches = (self.change.sketches() if self.change else {}) | dict(
+            zip(self.partitions, made, strict=True)
         )
-        edges = []
-        if self.params.minhash:
-            bands = by_part(sketches, "bands")
-            edges = self.map(
-                candidates.edges, [candidates.Range(*item) for item in bands.items()], "candidates"
+        texts = by_part(list(sketches.values()), "texts")
+        heads = self.told(groups.heads, "text", texts, "exact copies")
+        edges = self.edges(sketches)
+        sample = draw(all_records(self.job, list(sketches.values()), "sample", SAMPLE), self.params.sample)
+        self.load_sets(sketches, edges, sample, heads)
+        pairs = [verify.Pairs(*item) for item in by_part(edges, "edges").items()]
+        found = self.map(verify.verify, pairs, "exact similarity")
+        verified = {item.index: done for item, done in zip(pairs, found, strict=True)}
+        labels, labelled = elect.label(self.job, found)
+        elected = self.elect(labels, verified, heads)
+        decided = self.told(groups.settle, "text", texts, "survivors", by_part(elected, "fates"))
+        removed = self.removals(sketches, by_url, decided)
+        sources = _sources(sketches)
+        steps = Steps(
+            self.job,
+            self.context.folder,
+            self.partitions,
+            sources,
+            sketches,
+            edges,
+            verified,
+            elected,
+            removed,
+        )
+        counters = count(steps)
+        files.append(self.clusters(removed, sources))
+        report = quality(steps, sample, labelled, promise, counters, self.map)
+        self.say_actual(counters)
+        files.append(publish_json(self.context.folder, "quality.json", report))
+        alarms(self.params, counters, self.context.folder)
+        tables = [done.files["table"].file for done in removed if "table" in done.files]
+        if self.params.store_signatures:
+            work = [signatures.Signing(index, p, self.context.folder) for index, p in self.partitions.items()]
+            stored = self.map(signatures.signatures, work, "stored signatures", sizes)
+            files += [done.files["table"].file for done in stored]
+        spans, cut = self.spans(tables)
+        if self.change is not None:
+            files.append(
+                self.change.finish(self.map, self.context.folder, dict(zip(sketches, removed, strict=True)))
             )
-        sample = self.draw(sketches)
-        nodes = self.load_sets(sketches, edges, sample)
-        verified = self.verify("verify", by_part(edges, "edges"))
-        pairs = self.records(verified, "pairs", SIMILARITY)
-        found = members.cluster(
-            nodes, pairs, self.records(copies, "copies", TEXT), list(self.params.keep_order),
-            self.params.similarity, self.compare,
-        )  # fmt: skip
-        counters = self.count(sketches, edges, verified, found)
-        table = members.clusters_table(found.members, self.sources(sketches))
-        files = [plan, publish_table(self.context.folder, "clusters.parquet", table)]
-        report = self.quality(sample, found, counters)
-        files.append(publish_bytes(self.context.folder, "quality.json", _json(report)))
-        self.check_losses(counters, found, self.sources(sketches))
-        return [*files, *self.removals(found.members)], counters
+        return [*files, *tables, *spans], counters | cut
 
-    def plan(self) -> dict[str, Any]:
-        """What is promised before the work begins."""
+    def promise(self) -> dict[str, Any]:
+        """What is promised before the work begins, told and written down."""
+        from pipeline.dedup.estimate.model import estimate
+        from pipeline.dedup.estimate.pilot import pilot
+        from pipeline.dedup.estimate.show import show
+
+        if self.params.minhash and self.documents:
+            corpus = pilot(list(self.partitions.values()), self.params)
+            workers = self.context.recipe.cluster.workers
+            cores = os.cpu_count() if workers is None else workers
+            self.expected = estimate(corpus, self.params, self.banding, max(1, cores or 1))
+            self.context.say(show(self.expected))
         return {
+            "estimate": self.expected.model_dump(mode="json") if self.expected else None,
             "bands": self.banding.bands,
             "rows": self.banding.rows,
             "permutations_used": self.banding.bands * self.banding.rows,
             "similarity": self.params.similarity,
             "recall_at_similarity": round(self.banding.found(self.params.similarity), 6),
             "s_curve": self.banding.curve(),
-            "documents": self.rows,
+            "documents": self.documents,
             "band_ranges": self.job.band_ranges,
             "text_ranges": self.job.text_ranges,
         }
 
-    def records(self, dones: list[Done], name: str, dtype: np.dtype[Any]) -> Records:
-        """All the records called `name` of several steps."""
-        found = [read(self.job.work, done.files[name].file, dtype) for done in dones]
-        return np.concatenate(found) if found else np.empty(0, dtype)
+    def say_actual(self, counters: dict[str, int]) -> None:
+        """Tell what came of what was expected."""
+        from pipeline.dedup.estimate.show import show_actual
 
-    def draw(self, sketches: list[Done]) -> Records:
-        """The sample of the corpus, out of the partitions' samples."""
-        return sketch.draw(
-            self.records([done for done in sketches if "sample" in done.files], "sample", SAMPLE)
-        )
+        if self.expected is None:
+            return
+        scratch = sum(entry.size for entry in self.job.work.list()) if self.change is None else 0
+        actual: dict[str, float] = {**counters, **({"shuffled_bytes": scratch} if scratch else {})}
+        self.context.say(show_actual(self.expected, actual))
 
-    def load_sets(self, sketches: list[Done], edges: list[Done], sample: Records) -> Records:
-        """Have the sets of candidates and of the sample written; the candidate texts, by location."""
+    def urls(self, sizes: list[int]) -> tuple[dict[int, removals.UrlRemoval], Told]:
+        """The pass by URL: per partition the documents with what was decided, and the locations that go."""
+        items = [sketch.Sketched(index, partition) for index, partition in self.partitions.items()]
+        dones = self.map(sketch.urls, items, "URLs", sizes)
+        told = self.told(groups.settle, "url", by_part(dones, "texts"), "URLs shared")
+        work = [
+            removals.UrlRemoval(item.index, done.files["docs"], told.get(item.index, ()))
+            for item, done in zip(items, dones, strict=True)
+        ]
+        gone = by_part(self.map(removals.url_gone, work, "URL copies"), "gone")
+        return {item.index: item for item in work}, gone
+
+    def told(self, step: Any, kind: str, texts: Told, label: str, fates: Told | None = None) -> Told:
+        """What a step over ranges of keys has to say to each partition."""
+        items = [groups.Keys(kind, n, slices, (fates or {}).get(n, ())) for n, slices in texts.items()]
+        return by_part(self.map(step, items, label), "heads" if step is groups.heads else "decided")
+
+    def edges(self, sketches: dict[int, Done]) -> list[Done]:
+        """Candidate pairs, by range of band keys."""
+        if not self.params.minhash:
+            return []
+        ranges = candidates.ranges(self.job, by_part(list(sketches.values()), "bands"), self.map)
+        found = self.map(candidates.edges, ranges, "candidates")
+        cuts = candidates.cuts(ranges, found)
+        return found + (self.map(candidates.stitch, cuts, "hot buckets") if cuts else [])
+
+    def load_sets(self, sketches: dict[int, Done], edges: list[Done], sample: Records, heads: Told) -> None:
+        """Have the shingle sets of candidates and of the sample written; for an index, those of all texts."""
         wanted = by_part(edges, "nodes")
         drawn = parts_of(sample["location"])
         items = []
-        for index, partition in enumerate(self.context.partitions):
-            rows = tuple(sample["location"][drawn == index].tolist())
-            if index in wanted or rows:
-                texts = sketches[index].files["texts"].file
-                items.append(verify.Wanted(index, partition, texts, wanted.get(index, NO_SLICES), rows))
-        sizes = [item.partition.text_bytes for item in items]
-        return self.records(self.map(verify.sets, items, "shingle sets", sizes), "nodes", NODE)
+        for index in sorted(self.partitions) if self.change else sorted({*wanted, *drawn.tolist()}):
+            if index >= PLANTED_PART:
+                made = sketches[index - PLANTED_PART].files["planted_docs"].file
+                partition, docs = verify.planted_partition(self.job, index, made), None
+            else:
+                partition, docs = self.partitions[index], sketches[index].files["docs"].file
+            if self.change:  # it must not depend on what comes later
+                items.append(verify.Wanted(index, partition, docs, (), (), ()))
+                continue
+            rows = tuple(np.sort(sample["location"][drawn == index]).tolist())
+            nodes = wanted.get(index, ())
+            items.append(verify.Wanted(index, partition, docs, nodes, rows, heads.get(index, ())))
+        self.map(verify.sets, items, "shingle sets", [item.partition.text_bytes for item in items])
 
-    def verify(self, step: str, pairs: dict[int, tuple[Slice, ...]]) -> list[Done]:
-        """The exact similarity of candidate pairs, a step per partition of their first texts."""
-        items = [verify.Pairs(index, step, slices) for index, slices in pairs.items()]
-        return self.map(verify.verify, items, "exact similarity")
+    def elect(self, labels: File, verified: dict[int, Done], heads: Told) -> list[Done]:
+        """What becomes of the texts in clusters, by range of clusters."""
+        mine = by_part([Done(key="", files={"labels": labels})], "labels")
+        routes = [
+            elect.Route(
+                index,
+                slices,
+                verified[index].files["pairs"] if index in verified else None,
+                heads.get(index, ()),
+            )
+            for index, slices in mine.items()
+        ]
+        routed = self.map(elect.route, routes, "clusters")
+        pairs = by_part(routed, "pairs")
+        members = by_part(routed, "members")
+        ranges = [elect.Clusters(n, slices, pairs.get(n, ())) for n, slices in members.items()]
+        return self.map(elect.elect, ranges, "election")
 
-    def compare(self, turn: int, a: I64, b: I64) -> F64:
-        """Similarity of further pairs, by location: members of a cluster with a text that stays."""
-        low, high = np.minimum(a, b), np.maximum(a, b)
-        pairs = candidates.unique_edges(low, high)
-        step = f"round{turn:02d}"
-        file = write(self.job.work, f"{step}/pairs", pairs, parts_of(pairs["a"]))
-        done = self.verify(step, by_part([Done(key="", files={"edges": file})], "edges"))
-        similar = self.records(done, "pairs", SIMILARITY)
-        # Both are sorted by (a, b), as the partitions of `a` ascend with the parts.
-        return similar["jaccard"][_position(low, high)]
-
-    def sources(self, sketches: list[Done]) -> dict[int, str]:
-        """Hash -> name of every source that has documents."""
-        names = {
-            name.split("/")[1] for done in sketches for name in done.counters if name.startswith("source/")
-        }
-        return {sketch.source_hash(name): name for name in sorted(names)}
-
-    def count(
-        self, sketches: list[Done], edges: list[Done], verified: list[Done], found: Clustering
-    ) -> dict[str, int]:
-        """The stage's counters."""
-        total: Counter[str] = Counter()
-        for done in [*sketches, *verified]:
-            total.update(done.counters)
-        gone = found.members[~found.members["kept"]]
-        exact = gone["copy"] & self.params.exact
-        sizes = _group_sizes(found.members)
-        counters = {
-            "bands": self.banding.bands,
-            "rows": self.banding.rows,
-            "candidates": total["candidates"],
-            "verified": total["verified"],
-            "exact_removed": int(exact.sum()),
-            "near_removed": int((~exact).sum()),
-            "clusters": len(sizes),
-            "largest_cluster": int(sizes.max()) if len(sizes) else 0,
-            "without_words": total["short"],
-            "buckets": sum(done.counters["buckets"] for done in edges),
-            "largest_bucket": max((done.counters["largest_bucket"] for done in edges), default=0),
-            "cut_short": found.cut_short,
-        }
-        for value, name in sorted(self.sources(sketches).items(), key=lambda item: item[1]):
-            of_source = gone["source"] == value
-            counters[f"source/{name}/docs"] = total[f"source/{name}/docs"]
-            counters[f"source/{name}/removed"] = int(of_source.sum())
-            counters[f"source/{name}/near_removed"] = int((of_source & ~exact).sum())
-        return counters
-
-    def quality(self, sample: Records, found: Clustering, counters: dict[str, int]) -> dict[str, Any]:
-        """What `quality.json` holds: the promise, what was found, and the recall measured on the sample."""
-        measured = None
-        if len(sample):
-            file = write(self.job.work, "sample", sample, np.zeros(len(sample), np.int64))
-            [[part]] = by_part([Done(key="", files={"sample": file})], "sample").values()
-            [done] = self.map(quality.measure, [quality.Sample(part)], "measured recall")
-            pairs = self.records([done], "pairs", quality.PAIR)
-            rows = members.text_rows(found.texts, self.records([done], "texts", SAMPLE))
-            labels = np.where(rows >= 0, np.r_[found.labels, -1][rows], -1)
-            measured = quality.summary(pairs, labels, self.banding, self.params.similarity)
-        gone = found.members[~found.members["kept"]]
-        right = int((gone["jaccard"] >= self.params.similarity).sum())
-        return {
-            **self.plan(),
-            "precision": quality.share(right, len(gone)),
-            "measured": measured,
-            "counters": counters,
-        }
-
-    def check_losses(self, counters: dict[str, int], found: Clustering, sources: dict[int, str]) -> None:
-        """Stop if near-copies would empty a source."""
-        for name in sources.values():
-            docs, lost = counters[f"source/{name}/docs"], counters[f"source/{name}/near_removed"]
-            if docs >= SMALL_SOURCE and lost > self.params.max_source_loss * docs:
-                raise WorkError(
-                    f"dedup: source '{name}' would lose {lost} of {docs} documents ({lost / docs:.0%}) as"
-                    f" near-copies, more than dedup.max_source_loss {self.params.max_source_loss:g}; see"
-                    f" {self.context.folder / 'clusters.parquet'}, then raise dedup.similarity"
-                    f" (now {self.params.similarity:g}) or dedup.max_source_loss"
+    def removals(
+        self, sketches: dict[int, Done], by_url: dict[int, removals.UrlRemoval], decided: Told
+    ) -> list[Done]:
+        """The table of what goes, per partition; of partitions of the index that are not at hand, only who goes."""
+        items = []
+        for index, sketched in sketches.items():
+            url = by_url.get(index)
+            items.append(
+                removals.Removal(
+                    index, self.partitions[index].name if index in self.partitions else None,
+                    self.context.folder, sketched.files["docs"], decided.get(index, ()),
+                    url.docs if url else None, url.decided if url else (),
                 )
+            )  # fmt: skip
+        return self.map(removals.removals, items, "removals")
 
-    def removals(self, found: Records) -> list[PublishedFile]:
-        """Publish a table per partition of its documents in clusters, sorted by document."""
-        parts = parts_of(found["location"])
-        order = np.lexsort((found["id_lo"], found["id_hi"], parts))
-        found, parts = found[order], parts[order]
-        files = []
-        for index, name in self.names.items():
-            first, last = np.searchsorted(parts, [index, index + 1])
-            table = removals_table(found[first:last], self.params.exact)
-            files.append(publish_table(self.context.folder, f"removals/{name}.parquet", table))
-        return files
+    def clusters(self, removed: list[Done], sources: dict[int, str]) -> PublishedFile:
+        """Publish `clusters.parquet`, one range of clusters at a time."""
+        ranges = by_part(removed, "members")
 
+        def tables() -> Iterator[pa.Table]:
+            for slices in ranges.values():
+                found = read_slices(self.context.folder, slices, removals.MEMBER)
+                yield removals.clusters_table(found, sources)
 
-def removals_table(found: Records, exact: bool) -> pa.Table:
-    """`MEMBER` records as `REMOVALS`."""
-    rule = np.where(found["copy"] & exact, "dedup.exact", "dedup.minhash")
-    columns = [
-        ids(found["id_hi"], found["id_lo"]),
-        ids(found["cluster_hi"], found["cluster_lo"]),
-        ids(found["survivor_hi"], found["survivor_lo"]),
-        pa.array(found["kept"]),
-        pa.array(rule.tolist(), pa.string(), mask=found["kept"]),
-        pa.array(found["jaccard"]),
-    ]
-    return pa.Table.from_arrays(columns, schema=REMOVALS)
+        schema = removals.clusters_table(np.empty(0, removals.MEMBER), sources).schema
+        return publish_tables(self.context.folder, "clusters.parquet", tables(), schema)
 
-
-def _position(a: I64, b: I64) -> I64:
-    """Row of each pair (a, b) among the distinct ones, sorted."""
-    order = np.lexsort((b, a))
-    new = np.r_[True, (a[order][1:] != a[order][:-1]) | (b[order][1:] != b[order][:-1])][: len(a)]
-    row = np.empty(len(a), np.int64)
-    row[order] = np.cumsum(new) - 1
-    return row
-
-
-def _group_sizes(found: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Documents in each cluster; `MEMBER` records sorted by cluster."""
-    assert found.dtype == MEMBER
-    new = (found["cluster_hi"][1:] != found["cluster_hi"][:-1]) | (
-        found["cluster_lo"][1:] != found["cluster_lo"][:-1]
-    )
-    starts = np.flatnonzero(np.r_[True, new][: len(found)])
-    sizes: I64 = np.diff(np.r_[starts, len(found)])
-    return sizes
+    def spans(self, tables: list[PublishedFile]) -> tuple[list[PublishedFile], dict[str, int]]:
+        """What is cut out of the documents that stay: (files, counters)."""
+        files: list[PublishedFile] = []
+        counters: dict[str, int] = {}
+        if self.params.lines is None and self.params.substrings is None:
+            return files, counters
+        kept = [
+            Kept(index, partition, self.context.folder / table.path, table.xxh3)
+            for (index, partition), table in zip(self.partitions.items(), tables, strict=True)
+        ]
+        rest = (
+            dict(self.job.priorities), self.params.remove_only_from, self.context.scheduler,
+            self.params.memory_mb, self.job.key,
+        )  # fmt: skip
+        if self.params.lines is not None:
+            files, counters = find_lines(self.context.folder, kept, self.params.lines, *rest)
+        if self.params.substrings is not None:
+            more = find_substrings(self.context.folder, kept, self.params.substrings, *rest)
+            files, counters = files + more[0], counters | more[1]
+        return files, counters
 
 
-def _json(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+def _sources(sketches: dict[int, Done]) -> dict[int, str]:
+    """Hash -> name of every source that has documents."""
+    counted = {name for done in sketches.values() for name in done.counters if name.startswith("source/")}
+    return {sketch.source_hash(name): name for name in sorted(name.split("/")[1] for name in counted)}

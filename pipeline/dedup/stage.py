@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.dedup.banding import banding
+from pipeline.dedup.spans import SPANS, cut
 from pipeline.publish import read_table
 from pipeline.stage import Context, LocalStage
 from pipeline.transform import Outcome, Transform
+from schemas.dedup import DedupParams
 from schemas.documents import DOCUMENTS
-from schemas.errors import WorkError
+from schemas.errors import UserError, WorkError
 from schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
 from schemas.manifest import PublishedFile
 from schemas.recipe import Recipe
@@ -21,19 +24,26 @@ from schemas.storage import Folder
 
 
 class Dedup(LocalStage):
-    """Exact copies by text hash, near-copies by MinHash LSH with an exact check of every pair.
+    """Exact copies by text, words or URL; near-copies by MinHash LSH with an exact check of every pair; then
+    repeated lines and runs of words cut out of what stays.
 
     Publishes `clusters.parquet` (every document that has copies, with the one that stays and the exact
-    similarity), `removals/`, `plan.json` and `quality.json`; intermediate files lie in `scratch/`.
+    similarity), `removals/`, `spans/`, `plan.json` and `quality.json`; intermediate files lie in `scratch/`.
     """
 
     name = "dedup"
-    version = "1"
+    version = "2"
     looks_across = True
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         self.banding = banding(self.params)
+        for source in self.params.remove_only_from or ():
+            if source not in recipe.sources:
+                raise UserError(
+                    f"dedup.remove_only_from: '{source}' is no source; sources are"
+                    f" {', '.join(sorted(recipe.sources))}"
+                )
 
     def key_params(self) -> dict[str, Any]:
         priorities = {name: source.priority for name, source in sorted(self.recipe.sources.items())}
@@ -46,10 +56,29 @@ class Dedup(LocalStage):
 
     def transform(self, folder: Folder, partition: str) -> Transform:
         removals = read_table(folder / f"removals/{partition}.parquet")
-        return partial(remove, removals, partition, self.params.similarity)
+        params: DedupParams = self.params
+        spans = {
+            kind: read_table(folder / f"spans/{kind.partition('.')[2]}/{partition}.parquet").cast(SPANS)
+            for kind, wanted in (("dedup.lines", params.lines), ("dedup.substrings", params.substrings))
+            if wanted is not None
+        }
+        return partial(apply, params, removals, spans, partition)
 
 
-def remove(removals: pa.Table, partition: str, similarity: float, docs: pa.Table) -> Outcome:
+def apply(
+    params: DedupParams, removals: pa.Table, spans: dict[str, pa.Table], partition: str, docs: pa.Table
+) -> Outcome:
+    """Remove a partition's documents as decided, then cut the spans out of those that stay."""
+    whole = remove(removals, partition, params, docs)
+    if not spans:
+        return whole
+    least = {"dedup.lines": params.lines, "dedup.substrings": params.substrings}
+    cutting = cut(whole.kept, spans, {kind: limits.min_left for kind, limits in least.items() if limits})
+    decisions = pa.concat_tables([whole.decisions, cutting.decisions])
+    return Outcome(cutting.kept, decisions, counters=cutting.counters)
+
+
+def remove(removals: pa.Table, partition: str, params: DedupParams, docs: pa.Table) -> Outcome:
     """Apply a partition's removals: removed documents get a decision, those that stay in a cluster its id.
 
     Raises `WorkError` if `removals` names a document that the partition has not.
@@ -67,10 +96,10 @@ def remove(removals: pa.Table, partition: str, similarity: float, docs: pa.Table
         removals["cluster_id"].take(row),
     )
     gone = removals.take(row.filter(pc.invert(stays)))
-    return Outcome(marked.filter(stays).cast(DOCUMENTS), _decisions(gone, similarity))
+    return Outcome(marked.filter(stays).cast(DOCUMENTS), _decisions(gone, params))
 
 
-def _decisions(gone: pa.Table, similarity: float) -> pa.Table:
+def _decisions(gone: pa.Table, params: DedupParams) -> pa.Table:
     count = len(gone)
     gone = gone.combine_chunks()
 
@@ -81,18 +110,22 @@ def _decisions(gone: pa.Table, similarity: float) -> pa.Table:
         chunks = gone[name].chunks
         return chunks[0] if chunks else pa.array([], gone[name].type)
 
-    threshold = constant(similarity, pa.float64())
+    threshold = pa.nulls(count, pa.float64())
+    limits = {"dedup.containment": params.containment, "dedup.url": None}
+    for rule in pc.unique(column("rule")).to_pylist():
+        limit = pa.scalar(limits.get(rule, params.similarity), pa.float64())
+        threshold = pc.if_else(pc.equal(column("rule"), rule), limit, threshold)
     failed = pa.StructArray.from_arrays(
-        [constant("dedup", pa.string()), column("rule"), column("jaccard"), threshold],
+        [constant("dedup", pa.string()), column("rule"), column("value"), threshold],
         fields=list(FAILED_RULE),
     )
-    lists = pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), failed)
+    lists = pa.ListArray.from_arrays(pa.array(np.arange(count + 1), pa.int32()), failed)
     columns = {
         "doc_id": column("doc_id"),
         "outcome": constant(REMOVED, pa.string()),
         "stage": constant("dedup", pa.string()),
         "rule": column("rule"),
-        "value": column("jaccard"),
+        "value": column("value"),
         "threshold": threshold,
         "failed": lists,
         "duplicate_of": column("survivor"),

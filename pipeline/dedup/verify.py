@@ -1,8 +1,7 @@
-"""Third step: the shingle sets of candidate texts, and the exact Jaccard similarity of every candidate pair.
+"""Third step: the shingle sets of candidate texts, and the exact similarity of every candidate pair.
 
 A partition's text is read once more, for the candidates in it alone; their sets go to a file from which other
-partitions fetch the few that they need by range. Memory: the partition's own sets, and a bounded chunk of
-others.
+partitions fetch the few that they need by range. Memory: two bounded chunks of sets.
 """
 
 from __future__ import annotations
@@ -14,69 +13,94 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.dedup.candidates import unique_edges
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.kernels.shingles import Shingle, one_array, shingle_sets
-from pipeline.dedup.records import (
+from pipeline.dedup.clusters import components
+from pipeline.dedup.groups import Routed, headed
+from pipeline.dedup.job import (
     EDGE,
     HASH,
-    NODE,
-    SIMILARITY,
-    TEXT,
-    Done,
+    I64,
+    LOCATION,
+    PAIR,
+    PLANTED,
+    PLANTED_PART,
     Job,
+    copy_fields,
+    parts_of,
+)  # fmt: skip
+from pipeline.dedup.kernels import kernel
+from pipeline.dedup.kernels.shingles import one_array
+from pipeline.dedup.kernels.shingling import Shingling
+from pipeline.dedup.records import (
+    Done,
+    File,
     Records,
     Slice,
+    hashes_of,
     once,
-    parts_of,
     read,
+    read_marker,
     read_slices,
+    starts_of,
     write,
-)
+)  # fmt: skip
 from pipeline.stage import Partition
 from schemas.errors import WorkError
 from schemas.manifest import PublishedFile, hash_json
 
-CHUNK = 8 << 20  # shingle hashes of other partitions held at a time: 64 MiB
+F64 = npt.NDArray[np.float64]
+
 GAP = 8 << 10  # hashes between two wanted sets that are read rather than skipped by a second request
+BINS = 20  # of candidates by similarity, in the counters
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The texts of a partition whose sets are wanted: candidates, and those in the sample."""
+    """The texts of a partition whose sets are wanted: candidates, and those in the sample; what is known of
+    texts that several documents have. `texts` is absent for planted ones."""
 
     index: int
     partition: Partition
-    texts: PublishedFile
+    docs: PublishedFile | None
     nodes: tuple[Slice, ...]
     sample: tuple[int, ...]
+    heads: Routed
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Candidate pairs whose first text lies in one partition; `step` names the output."""
+    """Candidate pairs whose first text lies in one partition."""
 
     index: int
-    step: str
     slices: tuple[Slice, ...]
 
 
 def sets(job: Job, item: Wanted) -> Done:
     """Publishes the partition's wanted texts (`nodes`) and their shingle sets (`sets`)."""
-    key = hash_json([job.key, "sets", item.texts.xxh3, [part.xxh3 for part in item.nodes], item.sample])
+    docs = item.docs.xxh3 if item.docs else item.partition.xxh3
+    key = hash_json(
+        [job.key, "sets", docs, hashes_of(item.nodes), item.sample, job.whole, hashes_of(item.heads)]
+    )
     return once(job.work, f"sets/{item.index:06d}", key, lambda: _sets(job, item, key))
 
 
 def _sets(job: Job, item: Wanted, key: str) -> Done:
-    wanted = np.unique(
-        np.r_[read_slices(job.work, item.nodes, np.dtype("<i8")), np.array(item.sample, np.int64)]
-    )
-    texts = read(job.work, item.texts, TEXT)
-    texts = texts[np.argsort(texts["location"])][wanted & 0xFFFFFFFF]
-    docs = item.partition.read(["text"])
-    bounds, hashes = shingle_sets(one_array(docs["text"]), wanted & 0xFFFFFFFF, Shingle(job.params.ngram))
-    nodes = np.zeros(len(wanted), NODE)
-    for name in TEXT.names or ():
-        nodes[name] = texts[name]
+    wanted = np.unique(np.r_[read_slices(job.work, item.nodes, LOCATION), np.array(item.sample, np.int64)])
+    if item.docs is not None:
+        docs = read(job.work, item.docs, job.doc)
+        docs = docs[np.lexsort((docs["location"], docs["lo"], docs["hi"]))]
+        if job.whole:
+            wanted = np.sort(docs["location"][starts_of(docs["hi"], docs["lo"])])
+        docs = docs[np.argsort(docs["location"])]
+    nodes = np.zeros(len(wanted), job.node)
+    nodes["location"] = wanted
+    if item.docs is not None:
+        docs = docs[np.searchsorted(docs["location"], wanted)]
+        copy_fields(docs, nodes, job.doc.names)
+        nodes["documents"], nodes["protected"] = 1, docs["order"][:, 0] == 0
+        headed(job, nodes, item.heads)
+    text = one_array(item.partition.read(["text"])["text"])
+    shingling = Shingling(job.params, job.banding.bands * job.banding.rows)
+    bounds, hashes = shingling.sets(text, wanted & 0xFFFFFFFF)
     nodes["start"], nodes["size"] = bounds[:-1], np.diff(bounds)
     nodes["sum"] = _sums(hashes, bounds)
     return Done(
@@ -88,7 +112,7 @@ def _sets(job: Job, item: Wanted, key: str) -> Done:
     )
 
 
-def _sums(hashes: npt.NDArray[np.uint64], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def _sums(hashes: npt.NDArray[np.uint64], bounds: I64) -> npt.NDArray[np.uint64]:
     running = np.r_[np.uint64(0), np.cumsum(hashes, dtype=np.uint64)]
     sums: npt.NDArray[np.uint64] = running[bounds[1:]] - running[bounds[:-1]]
     return sums
@@ -96,14 +120,22 @@ def _sums(hashes: npt.NDArray[np.uint64], bounds: npt.NDArray[np.int64]) -> npt.
 
 def load_nodes(job: Job, index: int) -> Records:
     """The wanted texts of a partition, by ascending location."""
-    done = Done.model_validate_json((job.work / f"sets/{index:06d}.json").read())
-    return read(job.work, done.files["nodes"].file, NODE)
+    return read(job.work, _set_files(job, index)["nodes"].file, job.node)
 
 
-def load_sets(job: Job, index: int, nodes: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+def _set_files(job: Job, index: int) -> dict[str, File]:
+    done = read_marker(job.work, f"sets/{index:06d}")
+    if done is None:
+        raise WorkError(
+            f"{job.work}/sets/{index:06d}.json: missing or changed; run again, and it is made anew"
+        )
+    return done.files
+
+
+def load_sets(job: Job, index: int, nodes: Records) -> tuple[I64, npt.NDArray[np.uint64]]:
     """(bounds, hashes) of some `nodes` of one partition, ascending; neighbours are read in one request."""
-    file = job.work / f"sets/{index:06d}.sets"
-    bounds = np.r_[0, np.cumsum(nodes["size"])]
+    file = job.work / _set_files(job, index)["sets"].file.path
+    bounds = np.r_[0, np.cumsum(nodes["size"])].astype(np.int64)
     hashes = np.empty(bounds[-1], np.uint64)
     stops = nodes["start"] + nodes["size"]
     cuts = np.flatnonzero(nodes["start"][1:] - stops[:-1] > GAP) + 1
@@ -121,46 +153,132 @@ def load_sets(job: Job, index: int, nodes: Records) -> tuple[npt.NDArray[np.int6
 
 
 def verify(job: Job, item: Pairs) -> Done:
-    """Publishes the exact Jaccard similarity of each distinct pair (`pairs`, sorted)."""
-    key = hash_json([job.key, item.step, item.index, [part.xxh3 for part in item.slices]])
-    return once(job.work, f"{item.step}/{item.index:06d}", key, lambda: _verify(job, item, key))
+    """Publishes the pairs that are similar enough (`pairs`), those with a planted text apart (`planted`), and
+    a forest that joins the same texts as the pairs do (`forest`)."""
+    key = hash_json([job.key, "verify", item.index, hashes_of(item.slices)])
+    return once(job.work, f"verify/{item.index:06d}", key, lambda: _verify(job, item, key))
 
 
 def _verify(job: Job, item: Pairs, key: str) -> Done:
-    pairs = read_slices(job.work, item.slices, EDGE)
-    pairs = unique_edges(pairs["a"], pairs["b"])
-    similar = np.zeros(len(pairs), SIMILARITY)
-    similar["a"], similar["b"] = pairs["a"], pairs["b"]
-    own = load_nodes(job, item.index)
-    own = own[np.searchsorted(own["location"], np.unique(pairs["a"]))]
-    own_bounds, own_hashes = load_sets(job, item.index, own)
-    others = parts_of(pairs["b"])
-    for part in np.unique(others):
-        rows = np.flatnonzero(others == part)
-        rows = rows[np.argsort(pairs["b"][rows], kind="stable")]
+    edges = read_slices(job.work, item.slices, EDGE)
+    edges = unique_edges(edges["a"], edges["b"])
+    pairs = np.zeros(len(edges), PAIR)
+    pairs["a"], pairs["b"] = edges["a"], edges["b"]
+    name = f"verify/{item.index:06d}"
+    fresh = ~_known(job, name, pairs) if job.whole else np.ones(len(pairs), bool)
+    pairs["jaccard"][fresh], pairs["inside"][fresh] = similarities(job, pairs["a"][fresh], pairs["b"][fresh])
+    every = pairs
+    real = pairs["b"] < PLANTED
+    seen = np.bincount((pairs["jaccard"][real] * BINS).astype(int).clip(0, BINS), minlength=BINS + 1)
+    counters = {"candidates": int(real.sum()), "compared": int(fresh.sum())}
+    counters |= {f"jaccard/{step:02d}": int(count) for step, count in enumerate(seen) if count}
+    pairs = pairs[linked(job, pairs)]
+    planted = pairs[pairs["b"] >= PLANTED]
+    pairs = pairs[pairs["b"] < PLANTED]
+    counters["verified"] = len(pairs)
+    nodes, ends = np.unique(np.r_[pairs["a"], pairs["b"]], return_inverse=True)
+    root = nodes[components(len(nodes), *np.split(ends.astype(np.int64), 2))] if len(nodes) else nodes
+    forest = np.zeros(len(nodes), EDGE)
+    forest["a"], forest["b"] = root, nodes
+    files = {
+        "pairs": write(job.work, f"{name}.pairs", pairs),
+        "planted": write(job.work, f"{name}.planted", planted),
+        "forest": write(job.work, f"{name}.forest", forest[forest["a"] != forest["b"]]),
+    }
+    if job.whole:
+        files["all"] = write(job.work, f"{name}.all", every)
+    return Done(key=key, files=files, counters=counters)
+
+
+def _known(job: Job, name: str, pairs: Records) -> npt.NDArray[np.bool_]:
+    """Fill in what an earlier change of the index compared; which pairs those are. A location never gets another
+    text, so what was once found stays true."""
+    done = read_marker(job.work, name)
+    if done is None:
+        return np.zeros(len(pairs), bool)
+    try:
+        before = read(job.work, done.files["all"].file, PAIR)
+    except (FileNotFoundError, WorkError):  # a change that was killed: compare again
+        return np.zeros(len(pairs), bool)
+    both = np.concatenate([before, pairs])
+    order = np.lexsort((np.arange(len(both)), both["b"], both["a"]))
+    again = order[~starts_of(both["a"][order], both["b"][order])]
+    first = order[np.flatnonzero(~starts_of(both["a"][order], both["b"][order])) - 1]
+    for field in ("jaccard", "inside"):
+        pairs[field][again - len(before)] = before[field][first]
+    known = np.zeros(len(pairs), bool)
+    known[again - len(before)] = True
+    return known
+
+
+def linked(job: Job, pairs: Records) -> npt.NDArray[np.bool_]:
+    """Which pairs are duplicates: similar enough, or one contained in the other where that is asked for."""
+    good = pairs["jaccard"] >= job.params.similarity
+    if job.params.containment is not None:
+        good |= pairs["inside"] >= job.params.containment
+    return good
+
+
+def similarities(job: Job, a: I64, b: I64) -> tuple[F64, F64]:
+    """(exact Jaccard, containment of the smaller set in the larger) of pairs of texts by location, whose sets
+    are stored; in bounded memory."""
+    jaccard, inside = np.zeros(len(a)), np.zeros(len(a))
+    by_a = np.argsort(a, kind="stable")
+    for left in _chunks(job, np.unique(a)):
+        first, last = np.searchsorted(a[by_a], left["location"][[0, -1]] + [0, 1])
+        rows = by_a[first:last]
+        rows = rows[np.argsort(b[rows], kind="stable")]
+        left_bounds, left_sets = _load(job, left)
+        for right in _chunks(job, np.unique(b[rows])):
+            begin, end = np.searchsorted(b[rows], right["location"][[0, -1]] + [0, 1])
+            some = rows[begin:end]
+            right_bounds, right_sets = _load(job, right)
+            x = np.searchsorted(left["location"], a[some])
+            y = np.searchsorted(right["location"], b[some])
+            found = kernel.jaccard(left_bounds, left_sets, right_bounds, right_sets, x, y)
+            sizes = left["size"][x], right["size"][y]
+            shared = np.rint(found * (sizes[0] + sizes[1]) / (1 + found))
+            jaccard[some] = found
+            inside[some] = shared / np.maximum(1, np.minimum(*sizes))
+    return jaccard, inside
+
+
+def _load(job: Job, nodes: Records) -> tuple[I64, npt.NDArray[np.uint64]]:
+    """Sets of nodes of several partitions."""
+    parts = parts_of(nodes["location"])
+    found = [load_sets(job, int(part), nodes[parts == part])[1] for part in np.unique(parts)]
+    bounds = np.r_[0, np.cumsum(nodes["size"])].astype(np.int64)
+    return bounds, np.concatenate(found) if found else np.empty(0, np.uint64)
+
+
+def _chunks(job: Job, locations: I64) -> Iterator[Records]:
+    """The nodes at ascending locations, in runs whose sets fit a quarter of the budget, one node at least."""
+    most = job.budget // (4 * HASH.itemsize)
+    parts = parts_of(locations)
+    held: list[Records] = []
+    size = 0
+    for part in np.unique(parts):
         nodes = load_nodes(job, int(part))
-        nodes = nodes[np.searchsorted(nodes["location"], np.unique(pairs["b"][rows]))]
-        for chunk in _chunks(nodes):
-            first, last = np.searchsorted(pairs["b"][rows], chunk["location"][[0, -1]] + [0, 1])
-            some = rows[first:last]
-            bounds, hashes = load_sets(job, int(part), chunk)
-            a = np.searchsorted(own["location"], pairs["a"][some])
-            b = np.searchsorted(chunk["location"], pairs["b"][some])
-            similar["jaccard"][some] = kernel.jaccard(own_bounds, own_hashes, bounds, hashes, a, b)
-    verified = int((similar["jaccard"] >= job.params.similarity).sum())
-    return Done(
-        key=key,
-        files={"pairs": write(job.work, f"{item.step}/{item.index:06d}.pairs", similar)},
-        counters={"candidates": len(pairs), "verified": verified},
-    )
+        nodes = nodes[np.searchsorted(nodes["location"], locations[parts == part])]
+        first = 0
+        ends = np.cumsum(nodes["size"])
+        while first < len(nodes):
+            before = ends[first - 1] if first else 0
+            last = int(np.searchsorted(ends, before + most - size, side="right"))
+            if last == first and not held:
+                last += 1
+            if last > first:
+                held.append(nodes[first:last])
+                size += int(ends[last - 1] - before)
+            if last < len(nodes):
+                yield np.concatenate(held)
+                held, size = [], 0
+            first = last
+    if held:
+        yield np.concatenate(held)
 
 
-def _chunks(nodes: Records) -> Iterator[Records]:
-    """Runs of nodes whose sets fit in a chunk, one node at least."""
-    ends = np.cumsum(nodes["size"])
-    first = 0
-    while first < len(nodes):
-        start = ends[first] - nodes["size"][first]
-        last = max(first + 1, int(np.searchsorted(ends, start + CHUNK, side="right")))
-        yield nodes[first:last]
-        first = last
+def planted_partition(job: Job, index: int, docs: PublishedFile) -> Partition:
+    """The planted texts of a partition, as `sketch` published them."""
+    name = f"{index % PLANTED_PART:06d}"
+    return Partition(name, job.work / "planted", docs.rows or 0, docs.bytes, docs.xxh3)

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.report import svg, words
+from pipeline.report.scurve import s_curve
 
 Facts = dict[str, Any]
 BAR_RULES = 40  # rules with a row in the table; the rest are summed up
@@ -128,11 +129,11 @@ def _curve(one: Facts) -> Markup:
 
 
 def _s_curve(found: Facts | None) -> Markup | None:
-    if not found or not (found["s_curve"] or found["s_curve_measured"]):
+    if not found or not (found["s_curve"] or found["s_curve_measured"] or found["s_curve_planted"]):
         return None
-    return svg.s_curve(
-        found["s_curve"], found["s_curve_measured"], found["similarity"],
-        "Probability that a pair of documents is found, by its similarity",
+    return s_curve(
+        found["s_curve"], found["s_curve_measured"], found["s_curve_planted"], found["similarity"],
+        found["promised"], "Probability that a pair of documents is found, by its similarity",
     )  # fmt: skip
 
 

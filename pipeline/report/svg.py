@@ -50,7 +50,8 @@ def text(x: float, y: float, words: str, class_: str = "", anchor: str = "start"
     return element("text", words, x=x, y=y, class_=class_ or None, text_anchor=anchor)
 
 
-def _path(points: Sequence[Point]) -> str:
+def path(points: Sequence[Point]) -> str:
+    """The `d` of an open path through the points."""
     return "M" + "L".join(f"{_short(x)},{_short(y)}" for x, y in points)
 
 
@@ -99,7 +100,7 @@ def flow(start: float, head: Sequence[str], steps: Sequence[Step], foot: Sequenc
     if last:
         tip, middle = y + 34, LEFT + last / 2
         arrow = [(LEFT, y), (LEFT + last, y), (LEFT + last, y + 20), (middle, tip), (LEFT, y + 20)]
-        parts.append(element("path", d=_path(arrow) + "Z", class_="f-kept"))
+        parts.append(element("path", d=path(arrow) + "Z", class_="f-kept"))
     parts += _lines(BRANCH + 8, y + 16, foot)
     return figure(y + 24 + 16 * max(1, len(foot)), label, *parts, kind="flow")
 
@@ -240,9 +241,9 @@ def threshold_curve(
     return figure(
         frame.height, label,
         *frame.axes(ticks, lambda v: f"{100 * v:.3g} %", x_title),
-        element("path", d=_path([*alone, *floor]) + "Z", class_="a-alone"),
-        element("path", d=_path(every), class_="l-failed"),
-        element("path", d=_path(alone), class_="l-alone"),
+        element("path", d=path([*alone, *floor]) + "Z", class_="a-alone"),
+        element("path", d=path(every), class_="l-failed"),
+        element("path", d=path(alone), class_="l-alone"),
         element("line", x1=x, x2=x, y1=frame.top, y2=frame.bottom, class_="now"),
         element("circle", element("title", words), cx=x, cy=y, r=3.5, class_="dot"),
         text(x + shift, frame.top + 8, words, "mark", anchor),
@@ -263,40 +264,3 @@ def round_numbers(low: float, high: float, log: bool) -> list[float]:
 
 def _tick(value: float) -> str:
     return short(value) if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def s_curve(
-    theory: Sequence[Sequence[float]],
-    measured: Sequence[dict[str, float]],
-    similarity: float | None,
-    label: str,
-) -> Markup:
-    """Probability that a pair is found, by its similarity: theory as a line, measurements with whiskers."""
-    frame = Frame(0, 1, 1.0, height=230)
-    parts = frame.axes(
-        [(v / 5, f"{v / 5:g}") for v in range(6)],
-        lambda v: f"{100 * v:.0f} %",
-        "Jaccard similarity of a pair",
-    )
-    if similarity is not None:
-        x = frame.x(similarity)
-        parts.append(element("line", x1=x, x2=x, y1=frame.top, y2=frame.bottom, class_="now"))
-        parts.append(text(x - 5, frame.top + 8, f"removed from {similarity:g} on", "mark", "end"))
-    if theory:
-        parts.append(
-            element("path", d=_path([(frame.x(x), frame.y(y)) for x, y in theory]), class_="l-theory")
-        )
-    for point in measured:
-        # A bin begins at its Jaccard value; its mark stands in the middle of 0.05.
-        x = frame.x(min(point["jaccard"] + 0.025, 1.0))
-        found, of, low, high = (point[name] for name in ("found", "of", "low", "high"))
-        title = (
-            f"Jaccard from {point['jaccard']:g}: {number(found)} of {number(of)} pairs found"
-            f" ({share(found, of)}, 95 % interval {low:.3g} to {high:.3g})"
-        )
-        whisker = element(
-            "line", x1=x, x2=x, y1=frame.y(point["low"]), y2=frame.y(point["high"]), class_="whisker"
-        )
-        dot = element("circle", cx=x, cy=frame.y(point["value"]), r=3.5, class_="dot")
-        parts.append(element("g", element("title", title), whisker, dot))
-    return figure(frame.height, label, *parts)

@@ -66,6 +66,16 @@ def read_block(folder: Folder, shard: Shard, block: Block) -> BlockData:
         raise WorkError(f"{folder / shard.url}: {block.key}: {str(error).splitlines()[0]}") from None
 
 
+def read_documents(folder: Folder, shard: Shard, block: Block) -> BlockDocuments:
+    """What a block says of its documents, by one range request; `folder` is that of its index."""
+    suffix, offset, size, xxh3 = members(block)[-1]
+    data = _payload(folder, shard, f"{block.key}{suffix}", offset, size, xxh3)
+    try:
+        return BlockDocuments.model_validate_json(data)
+    except ValidationError as error:
+        raise WorkError(f"{folder / shard.url}: {block.key}: {str(error).splitlines()[0]}") from None
+
+
 def members(block: Block) -> list[tuple[str, int, int, str]]:
     """(suffix, offset of the payload, size, xxh3) of a block's members, in the order of the tar."""
     return [

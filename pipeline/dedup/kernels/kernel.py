@@ -1,10 +1,9 @@
-"""Numba kernels over Arrow buffers: text bytes to words, shingles, min-hashes and exact Jaccard similarities.
+"""Numba kernels over Arrow buffers: texts to shingles, min-hashes, shingle sets and exact Jaccard similarities.
 
-A word hashes to 64 bits by FNV-1a over its folded code points (see `unicode.py`), finished by MurmurHash3's
-64-bit mixer. A shingle of n words is the polynomial sum of their hashes modulo 2^64, mixed again: it rolls
-from one word to the next. Its upper 32 bits are what MinHash sees; the exact check compares all 64, so that a
-chance collision (one in 10^13 for a pair of documents of a thousand shingles) cannot matter. A document with
-fewer words than a shingle is one shingle; one without words has none.
+A shingle of n words (or characters, see `words.py`) is the polynomial sum of their 64-bit hashes modulo 2^64,
+mixed: it rolls from one to the next. Its upper 32 bits are what MinHash sees; the exact check compares all 64,
+so that a chance collision (one in 10^13 for a pair of documents of a thousand shingles) cannot matter. A
+document with fewer words than a shingle is one shingle; one without words has none.
 
 Min-hashes are those of `datasketch.MinHash(scheme="affine32")` over the same 32-bit shingle hashes.
 """
@@ -16,23 +15,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-FNV_BASIS = np.uint64(0xCBF29CE484222325)
-FNV_PRIME = np.uint64(0x100000001B3)
+from pipeline.dedup.kernels.words import CHUNK, FNV_BASIS, OUTSIDE, RESERVE, mix64, scan
+
 ROLL = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 / golden ratio
 NO_HASH = np.uint32(0xFFFFFFFF)  # datasketch's value for an empty set
-_FOLDED = np.uint32((1 << 21) - 1)
-_SHIFT = np.uint32(21)
-_LETTER, _MARK, _ALONE, _SKIP = np.uint32(1), np.uint32(2), np.uint32(3), np.uint32(4)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def mix64(x: Any) -> Any:
-    """MurmurHash3's 64-bit finaliser, a bijection."""
-    x ^= x >> np.uint64(33)
-    x *= np.uint64(0xFF51AFD7ED558CCD)
-    x ^= x >> np.uint64(33)
-    x *= np.uint64(0xC4CEB9FE1A85EC53)
-    return x ^ (x >> np.uint64(33))
+NO_DRAW = np.uint64(0xFFFFFFFF)
+_FEW = 24  # values of a bucket that insertion sorts fastest
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -46,64 +34,11 @@ def mix32(x: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _words(data: Any, start: int, stop: int, table: Any, out: Any) -> int:
-    """Hashes of the words of UTF-8 `data[start:stop]` into `out`; how many."""
-    count = 0
-    state = 0  # 0 between words, 1 in a word, 2 in a word of one unspaced character
-    word = FNV_BASIS
-    i = start
-    while i < stop:
-        byte = data[i]
-        if byte < 0x80:
-            entry = table[byte]
-            i += 1
-        else:
-            point = 0
-            if byte < 0xE0 and i + 1 < stop:
-                point = ((byte & 0x1F) << 6) | (data[i + 1] & 0x3F)
-                i += 2
-            elif byte < 0xF0 and i + 2 < stop:
-                point = ((byte & 0x0F) << 12) | ((data[i + 1] & 0x3F) << 6) | (data[i + 2] & 0x3F)
-                i += 3
-            elif i + 3 < stop:
-                point = (
-                    ((byte & 0x07) << 18) | ((data[i + 1] & 0x3F) << 12)
-                    | ((data[i + 2] & 0x3F) << 6) | (data[i + 3] & 0x3F)
-                )  # fmt: skip
-                i += 4
-            else:
-                i = stop
-            entry = table[point] if point < 0x110000 else np.uint32(0)
-        kind = entry >> _SHIFT
-        if kind == _LETTER:
-            if state == 2:
-                out[count] = mix64(word)
-                count += 1
-                word = FNV_BASIS
-            word = (word ^ np.uint64(entry & _FOLDED)) * FNV_PRIME
-            state = 1
-        elif kind == _SKIP:
-            continue
-        elif kind == _MARK and state != 0:
-            word = (word ^ np.uint64(entry & _FOLDED)) * FNV_PRIME
-        else:
-            if state != 0:
-                out[count] = mix64(word)
-                count += 1
-                word = FNV_BASIS
-                state = 0
-            if kind == _ALONE:
-                word = (word ^ np.uint64(entry & _FOLDED)) * FNV_PRIME
-                state = 2
-    if state != 0:
-        out[count] = mix64(word)
-        count += 1
-    return count
+def roll(words: Any, count: int, ngram: int, out: Any) -> int:
+    """The shingles of the first `count` word hashes into `out`, which may be `words` itself; how many.
 
-
-@njit(cache=True, nogil=True)
-def _roll(words: Any, count: int, ngram: int) -> int:
-    """Turns word hashes into shingle hashes in place; how many."""
+    Fewer than `ngram` words are one shingle, none is none.
+    """
     if count == 0:
         return 0
     top = np.uint64(1)
@@ -113,30 +48,20 @@ def _roll(words: Any, count: int, ngram: int) -> int:
     for i in range(min(ngram - 1, count)):
         rolling = rolling * ROLL + words[i]
     if count < ngram:
-        words[0] = mix64(rolling)
+        out[0] = mix64(rolling)
         return 1
     shingles = count - ngram + 1
     for i in range(shingles):
         rolling = rolling * ROLL + words[i + ngram - 1]
         first = words[i]
-        words[i] = mix64(rolling)
+        out[i] = mix64(rolling)
         rolling -= first * top
     return shingles
 
 
 @njit(cache=True, nogil=True)
-def _buffer(offsets: Any) -> Any:
-    """Room for the words of the longest text: two words need a byte between them, or three bytes each."""
-    longest = 0
-    for i in range(len(offsets) - 1):
-        longest = max(longest, offsets[i + 1] - offsets[i])
-    return np.empty(longest // 2 + 2, np.uint64)
-
-
-@njit(cache=True, nogil=True)
 def min_hash(shingles: Any, count: int, a: Any, b: Any, out: Any) -> None:
-    """`out[k] = min(a[k] * mix32(upper half of shingle) + b[k])` modulo 2^32, over all shingles."""
-    out[:] = NO_HASH
+    """Lowers `out[k]` to `min(a[k] * mix32(upper half of shingle) + b[k])` modulo 2^32, over all shingles."""
     # Eight shingles a round: each permutation is loaded once for all of them, and the loop over k is SIMD.
     for i in range(0, count, 8):
         h0 = mix32(np.uint32(shingles[i] >> np.uint64(32)))
@@ -156,55 +81,132 @@ def min_hash(shingles: Any, count: int, a: Any, b: Any, out: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def sign(offsets: Any, data: Any, rows: Any, table: Any, ngram: int, a: Any, b: Any) -> Any:
-    """Signatures of the texts at `rows`.
+def sign(
+    offsets: Any, data: Any, rows: Any, rule: Any, characters: bool, ngram: int, cap: int, a: Any, b: Any
+) -> Any:
+    """Signatures of the first `cap` shingles of the texts at `rows`; the scan of a text ends there too.
 
-    Returns uint32[rows, permutations], the number of shingles of each text (int64), and of each the least
-    lower half of its shingle hashes, mixed (uint64): a min-hash that the signature knows nothing of, for
-    drawing samples.
+    Returns uint32[rows, permutations], the number of shingles signed (int64), of each text the least lower
+    half of its shingle hashes, mixed (uint64: a min-hash that the signature knows nothing of, for drawing
+    samples), and whether it has more shingles than `cap`.
     """
-    signatures = np.empty((len(rows), len(a)), np.uint32)
-    counts = np.empty(len(rows), np.int64)
+    signatures = np.full((len(rows), len(a)), NO_HASH, np.uint32)
+    counts = np.zeros(len(rows), np.int64)
     draws = np.empty(len(rows), np.uint64)
-    buffer = _buffer(offsets)
-    for i in range(len(rows)):
-        row = rows[i]
-        count = _roll(buffer, _words(data, offsets[row], offsets[row + 1], table, buffer), ngram)
-        min_hash(buffer, count, a, b, signatures[i])
-        counts[i] = count
-        low = NO_HASH
-        for j in range(count):
-            low = min(low, np.uint32(buffer[j]))
-        draws[i] = mix64(np.uint64(low))
-    return signatures, counts, draws
+    capped = np.zeros(len(rows), np.bool_)
+    words = np.empty(CHUNK + ngram, np.uint64)
+    shingles = np.empty(CHUNK + ngram, np.uint64)
+    for k in range(len(rows)):
+        i, stop = offsets[rows[k]], offsets[rows[k] + 1]
+        state, word, held, total, low = OUTSIDE, FNV_BASIS, 0, 0, NO_DRAW
+        while i < stop and not capped[k]:
+            i, state, word, held = scan(data, i, stop, rule, characters, state, word, words, held)
+            if held < ngram and (i < stop or total > 0):
+                continue
+            count = roll(words, held, ngram, shingles)
+            if total + count > cap:
+                count = cap - total
+                capped[k] = True
+            min_hash(shingles, count, a, b, signatures[k])
+            for j in range(count):
+                low = min(low, shingles[j] & NO_DRAW)
+            total += count
+            kept = min(held, ngram - 1)
+            for j in range(kept):
+                words[j] = words[held - kept + j]
+            held = kept
+        counts[k] = total
+        draws[k] = mix64(low)
+    return signatures, counts, draws, capped
 
 
 @njit(cache=True, nogil=True)
-def sets(offsets: Any, data: Any, rows: Any, table: Any, ngram: int) -> Any:
+def ordered(data: Any, i: int, stop: int, rule: Any, characters: bool, ngram: int, buffer: Any) -> Any:
+    """(buffer, count): all shingle hashes of one text in order, in `buffer` or a larger one."""
+    state, word, count = OUTSIDE, FNV_BASIS, 0
+    while i < stop:
+        if count + RESERVE > len(buffer):
+            larger = np.empty(2 * len(buffer), np.uint64)
+            larger[:count] = buffer[:count]
+            buffer = larger
+        i, state, word, count = scan(data, i, stop, rule, characters, state, word, buffer, count)
+    return buffer, roll(buffer, count, ngram, buffer)
+
+
+@njit(cache=True, nogil=True)
+def sort_hashes(values: Any, count: int, out: Any) -> None:
+    """The first `count` of `values`, which are hashes, ascending into `out`.
+
+    Hashes lie evenly, so that one pass by their upper bits leaves them nearly sorted. Buckets that are crowded
+    all the same (repeated shingles) are sorted as usual.
+    """
+    bits = 1
+    while bits < 14 and count >> bits > 2:
+        bits += 1
+    down = np.uint64(64 - bits)
+    ends = np.zeros((1 << bits) + 1, np.int64)
+    for i in range(count):
+        ends[(values[i] >> down) + np.uint64(1)] += 1
+    for bucket in range(1 << bits):
+        ends[bucket + 1] += ends[bucket]
+    for i in range(count):
+        bucket = values[i] >> down
+        out[ends[bucket]] = values[i]
+        ends[bucket] += 1
+    start = 0
+    for bucket in range(1 << bits):
+        stop = ends[bucket]
+        if stop - start > _FEW:
+            out[start:stop] = np.sort(out[start:stop])
+        else:
+            for i in range(start + 1, stop):
+                value = out[i]
+                j = i
+                while j > start and out[j - 1] > value:
+                    out[j] = out[j - 1]
+                    j -= 1
+                out[j] = value
+        start = stop
+
+
+@njit(cache=True, nogil=True)
+def add_distinct(values: Any, count: int, scratch: Any, found: Any, end: int) -> Any:
+    """Appends the distinct ones of `count` hashes, ascending, to `found[:end]`: (scratch, found, end), each
+    grown if need be."""
+    if len(scratch) < count:
+        scratch = np.empty(len(values), np.uint64)
+    if end + count > len(found):
+        larger = np.empty(max(2 * len(found), end + count), np.uint64)
+        larger[:end] = found[:end]
+        found = larger
+    sort_hashes(values, count, scratch)
+    for i in range(count):
+        if i == 0 or scratch[i] != scratch[i - 1]:
+            found[end] = scratch[i]
+            end += 1
+    return scratch, found, end
+
+
+@njit(cache=True, nogil=True)
+def sets(offsets: Any, data: Any, rows: Any, rule: Any, characters: bool, ngram: int) -> Any:
     """Sorted sets of 64-bit shingle hashes of the texts at `rows`: (int64[rows + 1] bounds,
     uint64[bounds[-1]])."""
-    total = 0
-    for row in rows:
-        total += (offsets[row + 1] - offsets[row]) // 2 + 2
-    found = np.empty(total, np.uint64)
     bounds = np.zeros(len(rows) + 1, np.int64)
-    buffer = _buffer(offsets)
+    buffer = np.empty(CHUNK, np.uint64)
+    scratch = np.empty(CHUNK, np.uint64)
+    found = np.empty(CHUNK, np.uint64)
     end = 0
-    for i in range(len(rows)):
-        row = rows[i]
-        count = _roll(buffer, _words(data, offsets[row], offsets[row + 1], table, buffer), ngram)
-        ordered = np.sort(buffer[:count])
-        for j in range(count):
-            if j == 0 or ordered[j] != ordered[j - 1]:
-                found[end] = ordered[j]
-                end += 1
-        bounds[i + 1] = end
+    for k in range(len(rows)):
+        start, stop = offsets[rows[k]], offsets[rows[k] + 1]
+        buffer, count = ordered(data, start, stop, rule, characters, ngram, buffer)
+        scratch, found, end = add_distinct(buffer, count, scratch, found, end)
+        bounds[k + 1] = end
     return bounds, found[:end].copy()
 
 
 @njit(cache=True, nogil=True)
 def band_keys(signatures: Any, bands: int, rows: int) -> Any:
-    """uint64[documents, bands]: a hash of the band's number and its `rows` values."""
+    """uint64[documents, bands]: a hash of the band's number and its `rows` values, of 32 or 64 bits each."""
     keys = np.empty((len(signatures), bands), np.uint64)
     for i in range(len(signatures)):
         for band in range(bands):
@@ -238,7 +240,7 @@ def jaccard(bounds_a: Any, sets_a: Any, bounds_b: Any, sets_b: Any, a: Any, b: A
 @njit(cache=True, nogil=True)
 def sign_sets(bounds: Any, hashes: Any, a: Any, b: Any) -> Any:
     """uint32[sets, permutations]: signatures of shingle sets, as `sets` gives them."""
-    signatures = np.empty((len(bounds) - 1, len(a)), np.uint32)
+    signatures = np.full((len(bounds) - 1, len(a)), NO_HASH, np.uint32)
     for i in range(len(signatures)):
         min_hash(hashes[bounds[i] : bounds[i + 1]], bounds[i + 1] - bounds[i], a, b, signatures[i])
     return signatures

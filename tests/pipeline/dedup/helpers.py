@@ -30,6 +30,8 @@ class Doc:
     name: str
     source: str = "web"
     date: str | None = None
+    url: str | None = None
+    metadata: str | None = None
 
     @property
     def id(self) -> bytes:
@@ -46,7 +48,7 @@ def table(docs: Sequence[Doc]) -> pa.Table:
     rows = [
         {
             "doc_id": d.id, "source": d.source, "locator": d.name, "date": d.date, "text": d.text,
-            "text_hash": text_hash(d.text),
+            "text_hash": text_hash(d.text), "url": d.url, "metadata": d.metadata,
         }
         for d in docs
     ]  # fmt: skip
@@ -105,6 +107,7 @@ def dedup(
     if shuffle is not None:
         random.Random(shuffle).shuffle(docs)
     parts = partitions(root / "in", docs, count)
+    params.setdefault("planted", 20)
     stage = stage or Dedup(recipe(sorted({d.source for d in docs}) or ["web"], **params))
     folder = root / "dedup"
     serial = scheduler or Serial(reverse)
@@ -118,12 +121,23 @@ def dedup(
     result = Result(folder, files, counters, outcomes, getattr(serial, "labels", []))
     kept, removed = result.kept, result.removed
     assert kept.keys() | removed.keys() == {d.id for d in docs} and not kept.keys() & removed.keys()
-    for row in removed.values():
-        assert row["duplicate_of"] in kept, "a removed document must name one that stays"
-        assert row["jaccard"] >= stage.params.similarity
-        assert row["value"] == row["jaccard"] and row["threshold"] == stage.params.similarity
-        assert row["cluster_id"] == kept[row["duplicate_of"]]["cluster_id"]
-    assert counters["exact_removed"] + counters["near_removed"] == len(removed)
+    for doc, row in removed.items():
+        assert row["duplicate_of"] != doc
+        here = stage.params.index is None or row["duplicate_of"] in {d.id for d in docs}
+        if stage.params.keep != "none" and here:
+            assert row["duplicate_of"] in kept, "a removed document must name one that stays"
+        if row["rule"] == "dedup.url":
+            assert row["jaccard"] is None and row["value"] is None
+            continue
+        if row["rule"] == "dedup.containment":
+            assert row["value"] >= row["threshold"] == stage.params.containment
+        else:
+            assert row["jaccard"] >= stage.params.similarity
+            assert row["value"] == row["jaccard"] and row["threshold"] == stage.params.similarity
+        if stage.params.keep != "none" and here:
+            assert row["cluster_id"] == kept[row["duplicate_of"]]["cluster_id"]
+    if stage.params.index is None:
+        assert counters["exact_removed"] + counters["near_removed"] + counters["url_removed"] == len(removed)
     for file in files:
         assert len(result.read(file.path)) == file.bytes
     return result

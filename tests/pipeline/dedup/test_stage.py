@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.dedup.stage import Dedup, remove
 from pipeline.stage import load_stage
+from schemas.dedup import DedupParams
 from schemas.documents import DOCUMENTS
 from schemas.errors import UserError, WorkError
 from schemas.ledger import DECISIONS
@@ -210,7 +211,7 @@ def test_foreign_removals_are_refused(root: Folder) -> None:
     result = dedup(root, docs)
     removals = pq.read_table(result.folder.url + "/removals/00000.parquet")
     with pytest.raises(WorkError, match="made for other documents"):
-        remove(removals, "00000", 0.8, table(docs[2:]))
+        remove(removals, "00000", DedupParams(), table(docs[2:]))
 
 
 def test_impossible_promise_is_the_users_mistake() -> None:

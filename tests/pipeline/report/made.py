@@ -174,8 +174,8 @@ def _decided(docs: Sequence[Doc], stage: str) -> pa.Table:
                 "value": first.get("value"), "threshold": first.get("threshold"), "jaccard": doc.jaccard,
                 "duplicate_of": doc.copy_of.id if doc.copy_of else None, "detail": "at byte 12" if bad else None,
             }  # fmt: skip
-        elif stage == "redact" and doc.edits:
-            edits = [{"stage": "redact", "kind": k, "offset": o, "length": n} for k, o, n in doc.edits]
+        elif mine := [edit for edit in doc.edits if _edits_by(edit[0]) == stage]:
+            edits = [{"stage": stage, "kind": k, "offset": o, "length": n} for k, o, n in mine]
             row |= {"outcome": KEPT, "edits": edits}
         else:
             continue
@@ -183,6 +183,11 @@ def _decided(docs: Sequence[Doc], stage: str) -> pa.Table:
             row |= {"source": doc.source, "source_id": doc.source_id, "locator": doc.locator}
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=INGEST_DECISIONS) if stage == "ingest" else decisions(rows)
+
+
+def _edits_by(kind: str) -> str:
+    """The stage whose edits are of this kind."""
+    return "dedup" if kind.startswith("dedup.") else "redact"
 
 
 def _signals(docs: Sequence[Doc]) -> pa.Table:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from pipeline.publish import publish_bytes, publish_table, read_table
@@ -72,39 +71,6 @@ def test_exempt_sources_are_not_on_the_curve(make_run: Maker) -> None:
     assert (
         curve["failed"][-1] == 6
     )  # the documents of `web` that reached the filter, at a threshold above all
-
-
-def test_duplicates_without_the_stages_own_figures(figures: dict[str, Any]) -> None:
-    found = figures["duplicates"]
-    assert (found["removed"], found["exact"], found["near"]) == (3, 1, 2)
-    assert found["recall"] is None and found["cluster_sizes"] is None and found["s_curve"] == []
-    assert [pair["jaccard"] for pair in figures["samples"]["pairs"]] == [0.82, 0.91]
-
-
-def test_duplicates_with_them(make_run: Maker) -> None:
-    made = make_run(ordinary())
-    recall = {"value": 0.9, "found": 9, "of": 10, "low": 0.59, "high": 0.98}
-    quality = {
-        "bands": 13, "rows": 7, "recall_at_similarity": 0.953, "similarity": 0.8,
-        "counters": {"clusters": 2, "largest_cluster": 4, "candidates": 30, "verified": 5},
-        "measured": {"texts": 12, "recall": recall, "curve": [
-            {"jaccard": 0.8, "expected": 0.9, **recall}, {"jaccard": 0.9, "value": None, "found": 0, "of": 0}]},
-    }  # fmt: skip
-    publish_bytes(made.previous["dedup"], "quality.json", json.dumps(quality).encode())
-    ids = [b"a" * 16] * 4 + [b"b" * 16] * 2
-    publish_table(
-        made.previous["dedup"], "clusters.parquet", pa.table({"cluster_id": pa.array(ids, pa.binary(16))})
-    )
-    found = made.figures()["duplicates"]
-    assert (
-        found["recall"]["found"] == 9
-        and found["largest_cluster"] == 4
-        and len(found["s_curve_measured"]) == 1
-    )
-    assert [(row["from"], row["clusters"], row["documents"]) for row in found["cluster_sizes"]] == [
-        (2, 1, 2), (3, 0, 0), (4, 1, 4)]  # fmt: skip
-    middle = dict(map(tuple, found["s_curve"]))[0.8]
-    assert middle == pytest.approx(1 - (1 - 0.8**7) ** 13, abs=1e-6)
 
 
 def test_personal_data_by_kind_and_the_tag_in_its_place(figures: dict[str, Any]) -> None:

@@ -60,13 +60,6 @@ def test_threshold_curves(low: float, wide: float, failed: list[int], log: bool)
     numbers_of(svg.threshold_curve(grid, [0] * 5, [0] * 5, 0, grid[2], log, "x", "l"))
 
 
-def test_s_curve_marks_interval_and_counts() -> None:
-    point = {"jaccard": 0.8, "value": 0.9, "found": 9, "of": 10, "low": 0.6, "high": 0.98}
-    drawn = svg.s_curve([[0, 0], [0.5, 0.2], [1, 1]], [point], 0.8, "l")
-    numbers_of(drawn)
-    assert "9 of 10 pairs found" in drawn and "removed from 0.8 on" in drawn
-
-
 def test_names_are_escaped() -> None:
     drawn = svg.bar([("f-kept", 1)], 2, '"><script>')
     numbers_of(drawn)

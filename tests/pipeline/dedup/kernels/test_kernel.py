@@ -1,5 +1,4 @@
-"""Words, shingles and min-hashes: against a plain Python reference, and value for value against
-datasketch."""
+"""Shingles, sets and min-hashes: against a plain Python reference, and value for value against datasketch."""
 
 from __future__ import annotations
 
@@ -12,120 +11,106 @@ from datasketch import MinHash, MinHashLSH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import kernel, unicode
+from pipeline.dedup.kernels import kernel
 from pipeline.dedup.kernels.shingles import Shingle, permutations, shingle_sets, sign, signatures
-from pipeline.dedup.kernels.unicode import ALONE, CLASS_SHIFT, LETTER, MARK, SKIP
+from pipeline.dedup.kernels.words import CHUNK
+from tests.pipeline.dedup.kernels.golden.texts import texts as golden_texts
+from tests.pipeline.dedup.kernels.reference import HARD, MILLION, expected_sets, mix64, shingles_of
 
-M64 = 2**64 - 1
-TABLE = unicode.table().tolist()
-
-HARD = [
-    "The quick brown fox jumps over the lazy dog, and the QUICK brown fox again.",
-    "",
-    "   \n\t ... !!! \u200b",
-    "word",
-    "two words",
-    "five words are one shingle",
-    "six words are two shingles here",
-    "أرقام ٠١٢٣٤٥٦٧٨٩ عربية في نص قصير جدا هنا",
-    "漢字かな交じり文。日本語の文章は空白なしで書かれます",
-    "ภาษาไทยไม่มีช่องว่างระหว่างคำ",
-    "Re\u0301sume\u0301 de\u0301ja\u0300 vu \u0301orphan a\u0308o\u0308 x y",
-    "soft\u00adhyphen zero\u200bwidth join\u200der naïve don't l'été under_score",
-    "ΟΔΥΣΣΕΥΣ ὀδυσσεύς Straße STRAẞE İstanbul ISTANBUL ısı",
-    "emoji 😀 between 👩‍👩‍👧 words 𝐁𝐨𝐥𝐝 𐐀𐐨 deseret 𠀀𠀁 end",
-    "a1b2漢c3字d4 mixed漢字runs ก1ข2",
-    "a b c d e " * 50,
-    "\x00nul\x00bytes\x7f are separators \ufeff too",
-]
-MILLION = "".join(f"{(i * 2654435761) % 99991:x} " for i in range(190_000))[:1_000_000]
+KINDS = pytest.mark.parametrize("characters", [False, True], ids=["word", "char"])
+ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
 
 
-def mix64(x: int) -> int:
-    x ^= x >> 33
-    x = x * 0xFF51AFD7ED558CCD & M64
-    x ^= x >> 33
-    x = x * 0xC4CEB9FE1A85EC53 & M64
-    return x ^ x >> 33
-
-
-def words_of(text: str) -> list[str]:
-    """The word rule, a character at a time."""
-    found: list[str] = []
-    current, alone = "", False
-    for character in text:
-        value = TABLE[ord(character)]
-        kind, folded = value >> CLASS_SHIFT, chr(value & ((1 << CLASS_SHIFT) - 1))
-        if kind == SKIP:
-            continue
-        if (kind == MARK and current) or (kind == LETTER and not alone):
-            current += folded
-        else:
-            if current:
-                found.append(current)
-            current, alone = (folded, kind == ALONE) if kind in (LETTER, ALONE) else ("", False)
-    return [*found, current] if current else found
-
-
-def shingles_of(text: str, ngram: int) -> list[int]:
-    """64-bit shingle hashes in order, by the formula in the kernel's docstring."""
-    hashes = []
-    for word in words_of(text):
-        h = 0xCBF29CE484222325
-        for character in word:
-            h = (h ^ ord(character)) * 0x100000001B3 & M64
-        hashes.append(mix64(h))
-    if not hashes:
-        return []
-    found = []
-    for i in range(max(1, len(hashes) - ngram + 1)):
-        total = 0
-        for h in hashes[i : i + ngram]:
-            total = (total * 0x9E3779B97F4A7C15 + h) & M64
-        found.append(mix64(total))
-    return found
-
-
-def expected_sets(text: str, ngram: int) -> list[int]:
-    return sorted(set(shingles_of(text, ngram)))
-
-
-def actual_sets(texts: list[str], ngram: int) -> list[list[int]]:
+def actual_sets(texts: list[str], ngram: int, characters: bool = False) -> list[list[int]]:
     array = pa.array(texts, pa.large_string())
-    bounds, hashes = shingle_sets(array, np.arange(len(texts)), Shingle(ngram))
+    bounds, hashes = shingle_sets(array, np.arange(len(texts)), Shingle(ngram, characters))
     return [hashes[i:j].tolist() for i, j in itertools.pairwise(bounds)]
 
 
-def datasketch_values(text: str, ngram: int, num_perm: int, seed: int) -> np.ndarray:
+def datasketch_values(shingles: list[int], num_perm: int, seed: int) -> np.ndarray:
     sketch = MinHash(num_perm=num_perm, seed=seed, scheme="affine32", hashfunc=lambda value: value)
-    shingles = [h >> 32 for h in shingles_of(text, ngram)]
     if shingles:
-        sketch.update_batch(shingles)
+        sketch.update_batch([h >> 32 for h in shingles])
     return np.asarray(sketch.hashvalues)
 
 
-@pytest.mark.parametrize("ngram", [1, 2, 5, 13])
-def test_sets_follow_the_reference(ngram: int) -> None:
-    assert actual_sets(HARD, ngram) == [expected_sets(text, ngram) for text in HARD]
+@KINDS
+@pytest.mark.parametrize("ngram", [1, 2, 5, 13, 64])
+def test_sets_follow_the_reference(ngram: int, characters: bool) -> None:
+    expected = [expected_sets(text, ngram, characters) for text in HARD]
+    assert actual_sets(HARD, ngram, characters) == expected
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=60), max_size=8), st.integers(1, 7))
-def test_sets_follow_the_reference_on_any_text(texts: list[str], ngram: int) -> None:
-    assert actual_sets(texts, ngram) == [expected_sets(text, ngram) for text in texts]
+@given(st.lists(ANY_TEXT, max_size=8), st.integers(1, 7), st.booleans())
+def test_sets_follow_the_reference_on_any_text(texts: list[str], ngram: int, characters: bool) -> None:
+    expected = [expected_sets(text, ngram, characters) for text in texts]
+    assert actual_sets(texts, ngram, characters) == expected
 
 
-@given(st.text("aB 漢ก\u0301\u00ad1,", max_size=60), st.integers(1, 4))
-def test_sets_follow_the_reference_where_classes_meet(text: str, ngram: int) -> None:
-    assert actual_sets([text], ngram) == [expected_sets(text, ngram)]
+@given(
+    st.text("aB 漢ก\u0301\u0316\u00ad1,é\u1100\u1161\u11a8각か\u3099が\u0345\U0001d15e", max_size=60),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_sets_follow_the_reference_where_classes_meet(text: str, ngram: int, characters: bool) -> None:
+    assert actual_sets([text], ngram, characters) == [expected_sets(text, ngram, characters)]
 
 
+@given(st.binary(max_size=40), st.integers(1, 3), st.booleans())
+def test_broken_utf8_does_not_read_past_the_text(data: bytes, ngram: int, characters: bool) -> None:
+    """The bytes after a text have no part in its hashes, however it ends."""
+    found = []
+    for after in (b"", b"\xbfz\xbf\xbf"):
+        buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int64)), pa.py_buffer(data + after)]
+        array = pa.Array.from_buffers(pa.large_string(), 1, buffers)
+        found.append(shingle_sets(array, np.arange(1), Shingle(ngram, characters))[1].tolist())
+    assert found[0] == found[1]
+
+
+@KINDS
 @pytest.mark.parametrize(("num_perm", "seed"), [(112, 1), (128, 1), (17, 42)])
-def test_signatures_equal_datasketch(num_perm: int, seed: int) -> None:
-    texts = [*HARD, MILLION]
-    signed = signatures(pa.array(texts, pa.large_string()), Shingle(5), permutations(num_perm, seed))
+def test_signatures_equal_datasketch(num_perm: int, seed: int, characters: bool) -> None:
+    texts = [
+        *HARD,
+        MILLION[:200_000] if characters else MILLION,
+        *(t for t in golden_texts() if len(t) < 2_000),
+    ]
+    array = pa.array(texts, pa.large_string())
+    signed = signatures(array, Shingle(5, characters), permutations(num_perm, seed))
     assert signed.dtype == np.uint32
     for text, row in zip(texts, signed, strict=True):
-        np.testing.assert_array_equal(row, datasketch_values(text, 5, num_perm, seed))
+        expected = datasketch_values(shingles_of(text, 5, characters), num_perm, seed)
+        np.testing.assert_array_equal(row, expected)
+
+
+@pytest.mark.parametrize("words", [CHUNK - 12, CHUNK + 60, 3 * CHUNK + 1])
+@pytest.mark.parametrize("ngram", [1, 5, 64])
+def test_no_shingle_is_lost_where_a_chunk_ends(words: int, ngram: int) -> None:
+    text = pa.array(
+        [" ".join(f"w{i}" for i in range(words + extra)) for extra in range(20)], pa.large_string()
+    )
+    rows, hashes = np.arange(20), permutations(16, 1)
+    signed, counts, _, capped = sign(text, rows, Shingle(ngram), hashes)
+    np.testing.assert_array_equal(counts, words + rows - ngram + 1)
+    expected = kernel.sign_sets(*shingle_sets(text, rows, Shingle(ngram)), *hashes)
+    np.testing.assert_array_equal(signed, expected)
+    assert not capped.any()
+
+
+@KINDS
+@pytest.mark.parametrize("cap", [1, 2, 7, CHUNK, CHUNK + 5, 20 * CHUNK])
+def test_only_the_first_shingles_are_signed(cap: int, characters: bool) -> None:
+    texts = ["", "one", "of five words or so", MILLION[:60_000]]
+    ours = [shingles_of(text, 3, characters) for text in texts]
+    array = pa.array(texts, pa.large_string())
+    signed, counts, draws, capped = sign(
+        array, np.arange(4), Shingle(3, characters), permutations(16, 1), cap
+    )
+    assert counts.tolist() == [min(cap, len(some)) for some in ours]
+    assert capped.tolist() == [len(some) > cap for some in ours]
+    for some, row, draw in zip(ours, signed, draws, strict=True):
+        np.testing.assert_array_equal(row, datasketch_values(some[:cap], 16, 1))
+        assert draw == mix64(min((h & 0xFFFFFFFF for h in some[:cap]), default=0xFFFFFFFF))
 
 
 def test_first_permutations_give_the_first_values() -> None:
@@ -148,10 +133,13 @@ def test_signatures_work_in_datasketch_lsh() -> None:
 
 def test_empty_text_has_no_shingle_and_short_text_has_one() -> None:
     array = pa.array(["", "!?", "one", "one two three four", "one two three four five"], pa.large_string())
-    signed, counts, _ = sign(array, np.arange(5), Shingle(5), permutations(16, 1))
+    signed, counts, _, _ = sign(array, np.arange(5), Shingle(5), permutations(16, 1))
     assert counts.tolist() == [0, 0, 1, 1, 1]
     assert (signed[:2] == kernel.NO_HASH).all()
     assert not (signed[2:] == kernel.NO_HASH).all(axis=1).any()
+    short = pa.array(["", "!?", "a", "ab c", "ab cd"], pa.large_string())
+    _, counts, _, _ = sign(short, np.arange(5), Shingle(5, characters=True), permutations(16, 1))
+    assert counts.tolist() == [0, 0, 1, 1, 1]
 
 
 def test_sliced_and_null_and_32_bit_string_arrays() -> None:
@@ -167,8 +155,33 @@ def test_sliced_and_null_and_32_bit_string_arrays() -> None:
 
 
 def test_case_punctuation_and_spacing_do_not_count() -> None:
-    first, second, third = actual_sets(["Hello,  World!\nÉTÉ", "hello world été", "hello worlds été"], 2)
-    assert first == second != third
+    for characters in (False, True):
+        first, second, third = actual_sets(
+            ["Hello,  World!\nÉTÉ", "hello world été", "hello worlds été"], 2, characters
+        )
+        assert first == second != third
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 24, 25, 1000, 70_000])
+def test_hashes_are_sorted_whatever_repeats(count: int) -> None:
+    random = np.random.default_rng(count)
+    even = random.integers(0, 2**64, count, np.uint64)
+    few = even[random.integers(0, max(1, count // 50), count)] if count else even
+    crowded = even >> np.uint64(20)
+    for values in (even, few, crowded):
+        out = np.empty(count, np.uint64)
+        kernel.sort_hashes(values, count, out)
+        np.testing.assert_array_equal(out, np.sort(values))
+
+
+def test_band_keys_take_both_widths_and_depend_on_the_band() -> None:
+    narrow = np.array([[1, 2, 1, 2], [1, 2, 3, 4]], np.uint32)
+    keys = kernel.band_keys(narrow, 2, 2)
+    np.testing.assert_array_equal(kernel.band_keys(narrow.astype(np.uint64), 2, 2), keys)
+    assert keys[0, 0] == keys[1, 0] and keys[0, 1] != keys[1, 1] and keys[0, 0] != keys[0, 1]
+    wide = narrow.astype(np.uint64)
+    wide[1, 0] += np.uint64(1 << 40)
+    assert kernel.band_keys(wide, 2, 2)[1, 0] != keys[1, 0]
 
 
 @given(st.lists(st.sets(st.integers(0, 30), max_size=20), min_size=2, max_size=6))

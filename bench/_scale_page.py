@@ -1,0 +1,217 @@
+"""The tables of `scale.py`, and docs/scale.md around them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pipeline.dedup.banding import banding
+from pipeline.dedup.estimate.corpus import assumed
+from pipeline.dedup.estimate.limits import Limits, exceeded
+from pipeline.dedup.estimate.measured import OBJECT_STORE, measured
+from pipeline.dedup.estimate.model import Estimate, estimate
+from pipeline.dedup.estimate.show import count, show, size, span
+from schemas.dedup import DedupParams
+
+DOCUMENTS, BYTES, WORKERS = 10_000_000_000, 3000, 100
+COPIES, DUPLICATES = 0.3, 0.5
+# name of a layout: MiB of text in a partition, dedup.memory_mb
+LAYOUTS = {"defaults": (64, 512), "large partitions": (1024, 4096)}
+
+PAGE = """\
+# Deduplication at scale: the plan, and how far it can be believed
+
+Written by `python -m bench scale`, never by hand. The estimator is `pipeline/dedup/estimate`; the same plan for
+other numbers is one command away: `corpusmill dedup-plan --documents 10e9 --bytes-per-document 3000`.
+
+## What the estimate is worth
+
+{measured}
+
+Everything below multiplies those constants. What was not measured but assumed: an object store answers a request
+in {request:.0f} ms and gives a worker {rate} a second; a task makes its requests one after the other; each
+document has {copies:g} exact copies, {duplicates:g} documents spread evenly over Jaccard 0.5 to 1, and as many
+less similar ones as the documents of one source have in our test text ({siblings:.1f} at 0.1 and above); unrelated
+documents are as alike as those of two of our sources. A real crawl will differ: `corpusmill dedup-plan IN` looks
+at a real sample of it instead.
+
+## {documents:,} documents of {bytes:,} bytes on {workers} workers
+
+{plans}
+
+## What breaks first
+
+The number of documents, of {bytes:,} bytes each, at which a run on {workers} workers leaves a limit behind, all else
+as above:
+
+{breaks}
+
+{advice}
+
+## Against the slope
+
+On one core of this machine the stage ran at {slope:.1f} MB/s on the largest corpus here. On a straight line through
+the origin {total} of text take {straight} of CPU; the estimator says {cpu} at the default layout. What does not
+grow in a straight line is the number of slices, which is partitions times ranges, and both grow with the corpus:
+with it grow requests, and what the driver must remember. That, and not CPU, is what the tables above show.
+"""
+
+
+def tables(runs: dict[str, dict[str, Any]], held_out: str) -> str:
+    """What was measured, as Markdown."""
+    lines = [
+        "One thread, Parquet to Parquet, defaults. MB are 10^6 bytes of text, requests are of local files.\n",
+        "| corpus | documents | MB | partitions | MB/s per core | intermediate bytes a document | requests |"
+        " peak memory MiB | pilot CPU s |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, item in runs.items():
+        seen, steps = item["corpus"], item["steps"].values()
+        written = sum(step["written"] for label, step in item["steps"].items() if label != "transform")
+        requests = sum(step["gets"] + step["puts"] for step in steps)
+        lines.append(
+            f"| {name} | {seen.documents:,} | {seen.text_bytes / 1e6:.0f} | {seen.partitions} |"
+            f" {seen.text_bytes / 1e6 / sum(step['seconds'] for step in steps):.1f} |"
+            f" {written / seen.documents:,.0f} | {requests:,.0f} | {item['peak']:.0f} | {item['pilot_seconds']:.1f} |"
+        )
+    lines.append(
+        f"\nEstimated over measured, by step, for '{held_out}': the constants are of the other corpora, the corpus is"
+        " what the pilot saw.\n"
+    )
+    lines += by_step(runs[held_out])
+    lines.append("\nEstimated over measured, in all:\n")
+    lines += in_all(runs)
+    return "\n".join(lines)
+
+
+def by_step(item: dict[str, Any]) -> list[str]:
+    """A row for each step."""
+    lines = [
+        "| step | CPU s | ratio | read MB | ratio | written MB | ratio | requests | ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    known = {step.name: step for step in item["estimate"].steps}
+    for name in [*known, *(name for name in item["steps"] if name not in known)]:
+        came = item["steps"].get(name)
+        step = known.get(name)
+        if came is None or not came["tasks"] + came["seconds"]:
+            continue
+        cells = []
+        for value, expected, scale in (
+            (came["seconds"], step.cpu_seconds if step else 0, 1.0),
+            (came["read"], step.read_bytes if step else 0, 1e6),
+            (came["written"], step.written_bytes if step else 0, 1e6),
+            (came["gets"] + came["puts"], step.gets + step.puts if step else 0, 1.0),
+        ):
+            shown = f"{value / scale:,.2f}" if value / scale < 10 else f"{value / scale:,.0f}"
+            cells += [shown, ratio(expected, value) if step else "not modelled"]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def in_all(runs: dict[str, dict[str, Any]]) -> list[str]:
+    """A row for each total, a column for each corpus."""
+    rows: dict[str, list[str]] = {}
+    for item in runs.values():
+        found: Estimate = item["estimate"]
+        steps, counters = item["steps"].values(), item["counters"]
+        stored = item["steps"].get("transform", {"written": 0})["written"]
+        pairs = {
+            "CPU seconds": (found.cpu_seconds, sum(step["seconds"] for step in steps)),
+            "bytes read": (found.read_bytes, sum(step["read"] for step in steps)),
+            "intermediate bytes": (found.shuffled_bytes, sum(step["written"] for step in steps) - stored),
+            "requests": (found.requests, sum(step["gets"] + step["puts"] for step in steps)),
+            "tasks": (found.tasks, sum(step["tasks"] for step in steps)),
+            "peak memory, driver and worker in one": (
+                found.worker_bytes + found.driver_bytes - measured().worker_bytes, item["peak"] * 2**20
+            ),
+            "candidate pairs": (found.candidates, counters["candidates"]),
+            "pairs at the similarity": (found.verified, counters["verified"]),
+            "exact copies removed": (found.exact_removed, counters["exact_removed"]),
+            "near-copies removed": (found.near_removed, counters["near_removed"]),
+        }  # fmt: skip
+        for name, (expected, came) in pairs.items():
+            rows.setdefault(name, []).append(f"{ratio(expected, came)} of {came:,.3g}")
+    lines = ["| | " + " | ".join(runs) + " |", "|---|" + "---:|" * len(runs)]
+    return [*lines, *(f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items())]
+
+
+def ratio(expected: float, came: float) -> str:
+    """How many times what came was expected."""
+    if came == 0:
+        return "1.00" if expected < 1 else "-"
+    return f"{expected / came:.2f}"
+
+
+def page(runs: dict[str, dict[str, Any]], held_out: str) -> str:
+    """docs/scale.md."""
+    largest = max(runs.values(), key=lambda item: item["corpus"].text_bytes)
+    seconds = sum(step["seconds"] for step in largest["steps"].values())
+    slope = largest["corpus"].text_bytes / 1e6 / seconds
+    total = DOCUMENTS * BYTES
+    first = plan("defaults", DOCUMENTS)
+    return PAGE.format(
+        measured=f"{measured().machine}\n\n" + tables(runs, held_out),
+        request=1e3 * OBJECT_STORE.request_seconds, rate=size(OBJECT_STORE.bytes_per_second), copies=COPIES,
+        duplicates=DUPLICATES, siblings=sum(measured().siblings[10:]), documents=DOCUMENTS, bytes=BYTES,
+        workers=WORKERS, plans="\n\n".join(planned(name) for name in LAYOUTS), breaks=breaking(),
+        advice="The advice of `corpusmill dedup-plan` for the defaults:\n\n"
+        + "\n".join(f"- {line}" for line in exceeded(first, Limits())),
+        slope=slope, total=size(total), straight=span(total / 1e6 / slope), cpu=span(first.cpu_seconds),
+    )  # fmt: skip
+
+
+def plan(layout: str, documents: int) -> Estimate:
+    """The estimate for so many documents in a layout."""
+    partition_mb, memory_mb = LAYOUTS[layout]
+    params = DedupParams(memory_mb=memory_mb)
+    corpus = assumed(documents, BYTES, partition_mb * 2**20, DUPLICATES, COPIES)
+    return estimate(corpus, params, banding(params), WORKERS)
+
+
+def planned(layout: str) -> str:
+    """A layout's plan."""
+    found = plan(layout, DOCUMENTS)
+    partition_mb, memory_mb = LAYOUTS[layout]
+    lines = [
+        f"### Layout '{layout}': `ingest.partition_mb: {partition_mb}`, `dedup.memory_mb: {memory_mb}`\n",
+        f"```\n{show(found)}\n```\n",
+        "| step | tasks | read | written | requests | CPU | memory of a worker | slices that the driver knows |"
+        " wall time |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {step.name} | {step.tasks:,} | {size(step.read_bytes)} | {size(step.written_bytes)} |"
+        f" {count(step.gets + step.puts)} | {span(step.cpu_seconds)} | {size(step.worker_bytes)} |"
+        f" {count(step.entries)} | {span(step.seconds)} |"
+        for step in found.steps
+    ]
+    return "\n".join(lines)
+
+
+def breaking() -> str:
+    """Where each layout leaves each limit."""
+    limits = Limits()
+    rows = {
+        f"driver: {size(limits.driver_bytes)} of memory": lambda e: e.driver_bytes / limits.driver_bytes,
+        f"{count(limits.requests)} storage requests": lambda e: e.requests / limits.requests,
+        f"{span(limits.seconds)} of wall time": lambda e: e.seconds / limits.seconds,
+        f"worker: {size(limits.worker_bytes)} of memory": lambda e: e.worker_bytes / limits.worker_bytes,
+    }
+    lines = ["| limit | " + " | ".join(LAYOUTS) + " |", "|---|" + "---:|" * len(LAYOUTS)]
+    for name, share in rows.items():
+        cells = []
+        for layout in LAYOUTS:
+            low, high = 5.0, 12.0  # powers of ten of documents
+            if share(plan(layout, 10**5)) > 1:
+                cells.append("at any size")
+                continue
+            if share(plan(layout, 10**12)) <= 1:
+                cells.append("never")
+                continue
+            while high - low > 0.01:
+                middle = (low + high) / 2
+                low, high = (middle, high) if share(plan(layout, int(10**middle))) <= 1 else (low, middle)
+            cells.append(f"{count(float(f'{math.pow(10, low):.2g}'))}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

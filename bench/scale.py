@@ -1,0 +1,242 @@
+"""What the `dedup` stage costs by step, the estimator's constants, and the plan for what no one machine runs.
+
+The stage runs by its own interface, one thread, Parquet to Parquet, on three corpora of `corpus.py`, each in a
+process of its own, which counts CPU seconds, bytes and requests of every step. The constants of the estimator
+(`measured.json`) are fitted to all three. How good an estimate is shows on a corpus that had no part in the
+fit: constants from the two others, corpus by the pilot. Also written: docs/scale.md, from the template of `_scale_page.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import _scale_fit as fitted
+from bench import _scale_page as page
+from bench import corpus, natural
+from bench.dedup_run import _memory
+from pipeline.stage import Partition
+from schemas.storage import Folder
+
+ROOT = Path(__file__).resolve().parent.parent
+# name: documents, bytes a document, partitions
+SIZES = {"short": (120_000, 600, 10), "small": (12_000, 3000, 6), "large": (36_000, 3000, 18)}
+HELD_OUT = "large"
+TURNS = 2  # of each, in processes of their own: a neighbour on the machine can only add to the seconds
+LITTLE = (1_000, 600, 2)
+KINDS = ("read", "written", "gets", "puts")
+# Steps of the stage that the estimator counts as one.
+NAMES = {
+    "measured recall": "quality", "removed texts": "quality", "measured precision": "quality",
+    "hot ranges": "candidates", "hot buckets": "candidates",
+}  # fmt: skip
+
+
+class Counted:
+    """Bytes and requests of every `Folder`, by the step that is running; CPU seconds of the steps."""
+
+    def __init__(self) -> None:
+        self.step = "on the driver"
+        self.steps: dict[str, dict[str, float]] = {}
+        self.clock = time.process_time()
+        read, read_range, write = Folder.read, Folder.read_range, Folder.write
+
+        def counted_read(folder: Folder) -> bytes:
+            self.add("gets", 1)
+            data = read(folder)
+            self.add("read", len(data))
+            return data
+
+        def counted_range(folder: Folder, offset: int, size: int) -> bytes:
+            self.add("gets", 1)
+            self.add("read", size)
+            return read_range(folder, offset, size)
+
+        def counted_write(folder: Folder, data: Any) -> None:
+            self.add("puts", 1)
+            self.add("written", len(data))
+            write(folder, data)
+
+        Folder.read, Folder.read_range, Folder.write = counted_read, counted_range, counted_write  # type: ignore[method-assign, assignment]
+
+    def add(self, kind: str, amount: float) -> None:
+        found = self.steps.setdefault(self.step, dict.fromkeys(("seconds", "tasks", *KINDS), 0.0))
+        found[kind] += amount
+
+    def enter(self, step: str) -> str:
+        """Time so far goes to the step that was running; returns its name."""
+        now = time.process_time()
+        self.add("seconds", now - self.clock)
+        self.clock = now
+        before, self.step = self.step, step
+        return before
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        label: str,
+        sizes: Sequence[int] | None = None,
+    ) -> list[Any]:
+        before = self.enter(label.removeprefix("dedup "))
+        self.add("tasks", len(items))
+        results = [function(item) for item in items]
+        self.enter(before)
+        return results
+
+
+def child(url: str) -> None:
+    """Run the stage on a little corpus, then on the one to measure; prints the figures as JSON."""
+    root = Folder(url)
+    spec = json.loads((root / "spec.json").read())
+    sources = {name: {"paths": ["-"]} for name in spec["sources"]}
+    recipe = {"name": "bench", "sources": sources, "dedup": spec["params"]}
+    _stage(recipe, root / "warm", spec["little"])
+    idle = _memory()
+    figures = _stage(recipe, root / "out", spec["in"])
+    print(json.dumps({**figures, "idle": idle, "peak": _memory()}))
+
+
+def _stage(config: dict[str, Any], out: Folder, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    from pipeline.dedup.stage import Dedup
+    from pipeline.publish import publish_bytes, publish_table
+    from pipeline.stage import Context
+    from schemas.recipe import Recipe
+
+    recipe = Recipe.model_validate(config)
+    dedup = Dedup(recipe)
+    partitions = [Partition(**{**part, "folder": Folder(part["folder"])}) for part in parts]
+    before = Folder.read, Folder.read_range, Folder.write
+    counted = Counted()
+    _, counters = dedup.prepare(Context(recipe, out.parent, out, partitions, {}, counted))
+    counted.enter("on the driver")
+    counted.add("written", (out / "clusters.parquet").entry().size)  # streamed, not by `write`
+    counted.enter("transform")
+    counted.add("tasks", len(partitions))
+    for part in partitions:  # as `pipeline.partition` does it
+        with contextlib.suppress(FileNotFoundError):
+            (out / f"parts/{part.name}.json").read()
+        outcome = dedup.transform(out, part.name)(part.read())
+        publish_table(out, f"documents/{part.name}.parquet", outcome.kept)
+        publish_table(out, f"decisions/{part.name}.parquet", outcome.decisions)
+        publish_bytes(out, f"parts/{part.name}.json", b"{}")
+    counted.enter("")
+    Folder.read, Folder.read_range, Folder.write = before  # type: ignore[method-assign]
+    steps: dict[str, dict[str, float]] = {}
+    for label, amounts in counted.steps.items():
+        total = steps.setdefault(NAMES.get(label, label), dict.fromkeys(amounts, 0.0))
+        for kind, amount in amounts.items():
+            total[kind] += amount
+    return {"steps": steps, "counters": counters}
+
+
+def run(documents: int, mean_bytes: int, partitions: int, params: dict[str, Any]) -> dict[str, Any]:
+    """The stage on a corpus of `corpus.py`: `steps`, `counters`, memory, and what the pilot saw before."""
+    from pipeline.dedup.estimate.pilot import pilot
+    from schemas.dedup import DedupParams
+
+    with tempfile.TemporaryDirectory() as name:
+        root = Folder(name)
+        little, made = write(root / "little", *LITTLE), write(root / "in", documents, mean_bytes, partitions)
+        spec = {
+            "params": params,
+            "sources": list(natural.sources()),
+            "little": _plain(little),
+            "in": _plain(made),
+        }
+        (root / "spec.json").write(json.dumps(spec).encode())
+        checked = DedupParams.model_validate(params)
+        seen = pilot(made, checked)
+        start = time.process_time()
+        seen = pilot(made, checked)
+        pilot_seconds = time.process_time() - start
+        command = [sys.executable, "-c", "import sys; from bench.scale import child; child(sys.argv[1])"]
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        found: dict[str, Any] = {}
+        for _ in range(TURNS):
+            for out in ("warm", "out"):
+                (root / out).delete()
+            done = subprocess.run(
+                [*command, root.url], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True,
+                env={**os.environ, **threads},
+            )  # fmt: skip
+            turn = json.loads(done.stdout)
+            for step, amounts in found.get("steps", {}).items():
+                turn["steps"][step]["seconds"] = min(turn["steps"][step]["seconds"], amounts["seconds"])
+            found = turn
+    return {**found, "corpus": seen, "params": checked, "pilot_seconds": pilot_seconds}
+
+
+def write(folder: Folder, documents: int, mean_bytes: int, partitions: int) -> list[Partition]:
+    """A corpus of `corpus.py` in so many partitions."""
+    rows = corpus.plan(documents, mean_bytes)
+    names = corpus.real_text().sources
+    found = []
+    for index, numbers in enumerate(np.array_split(np.arange(documents), partitions)):
+        some = rows[numbers]
+        sources = [names[number] for number in some["source"].tolist()]
+        locators = [str(number) for number in numbers.tolist()]
+        found.append(corpus.publish(folder, f"{index:05d}", sources, locators, corpus.texts(some)))
+    return found
+
+
+def measure() -> dict[str, Any]:
+    """`runs` by name, the constants `held_out` of one and of `all`, and what was estimated for each run."""
+    from bench.__main__ import machine
+    from pipeline.dedup.banding import banding
+    from pipeline.dedup.estimate.measured import LOCAL, Measured
+    from pipeline.dedup.estimate.model import estimate
+
+    runs = {name: run(*size, {}) for name, size in SIZES.items()}
+    driver: dict[str, Any] = {**fitted.driver_constants(), **fitted.alike()}
+    idle = max(item["idle"] for item in runs.values()) * 2**20
+
+    def constants(some: Sequence[dict[str, Any]]) -> Measured:
+        return Measured(machine=machine(), seconds=fitted.fit(some), worker_bytes=idle, **driver)
+
+    whole = constants(list(runs.values()))
+    apart = constants([item for name, item in runs.items() if name != HELD_OUT])
+    for name, item in runs.items():
+        prices = apart if name == HELD_OUT else whole
+        item["estimate"] = estimate(item["corpus"], item["params"], banding(item["params"]), 1, LOCAL, prices)
+    return {"runs": runs, "constants": whole}
+
+
+def main() -> None:
+    """Print the tables; write the constants and docs/scale.md."""
+    from pipeline.dedup.estimate.measured import measured, path
+
+    if not natural.available():
+        print("not measured: the real text (../shared/data) is not beside this checkout")
+        return
+    found = measure()
+    path().write_text(found["constants"].model_dump_json(indent=1) + "\n", encoding="utf-8")
+    measured.cache_clear()
+    text = page.page(found["runs"], HELD_OUT)
+    (ROOT / "docs" / "scale.md").write_text(text, encoding="utf-8")
+    print(page.tables(found["runs"], HELD_OUT))
+    print("\nThe plan for 10 billion documents: docs/scale.md.")
+
+
+def _plain(parts: Sequence[Partition]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": part.name, "folder": part.folder.url, "rows": part.rows, "text_bytes": part.text_bytes,
+            "xxh3": part.xxh3,
+        }
+        for part in parts
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""`corpusmill dedup-plan`: what a deduplication would cost and find, before any of it is run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.dedup.estimate.corpus import Corpus
+    from pipeline.stage import Partition
+
+EXAMPLE = "corpusmill dedup-plan --documents 10e9 --bytes-per-document 3000 --workers 100 --recall 0.95"
+
+
+def dedup_plan(
+    input: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[IN...]",
+            help="Output folders of `corpusmill ingest` or of any stage of a run: looked at, and scaled to --documents.",
+        ),
+    ] = None,
+    documents: Annotated[float | None, typer.Option(help="Documents in the corpus, such as 10e9.")] = None,
+    bytes_per_document: Annotated[float | None, typer.Option(help="UTF-8 bytes of one, mean.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Workers of one core each.")] = 100,
+    similarity: Annotated[float | None, typer.Option(help="dedup.similarity")] = None,
+    recall: Annotated[float | None, typer.Option(help="dedup.recall")] = None,
+    copies: Annotated[
+        float, typer.Option(min=0, help="Exact copies of a document, mean. Assumed where no IN shows it.")
+    ] = 0.3,
+    duplicates: Annotated[
+        float, typer.Option(min=0, help="Near-copies (0.5 to 1) of a document, mean. Assumed likewise.")
+    ] = 0.5,
+    partition_mb: Annotated[
+        float | None, typer.Option(help="Text of a partition, MiB: ingest.partition_mb. [64]")
+    ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Partitions lie on a local disk, not in an object store.")
+    ] = False,
+    worker_memory_gb: Annotated[float, typer.Option(help="Memory of a worker.")] = 1.5,
+    driver_memory_gb: Annotated[float, typer.Option(help="Memory of the driver.")] = 64.0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other key of dedup; repeatable."),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
+    ] = False,
+) -> None:
+    """What a deduplication would cost and find: tasks, bytes, requests, memory, time, limits exceeded."""
+    from pipeline.dedup.banding import banding
+    from pipeline.dedup.estimate.limits import Limits, exceeded
+    from pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
+    from pipeline.dedup.estimate.model import estimate
+    from pipeline.dedup.estimate.show import show, show_steps
+    from schemas.config import override, validate
+    from schemas.dedup import DedupParams
+
+    given = {"similarity": similarity, "recall": recall}
+    settings = [item.removeprefix("dedup.") for item in set_ or []]
+    config = override({key: value for key, value in given.items() if value is not None}, settings)
+    params = validate(DedupParams, config, "corpusmill dedup-plan")
+    solved = banding(params)
+    corpus = _corpus(input or [], documents, bytes_per_document, partition_mb, copies, duplicates, params)
+    found = estimate(corpus, params, solved, workers, LOCAL if local else OBJECT_STORE)
+    limits = Limits(worker_bytes=worker_memory_gb * 1e9, driver_bytes=driver_memory_gb * 1e9)
+    over = exceeded(found, limits)
+    if json:
+        import orjson
+
+        result = {
+            "corpus": corpus.model_dump(), "estimate": found.model_dump(), "limits": limits.model_dump(),
+            "exceeded": over,
+        }  # fmt: skip
+        typer.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode())
+        return
+    typer.echo(show(found))
+    typer.echo(show_steps(found))
+    for line in over:
+        typer.echo(f"exceeded  {line}")
+    if not over:
+        typer.echo("no limit is exceeded")
+
+
+def take_down(
+    index: str | None, file: str, output: str, shards: str | None, workers: int | None, address: str | None,
+    quiet: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Take the documents that `file` names out of an index; what follows is published in `output`.
+
+    `takedown.parquet`: who they were; `changes.parquet`: documents that stay now in their place; with `shards`,
+    `shards.parquet`: the blocks that hold them. Raises `UserError` if there is no index, or nothing is found.
+    """
+    from pipeline.cluster import Workers
+    from pipeline.dedup.banding import Banding
+    from pipeline.dedup.index.shards import holding
+    from pipeline.dedup.index.store import read_index
+    from pipeline.dedup.index.takedown import wanted
+    from pipeline.dedup.run import Deduplication
+    from pipeline.dedup.stage import Dedup
+    from pipeline.progress import Progress
+    from pipeline.publish import publish_table
+    from pipeline.stage import Context
+    from schemas.dedup import DedupParams
+    from schemas.recipe import Cluster, Recipe
+    from schemas.storage import Folder
+
+    if index is None:
+        raise UserError("--takedown: give the index too, with --index DIR")
+    found = read_index(Folder(index))
+    if found is None:
+        raise UserError(f"{index}: no index there; `corpusmill dedup IN OUT --index {index}` makes one")
+    named = wanted(Folder(file))
+    params = DedupParams(**found.params, index=index)
+    sources = {name: {"paths": ["-"], "priority": rank} for name, rank in found.priorities.items()}
+    recipe = Recipe.model_validate({"name": "takedown", "sources": sources})
+    progress, out = Progress(quiet=quiet), Folder(output)
+    with Workers(Cluster(workers=workers), address, progress) as scheduler:
+        context = Context(recipe, out, out, [], {}, scheduler, progress.say)
+        run = Deduplication(context, params, Banding(found.bands, found.rows), Dedup.version, named)
+        _, counters = run.run()
+        taken = run.change.taken if run.change is not None else None
+        if taken is None or len(taken) == 0:
+            raise UserError(f"{file}: none of the {len(named)} documents named is in {index}")
+        publish_table(out, "takedown.parquet", taken)
+        result: dict[str, Any] = {
+            "output": out.url, "named": len(named), "taken": len(taken), "counters": counters,
+        }  # fmt: skip
+        if shards is not None:
+            held = holding(Folder(shards), taken["doc_id"].to_pylist(), scheduler)
+            publish_table(out, "shards.parquet", held)
+            result["shards"] = sorted(set(held["shard"].to_pylist()))
+    (out / "scratch").delete()
+    return result
+
+
+def _corpus(
+    input: list[str], documents: float | None, size: float | None, partition_mb: float | None, copies: float,
+    duplicates: float, params: Any,
+) -> Corpus:  # fmt: skip
+    from pipeline.dedup.estimate.corpus import assumed, grown
+    from pipeline.dedup.estimate.pilot import pilot
+
+    for name, value in (
+        ("documents", documents),
+        ("bytes-per-document", size),
+        ("partition-mb", partition_mb),
+    ):
+        if value is not None and not 0 < value < 1e18:
+            raise UserError(f"--{name}: {value:g} must be greater than 0, and less than 1e18")
+    partition_bytes = (partition_mb or 64.0) * 2**20
+    if not input:
+        if documents is None or size is None:
+            raise UserError(
+                f"corpusmill dedup-plan: give IN, or both --documents and --bytes-per-document: {EXAMPLE}"
+            )
+        return assumed(int(documents), size, partition_bytes, duplicates, copies)
+    seen = pilot(_partitions(input), params)
+    if documents is None and size is None and partition_mb is None:
+        return seen
+    return grown(seen, documents, size, partition_bytes if partition_mb else None)
+
+
+def _partitions(input: list[str]) -> list[Partition]:
+    """The partitions of finished stages, by their manifests."""
+    from pipeline.stage import Partition
+    from schemas.manifest import MANIFEST, PartitionManifest, StageManifest
+    from schemas.storage import Folder
+
+    found = []
+    for url in input:
+        folder = Folder(url)
+        try:
+            stage = StageManifest.model_validate_json((folder / MANIFEST).read())
+            for name in stage.partitions:
+                part = PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
+                file = part.files[0]
+                found.append(Partition(name, folder, part.counts.kept, part.counts.bytes_kept, file.xxh3))
+        except (FileNotFoundError, ValueError):
+            raise UserError(
+                f"{url}: not the folder of a finished stage; give what `corpusmill ingest IN OUT` wrote to OUT"
+            ) from None
+    if not found:
+        raise UserError(f"{', '.join(input)}: no partitions of documents there")
+    return found

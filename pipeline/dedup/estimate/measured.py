@@ -1,0 +1,53 @@
+"""What the estimator multiplies by: measured on one machine by `python -m bench scale`, in `measured.json`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+from pydantic import Field
+
+from schemas.manifest import Strict
+
+FILE = "measured.json"
+
+
+class Store(Strict):
+    """Where partitions and intermediate files lie, as one worker sees it."""
+
+    request_seconds: float = Field(ge=0, description="until the first byte of a read or the end of a write")
+    bytes_per_second: float = Field(gt=0)
+
+
+# Assumed, not measured: an object store in the workers' own region, and a local disk.
+OBJECT_STORE = Store(request_seconds=0.03, bytes_per_second=1e8)
+LOCAL = Store(request_seconds=1e-4, bytes_per_second=1e9)
+
+
+class Measured(Strict):
+    """Constants of the machine and the code."""
+
+    machine: str
+    seconds: dict[str, dict[str, float]] = Field(description="step -> unit -> CPU seconds for one of it")
+    worker_bytes: float = Field(ge=0, description="of a worker that has done nothing yet")
+    entry_bytes: float = Field(ge=0, description="that the driver holds for each slice of a file")
+    file_bytes: float = Field(ge=0, description="that the driver holds for each file")
+    dispatch_seconds: float = Field(ge=0, description="of the driver, for each task")
+    background: tuple[float, ...] = Field(
+        description="share of the pairs of documents of two sources that fall in each bin of Jaccard similarity"
+    )
+    siblings: tuple[float, ...] = Field(
+        description="documents of its own source that a document has in each bin, below similarity 0.5"
+    )
+
+
+@lru_cache(maxsize=1)
+def measured() -> Measured:
+    """The constants in the package."""
+    return Measured.model_validate_json((files("pipeline.dedup.estimate") / FILE).read_bytes())
+
+
+def path() -> Path:
+    """Where the bench writes them."""
+    return Path(__file__).with_name(FILE)

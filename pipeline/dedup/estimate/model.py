@@ -1,0 +1,157 @@
+"""The estimate: what a deduplication reads, writes, asks for, holds and finds, step by step."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field
+
+from pipeline.dedup.banding import Banding
+from pipeline.dedup.estimate.corpus import Corpus, Interval
+from pipeline.dedup.estimate.measured import OBJECT_STORE, Measured, Store, measured
+from pipeline.dedup.estimate.quantities import Quantities, quantities, widths
+from pipeline.dedup.estimate.steps import Load, loads
+from schemas.dedup import DedupParams
+from schemas.manifest import Strict
+
+
+class Step(Strict):
+    """One step of the run. Bytes and requests are of all its tasks, `worker_bytes` of one."""
+
+    name: str
+    tasks: int
+    read_bytes: float
+    written_bytes: float
+    gets: float = Field(description="range reads")
+    puts: float
+    cpu_seconds: float
+    worker_bytes: float = Field(description="that its largest task holds, the process itself not counted")
+    entries: float = Field(description="slices of files whose places the driver holds")
+    seconds: float = Field(description="wall time on the given workers")
+
+
+class Estimate(Strict):
+    """A deduplication before it runs. Sums are over all steps."""
+
+    documents: int
+    text_bytes: int
+    partitions: int
+    workers: int
+    bands: int
+    rows: int
+    similarity: float
+    memory_mb: int
+    curve: dict[str, float]
+    candidates: float
+    verified: float
+    similar: Interval | None = Field(description="pairs at the similarity, where a pilot counted them")
+    exact_removed: float
+    near_removed: float
+    band_ranges: int
+    text_ranges: int
+    steps: tuple[Step, ...]
+    tasks: int
+    read_bytes: float
+    shuffled_bytes: float = Field(description="intermediate files")
+    output_bytes: float
+    requests: float
+    cpu_seconds: float
+    seconds: float
+    worker_bytes: float
+    driver_bytes: float
+    entries: float
+
+    @property
+    def disk_bytes(self) -> float:
+        """Intermediate files, which stay until the stage is finished, and the output."""
+        return self.shuffled_bytes + self.output_bytes
+
+    def step(self, name: str) -> Step:
+        """The step of that name."""
+        return next(step for step in self.steps if step.name == name)
+
+
+def estimate(
+    corpus: Corpus,
+    params: DedupParams,
+    banding: Banding,
+    workers: int,
+    store: Store = OBJECT_STORE,
+    constants: Measured | None = None,
+) -> Estimate:
+    """What the stage will do with the corpus on so many workers; pure. `constants`: those measured.
+
+    Time counts the requests of a task one after the other, as the tasks make them, and whole waves of tasks.
+    """
+    constants = constants or measured()
+    q = quantities(corpus, params, banding)
+    found = loads(q, widths(params), params)
+    steps = tuple(_step(load, constants, workers, store) for load in found)
+    output = next(step for step in steps if step.name == "transform").written_bytes
+    entries = sum(step.entries for step in steps)
+    on_driver = max((load.worker for load in found if load.on_driver), default=0.0)
+    files = sum(step.puts for step in steps)
+    return Estimate(
+        documents=corpus.documents,
+        text_bytes=corpus.text_bytes,
+        partitions=corpus.partitions,
+        workers=workers,
+        bands=banding.bands,
+        rows=banding.rows,
+        similarity=params.similarity,
+        memory_mb=params.memory_mb,
+        curve=banding.curve(),
+        **_findings(q),
+        similar=corpus.similar,
+        band_ranges=q.band_ranges,
+        text_ranges=q.text_ranges,
+        steps=steps,
+        tasks=sum(step.tasks for step in steps),
+        read_bytes=sum(step.read_bytes for step in steps),
+        shuffled_bytes=sum(step.written_bytes for step in steps) - output,
+        output_bytes=output,
+        requests=sum(step.gets + step.puts for step in steps),
+        cpu_seconds=sum(step.cpu_seconds for step in steps),
+        seconds=sum(step.seconds for step in steps),
+        worker_bytes=constants.worker_bytes + max(load.worker for load in found if not load.on_driver),
+        driver_bytes=constants.worker_bytes
+        + on_driver
+        + entries * constants.entry_bytes
+        + files * constants.file_bytes,
+        entries=entries,
+    )
+
+
+def _findings(q: Quantities) -> dict[str, float]:
+    return {
+        "candidates": q.candidates,
+        "verified": q.verified,
+        "exact_removed": q.exact_removed,
+        "near_removed": q.near_removed,
+    }
+
+
+def cpu_seconds(load: Load, constants: Measured) -> float:
+    """CPU seconds of a step; raises `KeyError` if one of its units was not measured."""
+    prices = constants.seconds[load.name]
+    return sum(prices[unit] * amount for unit, amount in load.units.items())
+
+
+def _step(load: Load, constants: Measured, workers: int, store: Store) -> Step:
+    tasks = max(1, math.ceil(load.tasks - 1e-9))
+    cpu = cpu_seconds(load, constants)
+    waiting = (load.gets + load.puts) * store.request_seconds
+    waiting += (load.read + load.written) / store.bytes_per_second
+    waves = tasks if load.on_driver else math.ceil(tasks / workers)
+    return Step(
+        name=load.name,
+        tasks=tasks,
+        read_bytes=load.read,
+        written_bytes=load.written,
+        gets=load.gets,
+        puts=load.puts,
+        cpu_seconds=cpu,
+        worker_bytes=load.worker,
+        entries=load.entries,
+        seconds=(cpu + waiting) / tasks * waves + tasks * constants.dispatch_seconds,
+    )

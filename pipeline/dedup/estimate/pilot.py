@@ -1,0 +1,156 @@
+"""A look at a corpus before the run: how long, how alike its documents are, from a few of its partitions.
+
+Documents are sampled in a coordinated way: those whose draw (a min-hash, `Shingling.sign`) lies below a
+threshold t. Near-copies so are drawn together: a pair with Jaccard similarity J is, with probability
+J t + (1 - J) t^2, and counts with the inverse of it (Horvitz and Thompson, 1952). The sampled documents are all
+compared with each other, exactly, through an inverted index of their shingles.
+
+Assumed: pairs of documents of two partitions are as alike as pairs within the partitions that are looked at. A
+sample of n out of N documents then holds (n / N)^2 of the pairs, and copies of one text are as many more as
+there are more documents than were read. The interval is that of a Poisson count with
+the relative variance of a jackknife over groups of draws; what no sample can show (one crowd of copies in a
+partition that was not read) it does not hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.dedup.estimate.compare import GROUPS, Compared, Index, compare, index, work_of
+from pipeline.dedup.estimate.corpus import BINS, Corpus, Interval, degree_of
+from pipeline.dedup.kernels.shingles import one_array
+from pipeline.dedup.kernels.shingling import Shingling
+from pipeline.dedup.records import words
+from pipeline.stage import Partition
+from schemas.dedup import DedupParams
+
+READ = 128 << 20  # bytes of text in the partitions that are read
+TEXT = 32 << 20  # bytes of text that are looked at
+SAMPLE = 20_000  # documents that are compared
+WORK = 100_000_000  # meetings of two documents in a shingle: about half a second
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+
+class Looked(NamedTuple):
+    """Documents of some partitions: texts, hashes of the texts."""
+
+    text: pa.Array
+    hashes: pa.Array
+    read: int  # documents of the partitions that were read
+    stored: float  # Parquet bytes for each byte of text
+
+
+def pilot(partitions: Sequence[Partition], params: DedupParams) -> Corpus:
+    """The corpus in numbers, from a look that takes a second or two.
+
+    Reads whole partitions, about 128 MiB of text in all, evenly spaced, and looks at about 32 MiB of it. Raises `WorkError` if a partition is not what was published.
+    """
+    documents = sum(partition.rows for partition in partitions)
+    text_bytes = sum(partition.text_bytes for partition in partitions)
+    looked = _look(partitions, text_bytes)
+    count = len(looked.text)
+    if count == 0 or documents == 0:
+        return Corpus(
+            documents=documents, text_bytes=text_bytes, stored_bytes=text_bytes, partitions=len(partitions),
+            shingles=0, copies=0, pairs=(0.0,) * BINS,
+        )  # fmt: skip
+    first = _first_of_each(looked.hashes)
+    shingling = Shingling(params, 1)
+    signed = shingling.sign(looked.text, first)
+    rows, draws, threshold = _drawn(first[signed.counts > 0], signed.draws[signed.counts > 0])
+    bounds, hashes = shingling.sets(looked.text, rows)
+    rows, draws, threshold, found = _affordable(rows, draws, threshold, bounds, hashes)
+    similarity = params.similarity
+    compared = compare(found, draws, threshold, similarity)
+    grown = (documents / count) ** 2
+    return Corpus(
+        documents=documents,
+        text_bytes=text_bytes,
+        stored_bytes=int(text_bytes * looked.stored),
+        partitions=len(partitions),
+        shingles=float(np.diff(bounds).mean()) if len(bounds) > 1 else 0.0,
+        copies=degree_of(len(first) / count) * documents / max(1, looked.read),
+        pairs=tuple((compared.pairs * grown).tolist()),
+        similar=_interval(compared, threshold, similarity, grown),
+        looked_at=len(found.sizes),
+    )
+
+
+def _look(partitions: Sequence[Partition], text_bytes: int) -> Looked:
+    """Texts are taken by their hash: all the copies of one, or none."""
+    wanted = max(1, min(len(partitions), round(len(partitions) * READ / max(READ, text_bytes))))
+    places = [(2 * i + 1) * len(partitions) // (2 * wanted) for i in range(wanted)] if partitions else []
+    chosen = [partitions[place] for place in places]
+    size = sum(partition.text_bytes for partition in chosen)
+    share = min(1.0, TEXT / max(1, size))
+    texts, hashes = [pa.array([], pa.large_string())], [pa.array([], pa.binary(16))]
+    stored = 0
+    for partition in chosen:
+        table = partition.read(["text", "text_hash"])
+        found = one_array(table["text_hash"])
+        rows = np.flatnonzero(words(found)[0] <= share * (2.0**64 - 2048))
+        stored += (partition.folder / f"documents/{partition.name}.parquet").entry().size
+        texts.append(one_array(table["text"]).take(pa.array(rows)))
+        hashes.append(found.take(pa.array(rows)))
+    read = sum(partition.rows for partition in chosen)
+    return Looked(pa.concat_arrays(texts), pa.concat_arrays(hashes), read, stored / max(1, size))
+
+
+def _first_of_each(hashes: pa.Array) -> I64:
+    """The first row with each text, ascending."""
+    codes = hashes.dictionary_encode().indices.to_numpy()
+    first: I64 = np.sort(np.unique(codes, return_index=True)[1]).astype(np.int64)
+    return first
+
+
+def _drawn(rows: I64, draws: U64) -> tuple[I64, U64, float]:
+    """The sample: rows, their draws, and the threshold below which all draws are in it, as a share."""
+    if len(rows) <= SAMPLE:
+        return rows, draws, 1.0
+    limit = np.partition(draws, SAMPLE)[SAMPLE]
+    return rows[draws < limit], draws[draws < limit], float(limit) / 2.0**64
+
+
+def _affordable(
+    rows: I64, draws: U64, threshold: float, bounds: I64, hashes: U64
+) -> tuple[I64, U64, float, Index]:
+    """The sample made smaller until comparing all of it costs less than `WORK`: where every page has the same
+    footer, shingles have as many holders as there are pages."""
+    found = index(bounds, hashes)
+    while work_of(found) > WORK and len(rows) > 100:
+        threshold /= max(2.0, 0.8 * math.sqrt(work_of(found) / WORK))
+        keep = draws < np.uint64(min(threshold * 2.0**64, 2.0**64 - 2048))
+        sizes = np.diff(bounds)
+        hashes, rows, draws = hashes[np.repeat(keep, sizes)], rows[keep], draws[keep]
+        bounds = np.r_[0, np.cumsum(sizes[keep])].astype(np.int64)
+        found = index(bounds, hashes)
+    return rows, draws, threshold, found
+
+
+def _interval(compared: Compared, threshold: float, similarity: float, grown: float) -> Interval:
+    """Pairs at the similarity, in the whole corpus."""
+    total = compared.similar
+    lone = similarity * threshold + (1 - similarity) * threshold**2  # of a pair that is only just similar
+    if total <= 0:
+        return Interval(value=0, low=0, high=_poisson(0)[1] / lone * grown)
+    if grown == 1 and threshold == 1:  # everything was compared
+        return Interval(value=total, low=total, high=total)
+    rounds = compared.without
+    variance = (GROUPS - 1) / GROUPS * float(((rounds - rounds.mean()) ** 2).sum())
+    effective = min(compared.seen, total**2 / variance) if variance > 0 else compared.seen
+    low, high = (bound * total / effective for bound in _poisson(effective))
+    return Interval(value=total * grown, low=low * grown, high=high * grown)
+
+
+def _poisson(count: float, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a Poisson mean, from one count (Garwood's, by Wilson and Hilferty's formula)."""
+    low = count * (1 - 1 / (9 * count) - z / (3 * math.sqrt(count))) ** 3 if count > 0 else 0.0
+    more = count + 1
+    return max(0.0, low), more * (1 - 1 / (9 * more) + z / (3 * math.sqrt(more))) ** 3

@@ -1,0 +1,151 @@
+"""How many records of each kind a run will have: what its steps read, write and hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.dedup.banding import Banding
+from pipeline.dedup.candidates import SORTING, WINDOW
+from pipeline.dedup.elect import WIDTH
+from pipeline.dedup.estimate.corpus import BINS, Corpus, at_least, in_bins, left
+from pipeline.dedup.job import BAND, EDGE, HASH, LABEL, LOCATION, PAIR, Job
+from pipeline.dedup.quality.precision import SIZE as AUDITS
+from schemas.dedup import DedupParams
+from schemas.storage import Folder
+
+SAMPLE_BYTES = 40  # of a sampled text, at most
+KEYS_HELD = 4  # times the records of a range of keys that `heads` and `settle` hold
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Bytes of each kind of record, those of the code that writes them."""
+
+    doc: int
+    text: int
+    node: int
+    member: int
+    fate: int
+    decided: int
+    band: int = BAND.itemsize
+    edge: int = EDGE.itemsize
+    pair: int = PAIR.itemsize
+    label: int = LABEL.itemsize
+    location: int = LOCATION.itemsize
+    hash: int = HASH.itemsize
+
+
+def widths(params: DedupParams) -> Widths:
+    """Record sizes; some hold the survivor order, which the parameters decide."""
+    job: Any = Job(Folder("memory://estimate"), params, Banding(1, 1), 1, 1, (), 0.0, "")
+    names = ("doc", "text", "node", "member", "fate", "decided")
+    return Widths(**{name: getattr(job, name).itemsize for name in names})
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """Expected counts, over the whole corpus."""
+
+    partitions: float
+    documents: float
+    megabytes: float  # of text
+    stored: float  # bytes of the Parquet partitions
+    shingles: float  # distinct ones of a document
+    permutations: int  # that a signature has
+    texts: float  # different texts
+    sent: float  # different texts of each partition, summed
+    grouped: float  # documents whose text another has
+    bands: float  # band records
+    band_ranges: int
+    text_ranges: int
+    cluster_ranges: int
+    candidates: float  # distinct pairs
+    edges: float  # pairs as written: distinct within a range
+    edge_nodes: float  # candidate texts as written: distinct within a range
+    nodes: float  # texts whose shingle sets are written
+    verified: float
+    linked: float  # texts in a verified pair
+    exact_removed: float
+    near_removed: float
+    compared: float  # pairs of a cluster that only the election compares, at most
+    planted: float
+    planted_in: float  # partitions with planted texts
+    sample: float
+    audits: float
+
+
+def quantities(corpus: Corpus, params: DedupParams, banding: Banding) -> Quantities:
+    """The counts that the corpus and the parameters lead to one to expect.
+
+    A text has so many candidates or duplicates as its pairs, spread over the texts at random, make: a Poisson
+    number; real copies lie closer together, so fewer texts are linked, and fewer stay. What is contained in a
+    longer text (`containment`) is not counted. A candidate pair is written once by each range that finds it; a text at most `WINDOW` times a band.
+    """
+    wide = widths(params)
+    budget = params.memory_mb << 20
+    documents, partitions = float(corpus.documents), float(max(1, corpus.partitions))
+    texts = corpus.texts
+    sent = documents * left(corpus.copies / partitions)
+    grouped = documents * -math.expm1(-corpus.copies)
+    bands = sent * banding.bands if params.minhash else 0.0
+    planted = min(float(params.planted), texts) if params.minhash else 0.0
+    sample = min(float(params.sample), texts) if params.minhash else 0.0
+    band_ranges = max(1, math.ceil(documents * banding.bands / max(1, budget // (SORTING * wide.band))))
+    text_ranges = max(1, math.ceil(documents * KEYS_HELD * wide.text / budget))
+    candidates = edges = verified = 0.0
+    if params.minhash and texts > 1:
+        found, meetings = in_bins(banding)
+        by_range = in_bins_of_ranges(banding, band_ranges)
+        most = WINDOW * texts * banding.bands  # edges that the window lets through
+        candidates = min(corpus.expected(found), most)
+        edges = max(candidates, min(corpus.expected(np.minimum(by_range, meetings)), most))
+        verified = min(corpus.expected(found * at_least(params.similarity)), candidates)
+    ends = 2 * edges / max(1.0, texts * band_ranges)
+    edge_nodes = texts * band_ranges * -math.expm1(-ends) + 2 * planted
+    nodes = texts * -math.expm1(-2 * candidates / max(1.0, texts)) + sample + 2 * planted
+    linked = texts * -math.expm1(-2 * verified / max(1.0, texts))
+    near_removed = texts * (1 - left(2 * verified / max(1.0, texts)))
+    exact = documents - texts if params.exact or params.normalized else 0.0
+    return Quantities(
+        partitions=partitions, documents=documents, megabytes=corpus.text_bytes / 1e6,
+        stored=float(corpus.stored_bytes), shingles=corpus.shingles,
+        permutations=banding.bands * banding.rows, texts=texts, sent=sent, grouped=grouped,
+        bands=bands, band_ranges=band_ranges, text_ranges=text_ranges,
+        cluster_ranges=max(1, math.ceil(linked * WIDTH * wide.member / budget)),
+        candidates=candidates, edges=edges + planted, edge_nodes=edge_nodes, nodes=min(nodes, texts + planted),
+        verified=verified, linked=linked, exact_removed=exact, near_removed=near_removed,
+        compared=near_removed * max(0.0, 2 * verified / max(1.0, linked) - 1), planted=planted,
+        planted_in=cells(planted, 1, partitions), sample=sample,
+        audits=min(float(AUDITS), near_removed + exact) if params.minhash else 0.0,
+    )  # fmt: skip
+
+
+def in_bins_of_ranges(banding: Banding, ranges: int) -> Any:
+    """Number of ranges that find a pair, mean over each bin: the bands are spread over the ranges at random."""
+    x = (np.arange(BINS * 10) + 0.5) / (BINS * 10)
+    per_range = banding.bands / ranges
+    found = -ranges * np.expm1(per_range * np.log1p(-(x**banding.rows)))
+    return found.reshape(BINS, 10).mean(axis=1)
+
+
+def cells(records: float, rows: float, columns: float) -> float:
+    """How many of rows x columns slices are not empty, if so many records are spread over them at random."""
+    slots = rows * columns
+    return slots * -math.expm1(-records / slots) if slots > 0 else 0.0
+
+
+def runs(wanted: float, of: float, gap: float) -> tuple[float, float]:
+    """(requests, neighbours read) for `wanted` of `of` neighbours in a file at random places, if gaps of up to
+    `gap` neighbours are read over."""
+    if wanted <= 1 or of <= wanted:
+        return min(1.0, wanted), wanted
+    p, q = wanted / of, 1 - wanted / of
+    longest = math.floor(gap)
+    power = q**longest
+    # Gaps are geometric; those read over are at most `longest`.
+    between = max(0.0, q * (1 - (longest + 1) * power + longest * power * q) / p)
+    return 1 + (wanted - 1) * power * q, min(of, wanted + (wanted - 1) * between)

@@ -1,0 +1,129 @@
+"""The estimate as text for a terminal: before the run, and beside what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipeline.dedup.banding import Banding
+from pipeline.dedup.estimate.model import Estimate
+
+HEIGHT = 5  # lines of the S-curve
+LEFT = 7  # columns before it
+# What `show_actual` compares, in this order, if it is given: name, what it is called, how it is written.
+COMPARED = {
+    "candidates": ("candidate pairs", "count"),
+    "verified": ("pairs at the similarity", "count"),
+    "exact_removed": ("exact copies removed", "count"),
+    "near_removed": ("near-copies removed", "count"),
+    "tasks": ("tasks", "count"),
+    "shuffled_bytes": ("intermediate files", "bytes"),
+    "requests": ("storage requests", "count"),
+    "worker_bytes": ("memory of a worker", "bytes"),
+    "driver_bytes": ("memory of the driver", "bytes"),
+    "cpu_seconds": ("CPU time", "seconds"),
+    "seconds": ("wall time", "seconds"),
+}
+
+
+def show(found: Estimate, width: int = 80) -> str:
+    """The plan of a run in at most `width` columns (40 at least)."""
+    banding = Banding(found.bands, found.rows)
+    near = [
+        s for s in (found.similarity - 0.1, found.similarity, found.similarity + 0.1) if 0 < s <= 1 + 1e-9
+    ]
+    odds = ", ".join(f"{banding.found(min(1.0, s)):.3f} at {s:.2f}" for s in near)
+    where = f"{count(found.documents)} documents, {size(found.text_bytes)} of text"
+    lines = [
+        *_wrap(f"dedup of {where} in {count(found.partitions)} partitions", width),
+        *_wrap(f"{found.bands} bands x {found.rows} rows find a pair with probability {odds}", width),
+        *curve(banding, width),
+    ]
+    pairs = f"{count(found.candidates)}, of which {count(found.verified)} at {found.similarity:g} or above"
+    if found.similar is not None:
+        pairs += f" (of {count(found.similar.low)} to {count(found.similar.high)} in the corpus)"
+    table = {
+        "candidate pairs": pairs,
+        "removed": f"{count(found.exact_removed)} exact copies, {count(found.near_removed)} near-copies",
+        "memory": f"{size(found.worker_bytes)} a worker, {size(found.driver_bytes)} the driver",
+        "disk": f"{size(found.shuffled_bytes)} of intermediate files, {size(found.output_bytes)} of output",
+        "tasks": f"{count(found.tasks)}, {count(found.requests)} storage requests",
+        "time": f"{span(found.cpu_seconds)} of CPU, about {span(found.seconds)} on {found.workers} workers",
+    }
+    for name, text in table.items():
+        first, *rest = _wrap(text, width - 18)
+        lines += [f"{name:<16}  {first}", *(f"{'':<18}{line}" for line in rest)]
+    return "\n".join(lines)
+
+
+def show_actual(found: Estimate, actual: Mapping[str, float], width: int = 80) -> str:
+    """What was expected beside what came: of the quantities of `COMPARED` those in `actual`."""
+    lines = [f"{'dedup':<24} {'expected':>12} {'actual':>12} {'ratio':>7}"]
+    write = {"count": count, "bytes": size, "seconds": span}
+    for key, (name, kind) in COMPARED.items():
+        if key in actual:
+            expected, came = float(getattr(found, key)), float(actual[key])
+            ratio = f"{expected / came:.2f}" if came else ("1.00" if expected < 0.5 else "-")
+            lines.append(f"{name:<24} {write[kind](expected):>12} {write[kind](came):>12} {ratio:>7}")
+    return "\n".join(line[:width] for line in lines)
+
+
+def show_steps(found: Estimate) -> str:
+    """A line for each step, 80 columns."""
+    lines = [
+        f"{'step':<17}{'tasks':>8}{'read':>9}{'written':>9}{'requests':>10}{'CPU':>9}{'memory':>9}{'time':>9}"
+    ]
+    lines += [
+        f"{step.name:<17}{count(step.tasks):>8}{size(step.read_bytes):>9}{size(step.written_bytes):>9}"
+        f"{count(step.gets + step.puts):>10}{span(step.cpu_seconds):>9}{size(step.worker_bytes):>9}"
+        f"{span(step.seconds):>9}"
+        for step in found.steps
+    ]
+    return "\n".join(lines)
+
+
+def curve(banding: Banding, width: int = 80) -> list[str]:
+    """The S-curve drawn in text; a column is a step of Jaccard similarity."""
+    columns = max(21, min(61, (width - LEFT - 1) // 10 * 10 + 1))
+    shades = " .:|"  # a cell is empty, or filled by a third, two thirds, all
+    values = [banding.found(i / (columns - 1)) for i in range(columns)]
+    lines = []
+    for row in range(HEIGHT, 0, -1):
+        low, high = (row - 1) / HEIGHT, row / HEIGHT
+        cells = "".join(shades[max(0, min(3, round(3 * (v - low) / (high - low))))] for v in values)
+        lines.append(f"{f'{high:.1f}':>{LEFT - 2}} {cells}".rstrip())
+    scale = " " * (LEFT - 1)
+    tick = (columns - 1) // 5
+    for i in range(6):
+        scale = f"{scale:<{LEFT - 2 + i * tick}}{i / 5:.1f}"
+    return [*lines, f"{scale}"]
+
+
+def count(value: float) -> str:
+    """A number in few characters."""
+    for limit, unit in ((1e15, "e15"), (1e12, "e12"), (1e9, "e9"), (1e6, "M")):
+        if value >= limit:
+            return f"{value / limit:,.3g} {unit}".replace(" e", "e")
+    return f"{value:,.0f}"
+
+
+def size(value: float) -> str:
+    """Bytes in decimal units."""
+    for limit, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}" if value < 1000 * limit else f"{value / limit:,.0f} {unit}"
+    return f"{value / 1e3:.3g} kB"
+
+
+def span(seconds: float) -> str:
+    """A time in the unit that fits."""
+    for limit, unit, name in ((2 * 86_400, 86_400, "d"), (2 * 3600, 3600, "h"), (120, 60, "min")):
+        if seconds >= limit:
+            value = seconds / unit
+            return f"{value:.3g} {name}" if value < 1000 else f"{count(value)} {name}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, max(20, width), subsequent_indent="  ") or [""]

@@ -1,0 +1,93 @@
+"""A change of an index: partitions added, or documents taken down, and what follows for all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pipeline.dedup.index import status, takedown
+from pipeline.dedup.index.store import Index, marker
+from pipeline.dedup.job import Job
+from pipeline.dedup.records import Done, File, by_part
+from pipeline.publish import publish_tables, read_table
+from pipeline.stage import Partition
+from schemas.manifest import PublishedFile
+from schemas.storage import Folder
+
+# Steps whose files no later change reads; those of `sketch`, `sets`, `names`, `verify` and `status` stay.
+STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "takedown", "gather", "compare")
+Map = Callable[..., list[Done]]
+
+
+class Change:
+    """One addition to the index in `folder`, or one takedown of the documents `named`; `job` is that of the
+    index, `added` the partitions at hand by their number in it."""
+
+    def __init__(
+        self, folder: Folder, job: Job, version: str, partitions: list[Partition], named: tuple[str, ...]
+    ) -> None:
+        self.index, self.named = Index(folder, job, version), named
+        file = self.index.file
+        self.job = replace(
+            job, work=folder / "records", band_ranges=file.band_ranges, text_ranges=file.text_ranges,
+            planted_share=0.0, whole=True, key=self.index.key,
+            priorities=tuple(sorted(file.priorities.items())),
+        )  # fmt: skip
+        self.added = self.index.number(partitions)
+        self.generation = self.index.generation_of(self.added)
+        self.taken: pa.Table | None = None  # who of the named was there
+
+    def begin(self, map_: Map) -> None:
+        """Take down what is named; learn who the new documents are. Raises `UserError` if one is there
+        already."""
+        if self.named:
+            change = takedown.change_of(self.named)
+            items = [takedown.Purge(number, self.named, change) for number in self.index.known]
+            self.taken = takedown.found_names(self.job, map_(takedown.locate, items, "takedown"))
+            map_(takedown.purge, items, "takedown")
+        new = [status.Named(number, part) for number, part in self.added.items()]
+        named = map_(status.names, new, "names")
+        old = [marker(self.job.work, f"names/{number:06d}") for number in self._old()]
+        ids = by_part([*old, *named], "ids")
+        map_(status.twice, [status.Ids(*item) for item in ids.items()], "ids")
+
+    def _old(self) -> list[int]:
+        """Partitions of the index that are not at hand."""
+        return [number for number in sorted(self.index.known) if number not in self.added]
+
+    def sketches(self) -> dict[int, Done]:
+        """What earlier changes sketched."""
+        return {number: marker(self.job.work, f"sketch/{number:06d}") for number in self._old()}
+
+    def finish(self, map_: Map, stage: Folder, removed: dict[int, Done]) -> PublishedFile:
+        """Publish `changes.parquet`: what became of documents that were in the index before. From then on the
+        index holds what was added."""
+        items = [self._status(number, stage, done) for number, done in sorted(removed.items())]
+        dones = map_(status.status, items, "changes")
+
+        def tables() -> Iterator[pa.Table]:
+            for done in dones:
+                file = done.files["changes"].file
+                yield read_table(self.job.work / file.path, file.xxh3)
+
+        published = publish_tables(stage, "changes.parquet", tables(), status.CHANGES)
+        statuses: dict[int, File] = {
+            item.number: done.files["status"] for item, done in zip(items, dones, strict=True)
+        }
+        self.index.commit(self.added, statuses, self.generation)
+        # What a later change makes anew from the rest.
+        for step in STEPS:
+            (self.job.work / step).delete()
+        self.job.work.delete([e.path for e in self.job.work.list() if "/" not in e.path])
+        return published
+
+    def _status(self, number: int, stage: Folder, removed: Done) -> status.Status:
+        known = self.index.known.get(number)
+        slices = by_part([removed], "members").values()
+        return status.Status(
+            number, self.generation, stage, tuple(part for mine in slices for part in mine),
+            marker(self.job.work, f"names/{number:06d}").files["names"],
+            known.status if known else None, number in self.added,
+        )  # fmt: skip

@@ -1,0 +1,156 @@
+"""`index.json`: which partitions an index holds, made with which parameters. Written last, at every change."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from pipeline.dedup.job import Job
+from pipeline.dedup.records import Done, File, read_marker
+from pipeline.publish import publish_bytes
+from pipeline.stage import Partition
+from schemas.errors import UserError, WorkError
+from schemas.manifest import Strict, hash_json
+from schemas.storage import Folder
+
+FILE = "index.json"
+RANGES = 64  # at least: an index grows, and its files stay cut as they are
+# What may differ from one addition to the next: nothing in the index depends on it.
+FREE = {
+    "sample", "planted", "max_source_loss", "max_cluster", "memory_mb", "scratch_bytes_per_doc", "index",
+    "store_signatures", "recall",
+}  # fmt: skip
+
+
+class Indexed(Strict):
+    """A partition of the corpus, and its status after the last change: which of its documents stay."""
+
+    number: int
+    name: str
+    rows: int
+    text_bytes: int
+    xxh3: str = Field(description="of the documents as they were added")
+    generation: int = Field(description="the addition that it came with")
+    status: File | None = None
+
+
+class IndexFile(Strict):
+    """What an index is."""
+
+    kind: Literal["corpusmill-dedup-index-v1"] = "corpusmill-dedup-index-v1"
+    version: str
+    params: dict[str, Any]
+    bands: int
+    rows: int
+    band_ranges: int
+    text_ranges: int
+    priorities: dict[str, int]
+    generation: int = 0
+    partitions: list[Indexed] = Field(default_factory=list)
+
+
+class Index:
+    """An index in `folder`, opened for one change; its records lie in `folder/records`."""
+
+    def __init__(self, folder: Folder, job: Job, version: str) -> None:
+        """Raises `UserError` if the index was made with other parameters than the job has."""
+        self.folder = folder
+        params = {k: v for k, v in job.params.model_dump(mode="json").items() if k not in FREE}
+        mine = IndexFile(
+            version=version, params=params, bands=job.banding.bands, rows=job.banding.rows,
+            band_ranges=max(RANGES, job.band_ranges), text_ranges=max(RANGES, job.text_ranges),
+            priorities=dict(job.priorities),
+        )  # fmt: skip
+        found = read_index(folder)
+        self.file = mine if found is None else _checked(folder, found, mine)
+        self.known = {item.number: item for item in self.file.partitions}
+
+    @property
+    def key(self) -> str:
+        """Of everything that the records depend on, beside their texts."""
+        same = self.file.model_dump(mode="json", exclude={"generation", "partitions", "priorities"})
+        return hash_json(same)
+
+    def number(self, partitions: list[Partition]) -> dict[int, Partition]:
+        """The partitions by their number in the index: new ones, or those of an earlier addition made again.
+
+        Raises `UserError` if some are in the index and others are not.
+        """
+        known = {item.xxh3: item for item in self.known.values()}
+        there = [known[part.xxh3] for part in partitions if part.xxh3 in known]
+        if there and len(there) == len(partitions) and len({item.generation for item in there}) == 1:
+            return {known[part.xxh3].number: part for part in partitions}
+        if there:
+            raise UserError(
+                f"{self.folder}: {len(there)} of {len(partitions)} partitions are in the index already, such as"
+                f" {there[0].name}; give what is new, or exactly an earlier addition"
+            )
+        first = max(self.known, default=-1) + 1
+        return dict(enumerate(partitions, first))
+
+    def generation_of(self, numbers: dict[int, Partition]) -> int:
+        """The number of the addition that these partitions are."""
+        there = [self.known[number].generation for number in numbers if number in self.known]
+        return there[0] if there else self.file.generation + 1
+
+    def commit(self, added: dict[int, Partition], statuses: dict[int, File], generation: int) -> None:
+        """Write `index.json` anew: from now on the index holds the partitions added."""
+        items = dict(self.known)
+        for number, part in added.items():
+            items.setdefault(
+                number,
+                Indexed(
+                    number=number, name=part.name, rows=part.rows, text_bytes=part.text_bytes, xxh3=part.xxh3,
+                    generation=generation,
+                ),
+            )  # fmt: skip
+        listed = [
+            item.model_copy(update={"status": statuses.get(number, item.status)})
+            for number, item in sorted(items.items())
+        ]
+        self.file = self.file.model_copy(
+            update={"partitions": listed, "generation": max(generation, self.file.generation)}
+        )
+        self.known = {item.number: item for item in listed}
+        publish_bytes(self.folder, FILE, (self.file.model_dump_json(indent=1) + "\n").encode())
+
+
+def read_index(folder: Folder) -> IndexFile | None:
+    """The index there, or None. Raises `WorkError` for a file that is none."""
+    try:
+        return IndexFile.model_validate_json((folder / FILE).read())
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        raise WorkError(f"{folder / FILE}: not an index of dedup") from None
+
+
+def _checked(folder: Folder, found: IndexFile, mine: IndexFile) -> IndexFile:
+    for name in ("version", "bands", "rows"):
+        if getattr(found, name) != getattr(mine, name):
+            raise UserError(
+                f"{folder}: the index was made with {name} {getattr(found, name)}, this run has"
+                f" {getattr(mine, name)}; make a new index"
+            )
+    for name in sorted({*found.params, *mine.params}):
+        if found.params.get(name) != mine.params.get(name):
+            raise UserError(
+                f"{folder}: the index was made with dedup.{name} {found.params.get(name)}, this run has"
+                f" {mine.params.get(name)}; use the same, or make a new index"
+            )
+    for source, priority in mine.priorities.items():
+        if found.priorities.get(source, priority) != priority:
+            raise UserError(
+                f"{folder}: the index was made with priority {found.priorities[source]} of source '{source}',"
+                f" this run has {priority}; use the same, or make a new index"
+            )
+    return found.model_copy(update={"priorities": {**found.priorities, **mine.priorities}})
+
+
+def marker(work: Folder, name: str) -> Done:
+    """What a finished step of an earlier change published."""
+    done = read_marker(work, name)
+    if done is None:
+        raise WorkError(f"{work / name}.json: missing or changed: the index is not whole; make it anew")
+    return done

@@ -1,0 +1,217 @@
+"""Documents taken out of an index: their records leave its files, and the rest is as if they had never come.
+
+What a text's copies share (bands, shingle set) stays while one of them does, at the location of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.dedup.groups import find
+from pipeline.dedup.index.status import NAMES, name_files
+from pipeline.dedup.index.store import marker
+from pipeline.dedup.job import BAND, HASH, I64, Job, copy_fields
+from pipeline.dedup.quality.sample import SAMPLE
+from pipeline.dedup.records import (
+    Done,
+    File,
+    Records,
+    in_range,
+    once,
+    read,
+    starts_of,
+    words,
+    write,
+    write_marker,
+)  # fmt: skip
+from pipeline.dedup.sketch import group_files
+from pipeline.publish import publish_table, read_table
+from schemas.documents import DOCUMENTS
+from schemas.errors import UserError
+from schemas.manifest import hash_json
+from schemas.storage import Folder
+
+MOST = 1_000_000  # documents in one takedown
+
+
+@dataclass(frozen=True)
+class Purge:
+    """A partition, and what names the documents to go: ids in hex, the inputs' own ids, locators or URLs."""
+
+    number: int
+    wanted: tuple[str, ...]
+    change: str  # distinguishes the new files from the old ones
+
+
+def wanted(file: Folder) -> tuple[str, ...]:
+    """The documents that a takedown file names, one a line; raises `UserError` for an empty or missing one."""
+    try:
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{file}: not found; it holds a doc_id, an own id or a URL on each line") from None
+    found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip() and not line.startswith("#")))
+    if not found or len(found) > MOST:
+        raise UserError(f"{file}: {len(found)} documents named; 1 to {MOST:,} can be taken down at once")
+    return found
+
+
+def locate(job: Job, item: Purge) -> Done:
+    """Publishes who of the wanted lies in the partition (`names`, a table); a takedown that was killed knows it
+    still."""
+    name = f"takedown/{item.change}/{item.number:06d}"
+
+    def step() -> Done:
+        table = _names(job, item.number)
+        found = table.filter(_matches(table, item.wanted))
+        file = publish_table(job.work, f"{name}.parquet", found)
+        return Done(key=item.change, files={"names": File(file=file)})
+
+    return once(job.work, name, item.change, step)
+
+
+def _names(job: Job, number: int) -> pa.Table:
+    file = marker(job.work, f"names/{number:06d}").files["names"].file
+    return read_table(job.work / file.path, file.xxh3)
+
+
+def _matches(table: pa.Table, named: Sequence[str]) -> pa.Array:
+    texts = pa.array(named, pa.string())
+    identities = [bytes.fromhex(name) for name in named if _is_id(name)]
+    match = pc.is_in(table["doc_id"], value_set=pa.array(identities, pa.binary(16)))
+    for column in ("source_id", "locator", "url"):
+        match = pc.or_(match, pc.is_in(table[column], value_set=texts))
+    return match
+
+
+def _is_id(name: str) -> bool:
+    return len(name) == 32 and all(character in "0123456789abcdef" for character in name)
+
+
+def found_names(job: Job, dones: Sequence[Done]) -> pa.Table:
+    """All that `locate` found."""
+    files = [done.files["names"].file for done in dones]
+    tables = [read_table(job.work / file.path, file.xxh3) for file in files]
+    schema = pa.schema([DOCUMENTS.field(name) for name in NAMES])
+    return pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
+
+
+def purge(job: Job, item: Purge) -> Done:
+    """Write the partition's files anew without the wanted documents. New files first, then the marker of
+    each step, the names last: a purge that was killed is done again from its beginning."""
+    table = _names(job, item.number)
+    match = _matches(table, item.wanted)
+    gone_ids = table["doc_id"].filter(match).combine_chunks()
+    if len(gone_ids) == 0:
+        return Done(key="", files={})
+    gone_hi, gone_lo = words(gone_ids.chunk(0) if isinstance(gone_ids, pa.ChunkedArray) else gone_ids)
+    name = f"sketch/{item.number:06d}"
+    sketch = marker(job.work, name)
+    docs = read(job.work, sketch.files["docs"].file, job.doc)
+    wanted_ids = np.zeros(len(gone_hi), [("hi", "<u8"), ("lo", "<u8")])
+    wanted_ids["hi"], wanted_ids["lo"] = gone_hi, gone_lo
+    mine = np.zeros(len(docs), wanted_ids.dtype)
+    mine["hi"], mine["lo"] = docs["id_hi"], docs["id_lo"]
+    going = find(wanted_ids, mine) >= 0
+    moved = _moved(docs, going)
+    _sets(job, item, docs[~going], moved)
+    _sketch(job, item, sketch, docs[~going], moved)
+    left = name_files(job, f"names/{item.number:06d}.{item.change}", table.filter(pc.invert(match)))
+    old = marker(job.work, f"names/{item.number:06d}")
+    _publish(job, f"names/{item.number:06d}", old, left)
+    return Done(key="", files={})
+
+
+def _moved(docs: Records, going: Any) -> Records:
+    """For each key that a document leaves: the lowest location with it before and after (-1: none)."""
+    moved = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("before", "<i8"), ("after", "<i8")])
+    order = np.lexsort((docs["location"], docs["lo"], docs["hi"]))
+    docs, going = docs[order], going[order]
+    starts = np.flatnonzero(starts_of(docs["hi"], docs["lo"]))
+    found = np.zeros(len(starts), moved)
+    found["hi"], found["lo"] = docs["hi"][starts], docs["lo"][starts]
+    found["before"] = docs["location"][starts]
+    none = np.iinfo(np.int64).max
+    if len(starts):
+        after = np.minimum.reduceat(np.where(going, none, docs["location"]), starts)
+        found["after"] = np.where(after == none, -1, after)
+    return found[found["before"] != found["after"]]
+
+
+def _relocated(location: I64, moved: Records) -> I64:
+    """Where the texts at these locations are found now; -1 for those that are gone."""
+    order = np.argsort(moved["before"])
+    before, after = moved["before"][order], moved["after"][order]
+    if len(before) == 0:
+        return location
+    place = np.minimum(np.searchsorted(before, location), len(before) - 1)
+    return np.where(before[place] == location, after[place], location)
+
+
+def _sketch(job: Job, item: Purge, sketch: Done, docs: Records, moved: Records) -> None:
+    name = f"sketch/{item.number:06d}.{item.change}"
+    texts = read(job.work, sketch.files["texts"].file, job.text)
+    row = find(texts, docs)
+    shingles = np.where(row >= 0, texts["shingles"][row], 0) if len(texts) else np.zeros(0, np.int64)
+    done = group_files(job, name, sketch.key, docs, shingles, {}, {})
+    files = dict(done.files)
+    if "bands" in sketch.files:
+        bands = read(job.work, sketch.files["bands"].file, BAND).copy()
+        bands["location"] = _relocated(bands["location"], moved)
+        bands = bands[bands["location"] >= 0]
+        files["bands"] = write(job.work, f"{name}.bands", bands, in_range(bands["key"], job.band_ranges))
+    if "sample" in sketch.files:
+        sample = read(job.work, sketch.files["sample"].file, SAMPLE).copy()
+        sample["location"] = _relocated(sample["location"], moved)
+        files["sample"] = write(job.work, f"{name}.sample", sample[sample["location"] >= 0])
+    counters = dict(sketch.counters)
+    left = len(docs)
+    counters["docs"] = left
+    names = _source_counts(job, item)
+    counters = {k: v for k, v in counters.items() if not k.startswith("source/")} | names
+    _publish(job, f"sketch/{item.number:06d}", sketch.model_copy(update={"counters": counters}), files)
+
+
+def _source_counts(job: Job, item: Purge) -> dict[str, int]:
+    table = _names(job, item.number)
+    left = table.filter(pc.invert(_matches(table, item.wanted)))["source"].value_counts().to_pylist()
+    return {f"source/{entry['values']}/docs": entry["counts"] for entry in left}
+
+
+def _sets(job: Job, item: Purge, docs: Records, moved: Records) -> None:
+    """The nodes at their new locations, as the documents there, and their shingle sets one after the other
+    again."""
+    name = f"sets/{item.number:06d}"
+    done = marker(job.work, name)
+    nodes = read(job.work, done.files["nodes"].file, job.node).copy()
+    sets = read(job.work, done.files["sets"].file, HASH)
+    nodes["location"] = _relocated(nodes["location"], moved)
+    nodes = nodes[nodes["location"] >= 0]
+    nodes = nodes[np.argsort(nodes["location"], kind="stable")]
+    docs = docs[np.argsort(docs["location"])]
+    copy_fields(docs[np.searchsorted(docs["location"], nodes["location"])], nodes, job.doc.names)
+    nodes["protected"] = nodes["order"][:, 0] == 0
+    pieces = [sets[node["start"] : node["start"] + node["size"]] for node in nodes]
+    nodes["start"] = np.cumsum(nodes["size"]) - nodes["size"]
+    files = {
+        "nodes": write(job.work, f"{name}.{item.change}.nodes", nodes),
+        "sets": write(job.work, f"{name}.{item.change}.sets", np.concatenate([sets[:0], *pieces])),
+    }
+    _publish(job, name, done, files)
+
+
+def _publish(job: Job, name: str, old: Done, files: dict[str, File]) -> None:
+    """The new marker of a step; then what only the old one named is deleted."""
+    write_marker(job.work, name, old.model_copy(update={"files": files}))
+    kept = {file.file.path for file in files.values()}
+    job.work.delete([file.file.path for file in old.files.values() if file.file.path not in kept])
+
+
+def change_of(named: Sequence[str]) -> str:
+    """A name for one takedown: the same documents, the same name."""
+    return hash_json(sorted(named))[:12]

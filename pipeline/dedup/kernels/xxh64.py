@@ -1,0 +1,65 @@
+"""XXH64 with seed 0, in Numba: the hash of Yann Collet's xxHash that datatrove uses (format description 0.1.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+P1 = np.uint64(0x9E3779B185EBCA87)
+P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+P3 = np.uint64(0x165667B19E3779F9)
+P4 = np.uint64(0x85EBCA77C2B2AE63)
+P5 = np.uint64(0x27D4EB2F165667C5)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _left(x: Any, bits: int) -> Any:
+    return x << np.uint64(bits) | x >> np.uint64(64 - bits)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _read(data: Any, i: int, size: int) -> Any:
+    """`size` bytes from `data[i]`, little endian. (Unsigned places: negative ones would be looked for.)"""
+    value = np.uint64(0)
+    for k in range(size):
+        value |= np.uint64(data[np.uint64(i) + np.uint64(k)]) << np.uint64(8 * k)
+    return value
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _round(lane: Any, value: Any) -> Any:
+    return _left(lane + value * P2, 31) * P1
+
+
+@njit(cache=True, nogil=True)
+def xxh64(data: Any, start: int, stop: int) -> Any:
+    """XXH64 of the bytes `data[start:stop]`, uint64."""
+    i = start
+    if stop - start >= 32:
+        one, two, three, four = P1 + P2, P2, np.uint64(0), np.uint64(0) - P1
+        while i + 32 <= stop:
+            one = _round(one, _read(data, i, 8))
+            two = _round(two, _read(data, i + 8, 8))
+            three = _round(three, _read(data, i + 16, 8))
+            four = _round(four, _read(data, i + 24, 8))
+            i += 32
+        h = _left(one, 1) + _left(two, 7) + _left(three, 12) + _left(four, 18)
+        for lane in (one, two, three, four):
+            h = (h ^ _round(np.uint64(0), lane)) * P1 + P4
+    else:
+        h = P5
+    h += np.uint64(stop - start)
+    while i + 8 <= stop:
+        h = _left(h ^ _round(np.uint64(0), _read(data, i, 8)), 27) * P1 + P4
+        i += 8
+    if i + 4 <= stop:
+        h = _left(h ^ _read(data, i, 4) * P1, 23) * P2 + P3
+        i += 4
+    while i < stop:
+        h = _left(h ^ np.uint64(data[i]) * P5, 11) * P1
+        i += 1
+    h = (h ^ h >> np.uint64(33)) * P2
+    h = (h ^ h >> np.uint64(29)) * P3
+    return h ^ h >> np.uint64(32)

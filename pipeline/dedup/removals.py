@@ -1,0 +1,219 @@
+"""Last step, per partition: what is decided of its keys becomes a row per document in a group, for removal
+and for the table of clusters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.dedup.groups import Routed, find, stays
+from pipeline.dedup.job import LOCATION, Job
+from pipeline.dedup.quality.precision import AUDIT, audit
+from pipeline.dedup.records import (
+    Done,
+    File,
+    Records,
+    hashes_of,
+    ids,
+    in_range,
+    once,
+    read,
+    read_slices,
+    write,
+)
+from pipeline.publish import publish_table
+from schemas.manifest import hash_json
+from schemas.storage import Folder
+
+# Why a document goes; the place in the tuple is what records hold.
+RULES = ("dedup.exact", "dedup.normalized", "dedup.minhash", "dedup.containment", "dedup.url")
+EXACT, NORMALIZED, MINHASH, CONTAINMENT, URL = range(len(RULES))
+
+MEMBER = np.dtype(
+    [("cluster_hi", "<u8"), ("cluster_lo", "<u8"), ("id_hi", "<u8"), ("id_lo", "<u8"), ("source", "<u8"),
+     ("survivor_hi", "<u8"), ("survivor_lo", "<u8"), ("kept", "?"), ("rule", "u1"), ("jaccard", "<f8"),
+     ("value", "<f8")]
+)  # fmt: skip
+
+REMOVALS = pa.schema(
+    [
+        pa.field("doc_id", pa.binary(16), nullable=False),
+        pa.field("cluster_id", pa.binary(16), nullable=False),
+        pa.field("survivor", pa.binary(16), nullable=False),
+        pa.field("kept", pa.bool_(), nullable=False),
+        pa.field("rule", pa.string()),
+        pa.field("jaccard", pa.float64()),
+        pa.field("value", pa.float64()),  # of what the rule measures: the containment, or the similarity
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A partition: its documents, by text and, if asked for, by URL, with what was decided of their keys; no
+    name: its texts are not at hand, and nothing will be removed from it here.
+
+    `stage` is the stage's folder: the table that its transform reads goes there, and what is made beside it.
+    """
+
+    index: int
+    name: str | None
+    stage: Folder
+    docs: File
+    decided: Routed
+    url_docs: File | None = None
+    url_decided: Routed = ()
+
+
+@dataclass(frozen=True)
+class UrlRemoval:
+    """A partition's documents with a URL, and what was decided of their URLs."""
+
+    index: int
+    docs: File
+    decided: Routed
+
+
+def url_gone(job: Job, item: UrlRemoval) -> Done:
+    """Publishes the locations of documents that go for their URL (`gone`): later passes do not see them."""
+    key = hash_json([job.key, "gone", item.index, item.docs.file.xxh3, hashes_of(item.decided)])
+    name = f"urls-gone/{item.index:06d}"
+
+    def step() -> Done:
+        docs, decided = _matched(job, item.docs, item.decided)
+        gone = np.sort(docs["location"][~stays(job, docs, decided)]).astype(LOCATION)
+        return Done(key=key, files={"gone": write(job.work, f"{name}.gone", gone, gone * 0 + item.index)})
+
+    return once(job.work, name, key, step)
+
+
+def removals(job: Job, item: Removal) -> Done:
+    """Publishes `removals/<partition>.parquet` (schema `REMOVALS`, by document) for the stage, the same as
+    records for the table of clusters (`members`, cut by cluster), and draws of what to audit (`audit`)."""
+    inputs = [item.docs.file.xxh3, *hashes_of(item.decided), *hashes_of(item.url_decided)]
+    key = hash_json([job.key, "removals", item.index, item.name, inputs])
+    return once(item.stage, f"scratch/removals/{item.index:06d}", key, lambda: _removals(job, item, key))
+
+
+def _removals(job: Job, item: Removal, key: str) -> Done:
+    docs, decided = _matched(job, item.docs, item.decided)
+    found, audits = _members(job, docs, decided)
+    if item.url_docs is not None:
+        url_docs, url_decided = _matched(job, item.url_docs, item.url_decided)
+        by_url, _ = _members(job, url_docs, url_decided)
+        by_url["rule"] = URL
+        by_url["jaccard"] = by_url["value"] = np.nan
+        found = np.concatenate([found, by_url])
+    counters: Counter[str] = Counter()
+    for rule, name in enumerate(RULES):
+        gone = found[~found["kept"] & (found["rule"] == rule)]
+        counters[name] = len(gone)
+        for source in np.unique(gone["source"]).tolist():
+            counters[f"{source}/{name}"] = int((gone["source"] == source).sum())
+    found = found[np.lexsort((found["id_lo"], found["id_hi"], found["cluster_lo"], found["cluster_hi"]))]
+    name = f"scratch/removals/{item.index:06d}"
+    cluster = in_range(found["cluster_hi"], job.text_ranges)
+    files = {
+        "members": write(item.stage, f"{name}.members", found, cluster),
+        "audit": write(item.stage, f"{name}.audit", audit(audits)),
+    }
+    if item.name is not None:
+        table = publish_table(item.stage, f"removals/{item.name}.parquet", removals_table(found))
+        files["table"] = File(file=table)
+    return Done(key=key, files=files, counters=dict(counters))
+
+
+def _matched(job: Job, docs: File, decided: Routed) -> tuple[Records, Records]:
+    """The partition's documents of which something was decided, and that."""
+    mine = read(job.work, docs.file, job.doc)
+    told = read_slices(job.work, decided, job.decided)
+    row = find(told, mine)
+    return mine[row >= 0], told[row[row >= 0]]
+
+
+def _members(job: Job, docs: Records, decided: Records) -> tuple[Records, Records]:
+    """(`MEMBER` records of the documents, `AUDIT` records of those that go for their text)."""
+    found = np.zeros(len(docs), MEMBER)
+    for name in ("id_hi", "id_lo", "source"):
+        found[name] = docs[name]
+    for name in ("cluster_hi", "cluster_lo"):
+        found[name] = decided[name]
+    found["kept"] = stays(job, docs, decided)
+    own = decided["own"]
+    head = (docs["id_hi"] == decided["head_hi"]) & (docs["id_lo"] == decided["head_lo"])
+    # Copies name the head of their text where that text leads; the head itself, if it goes, what the election
+    # named, or the next copy. Documents of other texts name the text that they are like.
+    copy = own & ~head
+    leads = own & head
+    alone = (decided["survivor_hi"] == docs["id_hi"]) & (decided["survivor_lo"] == docs["id_lo"])
+    by_copy = copy | (leads & alone & ~found["kept"])
+    location = decided["survivor_location"].copy()
+    for end in ("hi", "lo"):
+        named = np.where(copy, decided[f"head_{end}"], decided[f"survivor_{end}"])
+        named = np.where(leads & alone & ~found["kept"], decided[f"second_{end}"], named)
+        found[f"survivor_{end}"] = np.where(leads & found["kept"], docs[f"id_{end}"], named)
+    location[copy] = decided["head_location"][copy]
+    location[by_copy & ~copy] = decided["second_location"][by_copy & ~copy]
+    found["jaccard"] = np.where(by_copy | (leads & found["kept"]), 1.0, decided["jaccard"])
+    near = found["jaccard"] >= job.params.similarity
+    same_text = docs["text"] == np.where(copy, decided["head_text"], docs["text"])
+    equal = np.where(same_text & job.params.exact, EXACT, NORMALIZED if job.params.normalized else MINHASH)
+    found["rule"] = np.where(by_copy, equal, np.where(near, MINHASH, CONTAINMENT))
+    found["value"] = np.where(found["rule"] == CONTAINMENT, decided["inside"], found["jaccard"])
+    gone = ~found["kept"]
+    audits = np.zeros(int(gone.sum()), AUDIT)
+    audits["draw"] = docs["id_lo"][gone]
+    audits["location"], audits["survivor"] = docs["location"][gone], location[gone]
+    audits["jaccard"] = found["jaccard"][gone]
+    return found, audits[found["rule"][gone] != CONTAINMENT]
+
+
+def removals_table(found: Records) -> pa.Table:
+    """`MEMBER` records as `REMOVALS`, by document; one row a document: what its URL says goes last."""
+    found = found[np.lexsort((found["rule"] == URL, found["kept"], found["id_lo"], found["id_hi"]))]
+    new = np.ones(len(found), bool)
+    new[1:] = (found["id_hi"][1:] != found["id_hi"][:-1]) | (found["id_lo"][1:] != found["id_lo"][:-1])
+    found = found[new]
+    columns = [
+        ids(found["id_hi"], found["id_lo"]),
+        ids(found["cluster_hi"], found["cluster_lo"]),
+        ids(found["survivor_hi"], found["survivor_lo"]),
+        pa.array(found["kept"]),
+        rule_names(found["rule"], found["kept"]),
+        _numbers(found["jaccard"]),
+        _numbers(found["value"]),
+    ]
+    return pa.Table.from_arrays(columns, schema=REMOVALS)
+
+
+def clusters_table(found: Records, sources: dict[int, str]) -> pa.Table:
+    """A range of `clusters.parquet`: a row per document of a cluster, by cluster and document. `sources` maps
+    hashes to names."""
+    order = [found[name] for name in ("cluster_hi", "cluster_lo", "id_hi", "id_lo", "rule")]
+    found = found[np.lexsort(order[::-1])]
+    distinct, codes = np.unique(found["source"], return_inverse=True)
+    names = pa.array([sources[int(value)] for value in distinct], pa.string())
+    return pa.table(
+        {
+            "cluster_id": ids(found["cluster_hi"], found["cluster_lo"]),
+            "doc_id": ids(found["id_hi"], found["id_lo"]),
+            "source": names.take(pa.array(codes.ravel(), pa.int64())),
+            "survivor": ids(found["survivor_hi"], found["survivor_lo"]),
+            "kept": pa.array(found["kept"]),
+            "rule": rule_names(found["rule"], found["kept"]),
+            "jaccard": _numbers(found["jaccard"]),
+        }
+    )
+
+
+def rule_names(rules: npt.NDArray[np.uint8], kept: npt.NDArray[np.bool_]) -> pa.Array:
+    """Names of rules; null for what stays."""
+    return pa.array(RULES, pa.string()).take(pa.array(rules, pa.int64(), mask=kept))
+
+
+def _numbers(values: npt.NDArray[np.float64]) -> pa.Array:
+    return pa.array(values, mask=np.isnan(values))

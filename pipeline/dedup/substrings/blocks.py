@@ -1,0 +1,128 @@
+"""The third and fourth step: the blocks of each partition that may be repeated, and what becomes of them.
+
+A partition's blocks come in chunks of whole documents, the documents in the order that decides who stays: of equal
+blocks in a chunk the first is the best, and it alone goes to its range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.dedup.records import (
+    Done,
+    File,
+    Records,
+    Slice,
+    hashes_of,
+    in_range,
+    once,
+    read,
+    read_slices,
+    write,
+)
+from pipeline.dedup.spans import Kept
+from pipeline.dedup.substrings import groups, tokens, units
+from pipeline.dedup.substrings.job import ANCHOR, BLOCK, I64, UNIT_COST, Docs, Job, Range, answer, load
+from pipeline.dedup.substrings.winnow import hash_set
+from schemas.errors import WorkError
+from schemas.manifest import hash_json
+
+CHUNKS = 1 << 20  # of a partition, at most
+FLAG, FATE = np.dtype("u1"), np.dtype("<u4")
+
+
+class Scanned(NamedTuple):
+    """A partition, its anchors, and which of them are repeated."""
+
+    kept: Kept
+    anchors: File
+    flags: tuple[Slice, ...]
+    ranges: int  # of blocks
+
+
+class Chunk(NamedTuple):
+    """Units in order of text, and the groups of equal ones; `order` of the groups is that of their records."""
+
+    units: Records
+    which: npt.NDArray[np.int32]
+    firsts: npt.NDArray[np.int32]
+    order: I64
+    numbers: I64  # the range of each group
+
+    def spread(self, flags: npt.NDArray[np.uint32], tokens: int) -> npt.NDArray[np.uint32]:
+        """What becomes of each unit, given the answers to the records."""
+        of_group = np.empty(len(self.firsts), np.uint32)
+        of_group[self.order] = flags
+        row, token = self.units["row"], self.units["token"]
+        found: npt.NDArray[np.uint32] = groups.fates(row, token, self.which, self.firsts, of_group, tokens)
+        return found
+
+
+def grouped(found: Records, by: str, ranges: int) -> Chunk:
+    """Units with their groups; `by` is the field whose ranges their records are cut by."""
+    which, firsts = groups.group(found["key"], found["check"])
+    numbers = in_range(found[by][firsts], ranges)
+    small = numbers.astype(np.uint16) if ranges <= 1 << 16 else numbers  # these are sorted by radix
+    return Chunk(found, which, firsts, np.argsort(small, kind="stable"), numbers)
+
+
+def found_in(job: Job, docs: Docs, anchors: npt.NDArray[np.uint64]) -> Iterator[Records]:
+    """The blocks with these anchors, of as many documents as the budget allows at a time, one at least."""
+    slots = hash_set(anchors)
+    room, begin = max(1, job.budget // UNIT_COST), 0
+    while begin < len(docs.rows):
+        out = np.empty(room, units.UNIT)
+        scan = partial(
+            units.blocks, docs.offsets, docs.data, docs.rows, begin, tokens.classes(), *job.winnow, slots
+        )
+        done, count, needed = scan(out)
+        if count == 0 and needed:
+            out = np.empty(needed, units.UNIT)
+            done, count, _ = scan(out)
+        if count:
+            yield out[:count]
+        begin = done
+
+
+def blocks(job: Job, item: Scanned) -> Done:
+    """Publishes the blocks of a partition whose anchors are repeated: all of them (`units.<chunk>`), and for
+    the others the first of equal ones in each chunk (`records.<chunk>`), cut by range; counts both."""
+    made = [item.anchors.file.xxh3, hashes_of(item.flags), item.ranges]
+    key = hash_json([job.key, "blocks", item.kept.index, item.kept.partition.name, *made])
+    name = f"blocks/{item.kept.index:06d}"
+
+    def step() -> Done:
+        files: dict[str, File] = {}
+        counters = {"units": 0, "records": 0}
+        anchors = read(job.work, item.anchors.file, ANCHOR)
+        anchors = anchors[read_slices(job.work, item.flags, FLAG) > 0]
+        if len(anchors) == 0:  # nothing to read the texts for
+            return Done(key=key, files=files, counters=counters)
+        docs = load(job, item.kept)
+        for number, found in enumerate(found_in(job, docs, anchors)):
+            if number == CHUNKS:
+                raise WorkError(f"partition {item.kept.partition.name}: too many repeats for dedup.memory_mb")
+            chunk = grouped(found, "key", item.ranges)
+            firsts = found[chunk.firsts[chunk.order]]
+            records = np.empty(len(firsts), BLOCK)
+            records["key"], records["check"] = firsts["key"], firsts["check"]
+            records["rank"], records["ident"] = docs.rank[firsts["row"]], docs.hi[firsts["row"]]
+            file = f"{name}.{number:06d}"
+            numbers = chunk.numbers[chunk.order]
+            files[f"records.{number:06d}"] = write(job.work, f"{file}.records", records, numbers)
+            files[f"units.{number:06d}"] = write(job.work, f"{file}.units", found)
+            counters["units"] += len(found)
+            counters["records"] += len(records)
+        return Done(key=key, files=files, counters=counters)
+
+    return once(job.work, name, key, step)
+
+
+def settle(job: Job, item: Range) -> Done:
+    """Answers what becomes of each block of a range."""
+    return answer(job, "settle", item, BLOCK, groups.settle)

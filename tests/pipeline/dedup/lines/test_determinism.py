@@ -1,0 +1,216 @@
+"""One corpus, one result: for any cut into partitions, any order, any number of ranges, kills and damage."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cluster import Workers
+from pipeline.dedup.lines import run as run_module
+from pipeline.dedup.lines import steps
+from pipeline.progress import Progress
+from schemas.dedup import LineParams
+from schemas.errors import WorkError
+from schemas.recipe import Cluster
+from schemas.storage import Folder
+from tests.conftest import Serial
+from tests.pipeline.dedup.helpers import Doc
+from tests.pipeline.dedup.lines import reference
+from tests.pipeline.dedup.lines.corpus import Found, run
+
+LINE = LineParams(min_words=1)
+PARAGRAPH = LineParams(unit="paragraph", min_words=1)
+C4 = LineParams(unit="sentences", min_words=1)
+SOURCES = ["books", "code", "web"]
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Doc]:
+    """120 documents of lines and paragraphs and sentences that many of them share, short and empty ones."""
+    generator = random.Random(3)
+    words = [f"w{i}" for i in range(60)]
+    sentences = [" ".join(generator.choices(words, k=generator.randint(1, 6))) + "." for _ in range(90)]
+    sentences += ["漢字の文。", "«Été», 12!", "menu", "*** ***"]
+    texts = []
+    for _ in range(115):
+        blocks = []
+        for _ in range(generator.randint(1, 4)):
+            chosen = generator.choices(sentences, k=generator.randint(1, 5))
+            first = generator.randrange(len(sentences) - 4)
+            chosen += sentences[first : first + generator.choice([0, 3, 4])]
+            blocks.append(generator.choice([" ", "\n", " "]).join(chosen))
+        texts.append(generator.choice(["\n\n", "\n", "\n \n"]).join(blocks))
+    texts += ["", "", "\n", "menu", "menu"]
+    return [Doc(text, f"f{i}", generator.choice(SOURCES)) for i, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("params", [LINE, PARAGRAPH, C4], ids=lambda p: p.unit)
+def test_any_partitions_order_and_ranges(
+    corpus: list[Doc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, params: LineParams
+) -> None:
+    expected = run(Folder(tmp_path / "3"), corpus, params, 3)
+    assert expected.counters["lines_cut"] > 10 and expected.counters["most_repeated_line"] > 2
+    assert expected.texts == {
+        i: t for i, t in reference.deduplicated(corpus, params, {}, None).items() if i not in expected.removed
+    }
+
+    def same(found: Found) -> None:
+        assert found.spans.equals(expected.spans) and found.counters == expected.counters
+
+    for count in (1, 2, 7):
+        same(run(Folder(tmp_path / f"{count}"), corpus, params, count))
+    same(run(Folder(tmp_path / "o"), corpus, params, 4, shuffle=1, scheduler=Serial(reverse=True)))
+    monkeypatch.setattr(steps, "RECORD_BYTES", 1 << 14)
+    monkeypatch.setattr(run_module, "TEXT_PER_UNIT", 320)
+    many = run(Folder(tmp_path / "r"), corpus, params, 4, memory_mb=1)
+    same(many)
+    names = {
+        entry.path for entry in (many.folder / "scratch/lines/compare/00").list() if ".lost" in entry.path
+    }
+    if params is LINE:
+        assert any(not name.startswith("000000") for name in names), "several ranges"
+        assert any(name.endswith("-001.lost") for name in names), "of several shares"
+
+
+class Kill(Exception):
+    """Stands for SIGKILL."""
+
+
+class Dying(Serial):
+    """Dies before the task of a given number."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__()
+        self.left = tasks
+
+    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
+        def mortal(item: Any) -> Any:
+            if self.left == 0:
+                raise Kill
+            self.left -= 1
+            return function(item)
+
+        return super().map(mortal, items, label, sizes)
+
+
+def published(found: Found) -> dict[str, bytes]:
+    return {file.path: (found.folder / file.path).read() for file in found.files}
+
+
+@pytest.mark.parametrize("params", [LINE, C4], ids=lambda p: p.unit)
+def test_killed_at_any_task(corpus: list[Doc], tmp_path: Path, params: LineParams) -> None:
+    serial = Serial()
+    expected = run(Folder(tmp_path / "whole"), corpus, params, 3, scheduler=serial)
+    root = Folder(tmp_path / "killed")
+    for tasks in range(len(serial.labels)):
+        with pytest.raises(Kill):
+            run(root, corpus, params, 3, scheduler=Dying(tasks))
+    found = run(root, corpus, params, 3)
+    assert published(found) == published(expected) and found.counters == expected.counters
+
+
+def test_killed_inside_any_write(corpus: list[Doc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run(Folder(tmp_path / "whole"), corpus, LINE, 2)
+    root, write, left = Folder(tmp_path / "killed"), Folder.write, [0]
+
+    def mortal(folder: Folder, data: bytes) -> None:
+        if "/in/" not in folder.path:
+            if left[0] == 0:
+                raise Kill
+            left[0] -= 1
+        write(folder, data)
+
+    monkeypatch.setattr(Folder, "write", mortal)
+    for kill in range(100):
+        left[0] = kill % 3
+        try:
+            found = run(root, corpus, LINE, 2)
+        except Kill:
+            continue
+        break
+    assert kill > 5
+    assert published(found) == published(expected) and found.counters == expected.counters
+
+
+def test_finished_steps_are_not_run_again(
+    corpus: list[Doc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run(Folder(tmp_path), corpus, C4, 3)
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("done before")
+
+    for name in ("_units", "_compare", "_mark", "_publish"):
+        monkeypatch.setattr(steps, name, refuse)
+    assert published(run(Folder(tmp_path), corpus, C4, 3)) == published(expected)
+    for other in ({"params": LINE}, {"docs": corpus[1:]}, {"priority": {"web": 1}}, {"only": ["web"]}):
+        arguments: dict[str, Any] = {"docs": corpus, "params": C4, "count": 3, **other}
+        with pytest.raises(AssertionError, match="done before"):
+            run(Folder(tmp_path), **arguments)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_and_missing_intermediates_are_made_again(
+    corpus: list[Doc], tmp_path: Path, seed: int
+) -> None:
+    root = Folder(tmp_path)
+    expected = published(run(root, corpus, C4, 3))
+    scratch = root / "dedup/scratch"
+    before = {entry.path: (scratch / entry.path).read() for entry in scratch.list()}
+    generator = random.Random(seed)
+    for path in generator.sample(sorted(before), 6):
+        data = bytearray(before[path])
+        if generator.random() < 0.3 or not data:
+            scratch.delete([path])
+        else:
+            data[generator.randrange(len(data)) if ".json" not in path else 0] ^= 0x40
+            (scratch / path).write(bytes(data))
+    assert published(run(root, corpus, C4, 3)) == expected
+    assert {entry.path: (scratch / entry.path).read() for entry in scratch.list()} == before
+
+
+class Vandal(Serial):
+    """Flips a bit of a file as soon as the step that wrote it is over."""
+
+    def __init__(self, file: Folder, step: str) -> None:
+        super().__init__()
+        self.file, self.step = file, step
+
+    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
+        results = super().map(function, items, label, sizes)
+        if label == self.step:
+            data = bytearray(self.file.read())
+            data[len(data) // 2] ^= 1
+            self.file.write(bytes(data))
+            self.step = ""
+        return results
+
+
+@pytest.mark.parametrize(
+    ("step", "path"),
+    [
+        ("units", "units/00/000001.units"),
+        ("repeats", "compare/00/000000-000.lost"),
+        ("spans to cut", "mark/00/000001.spans"),
+    ],
+)
+def test_damage_during_the_run_is_noticed_and_mended(
+    corpus: list[Doc], tmp_path: Path, step: str, path: str
+) -> None:
+    root = Folder(tmp_path / "damaged")
+    with pytest.raises(WorkError, match="its bytes changed"):
+        run(
+            root, corpus, C4, 3, scheduler=Vandal(root / "dedup/scratch/lines" / path, f"dedup lines: {step}")
+        )
+    expected = run(Folder(tmp_path / "whole"), corpus, C4, 3)
+    assert published(run(root, corpus, C4, 3)) == published(expected)
+
+
+def test_on_dask_workers(corpus: list[Doc], tmp_path: Path) -> None:
+    expected = run(Folder(tmp_path / "here"), corpus, C4, 3)
+    with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:
+        found = run(Folder(tmp_path / "there"), corpus, C4, 3, scheduler=workers)
+    assert published(found) == published(expected) and found.counters == expected.counters
