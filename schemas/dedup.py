@@ -103,7 +103,9 @@ class DedupParams(Strict):
     max_cluster: int = Field(
         default=100_000, ge=2, description="a cluster with more different texts stops the run"
     )
-    sample: int = Field(default=2_000, ge=0, description="texts compared pair by pair to measure the recall")
+    sample: int = Field(
+        default=2_000, ge=0, le=5_000, description="texts compared pair by pair to measure the recall"
+    )
     planted: int = Field(default=500, ge=0, description="near-copies planted to measure the recall")
     store_signatures: bool = Field(default=False, description="publish signatures/, for datasketch")
     index: str | None = Field(

@@ -18,8 +18,8 @@ from pipeline.dedup.quality.recall import PAIR as SAMPLE_PAIR
 from pipeline.dedup.quality.recall import Sample, measure
 from pipeline.dedup.quality.sample import SAMPLE
 from pipeline.dedup.quality.summary import labels_of, summary
-from pipeline.dedup.records import Done, Records, by_part, ids, read, read_slices, starts_of, write
-from pipeline.dedup.removals import MEMBER, RULES
+from pipeline.dedup.records import Done, Records, by_part, ids, read, starts_of, write
+from pipeline.dedup.removals import RULES
 from pipeline.publish import publish_bytes
 from pipeline.stage import Partition
 from schemas.dedup import DedupParams
@@ -41,13 +41,10 @@ class Steps:
     sources: dict[int, str]
     sketches: dict[int, Done]
     edges: list[Done]
-    verified: dict[int, Done]
+    verified: list[Done]
     elected: list[Done]
     removed: list[Done]
-
-    def records(self, dones: dict[int, Done], name: str, dtype: np.dtype[Any]) -> Records:
-        """All the records called `name` of several steps."""
-        return all_records(self.job, list(dones.values()), name, dtype)
+    clustered: list[Done]
 
 
 def all_records(job: Job, dones: list[Done], name: str, dtype: np.dtype[Any]) -> Records:
@@ -64,10 +61,8 @@ def publish_json(folder: Folder, path: str, value: dict[str, Any]) -> PublishedF
 def count(steps: Steps) -> dict[str, int]:
     """The stage's counters."""
     total: Counter[str] = Counter()
-    for done in (*steps.sketches.values(), *steps.edges, *steps.verified.values(), *steps.elected,
-                 *steps.removed):  # fmt: skip
+    for done in (*steps.sketches.values(), *steps.edges, *steps.verified, *steps.elected, *steps.removed):
         total.update(done.counters)
-    clusters, largest = cluster_sizes(steps)
     hot = candidates.hottest(steps.job, steps.edges)
     counters = {
         "bands": steps.job.banding.bands,
@@ -79,8 +74,8 @@ def count(steps: Steps) -> dict[str, int]:
         "near_removed": total["dedup.minhash"] + total["dedup.containment"],
         "url_removed": total["dedup.url"],
         "contained_removed": total["dedup.containment"],
-        "clusters": clusters,
-        "largest_cluster": largest,
+        "clusters": sum(done.counters["clusters"] for done in steps.clustered),
+        "largest_cluster": max((done.counters["largest_cluster"] for done in steps.clustered), default=0),
         "most_texts_in_a_cluster": max((done.counters["most_texts"] for done in steps.elected), default=0),
         "without_words": total["short"],
         "capped": total["capped"],
@@ -97,17 +92,6 @@ def count(steps: Steps) -> dict[str, int]:
     return counters
 
 
-def cluster_sizes(steps: Steps) -> tuple[int, int]:
-    """(clusters, documents of the largest), one range at a time."""
-    clusters, largest = 0, 0
-    for slices in by_part(steps.removed, "members").values():
-        found = read_slices(steps.stage, slices, MEMBER)
-        cluster = np.stack([found["cluster_hi"], found["cluster_lo"]], axis=1)
-        sizes = np.unique(cluster, axis=0, return_counts=True)[1]
-        clusters, largest = clusters + len(sizes), max(largest, int(sizes.max(initial=0)))
-    return clusters, largest
-
-
 def quality(
     steps: Steps, sample: Records, labelled: Records, promise: dict[str, Any], counters: dict[str, int],
     map_: Callable[..., list[Done]],
@@ -122,8 +106,8 @@ def quality(
         texts = all_records(job, measured, "texts", SAMPLE)
         pairs = all_records(job, measured, "pairs", SAMPLE_PAIR)
     planted = mark_found(
-        steps.records(steps.sketches, "planted", PLANTED), steps.records(steps.verified, "planted", PAIR),
-        job.params.similarity,
+        all_records(job, list(steps.sketches.values()), "planted", PLANTED),
+        all_records(job, steps.verified, "planted", PAIR), job.params.similarity,
     )  # fmt: skip
     planted = _once_a_text(planted)
     precision = measure_precision(job, steps.partitions, _audits(steps), map_)

@@ -63,15 +63,15 @@ class Route:
 
     index: int
     labels: tuple[Slice, ...]
-    pairs: File | None
+    pairs: tuple[Slice, ...]
     heads: Routed
 
 
 def route(job: Job, item: Route) -> Done:
     """Publishes the partition's texts in clusters (`members`) and its pairs (`pairs`), cut by cluster
     range."""
-    pairs = [item.pairs.file.xxh3] if item.pairs else []
-    key = hash_json([job.key, "route", item.index, hashes_of(item.labels), pairs, hashes_of(item.heads)])
+    inputs = [hashes_of(item.labels), hashes_of(item.pairs), hashes_of(item.heads)]
+    key = hash_json([job.key, "route", item.index, inputs])
     return once(job.work, f"route/{item.index:06d}", key, lambda: _route(job, item, key))
 
 
@@ -83,7 +83,7 @@ def _route(job: Job, item: Route, key: str) -> Done:
     headed(job, members, item.heads)
     members["cluster"] = labels["cluster"]
     order = np.argsort(labels["range"], kind="stable")
-    pairs = read(job.work, item.pairs.file, PAIR) if item.pairs else np.empty(0, PAIR)
+    pairs = read_slices(job.work, item.pairs, PAIR)
     where = labels["range"][np.searchsorted(labels["location"], pairs["a"])] if len(pairs) else pairs["a"]
     by_range = np.argsort(where, kind="stable")
     name = f"route/{item.index:06d}"
@@ -120,7 +120,7 @@ def _elect(job: Job, item: Clusters, key: str) -> Done:
     ends = [place[np.searchsorted(members["location"][place], pairs[end])] for end in ("a", "b")]
     a, b = np.minimum(*ends), np.maximum(*ends)
     labels = np.flatnonzero(new := starts_of(members["cluster"]))[np.cumsum(new) - 1]
-    comparison = Comparison(job, members["location"], members["size"].astype(np.int64))
+    comparison = Comparison(job, members)
     survivor, score, cut_short = clusters.elect(
         labels, comparison.size, members["protected"] > 0, (a, b, comparison.value(pairs, a, b)),
         *_thresholds(job), comparison,
@@ -147,14 +147,18 @@ def _thresholds(job: Job) -> tuple[float, float]:
 class Comparison:
     """The similarity of further pairs of texts, by their place in the order; counts the pairs."""
 
-    def __init__(self, job: Job, location: I64, size: I64) -> None:
-        self.job, self.location, self.size, self.compared = job, location, size, 0
+    def __init__(self, job: Job, members: Records) -> None:
+        self.job, self.location, self.size = job, members["location"], members["size"].astype(np.int64)
+        self.by_location = members[np.argsort(members["location"])]
+        self.compared = 0
 
     def __call__(self, turn: int, a: I64, b: I64) -> F64:
         self.compared += len(a)
         x, y = self.location[a], self.location[b]
         pairs = np.zeros(len(a), PAIR)
-        pairs["jaccard"], pairs["inside"] = similarities(self.job, np.minimum(x, y), np.maximum(x, y))
+        pairs["jaccard"], pairs["inside"] = similarities(
+            self.job, np.minimum(x, y), np.maximum(x, y), self.by_location
+        )
         return self.value(pairs, a, b)
 
     def value(self, pairs: Records, a: I64, b: I64) -> F64:

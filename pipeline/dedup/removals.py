@@ -17,14 +17,16 @@ from pipeline.dedup.records import (
     Done,
     File,
     Records,
+    Slice,
     hashes_of,
     ids,
     in_range,
     once,
     read,
     read_slices,
+    starts_of,
     write,
-)
+)  # fmt: skip
 from pipeline.publish import publish_table
 from schemas.manifest import hash_json
 from schemas.storage import Folder
@@ -125,6 +127,34 @@ def _removals(job: Job, item: Removal, key: str) -> Done:
         table = publish_table(item.stage, f"removals/{item.name}.parquet", removals_table(found))
         files["table"] = File(file=table)
     return Done(key=key, files=files, counters=dict(counters))
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A range of clusters: its members, and the names of their sources by hash."""
+
+    number: int
+    stage: Folder
+    members: tuple[Slice, ...]
+    sources: tuple[tuple[int, str], ...]
+
+
+def clusters(job: Job, item: Clusters) -> Done:
+    """Publishes the range's part of `clusters.parquet` (`clusters`); counts clusters and the largest one's
+    documents."""
+    key = hash_json([job.key, "clusters", item.number, item.sources, hashes_of(item.members)])
+    name = f"scratch/clusters/{item.number:06d}"
+
+    def step() -> Done:
+        found = read_slices(item.stage, item.members, MEMBER)
+        table = publish_table(item.stage, f"{name}.parquet", clusters_table(found, dict(item.sources)))
+        found = found[np.lexsort((found["cluster_lo"], found["cluster_hi"]))]
+        starts = np.flatnonzero(starts_of(found["cluster_hi"], found["cluster_lo"]))
+        sizes = np.diff(np.r_[starts, len(found)])
+        counters = {"clusters": len(starts), "largest_cluster": int(sizes.max(initial=0))}
+        return Done(key=key, files={"clusters": File(file=table)}, counters=counters)
+
+    return once(item.stage, name, key, step)
 
 
 def _matched(job: Job, docs: File, decided: Routed) -> tuple[Records, Records]:

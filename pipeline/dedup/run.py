@@ -24,10 +24,10 @@ from pipeline.dedup.index.change import Change
 from pipeline.dedup.job import PLANTED_PART, Job, parts_of
 from pipeline.dedup.lines.run import find as find_lines
 from pipeline.dedup.quality.sample import SAMPLE, draw
-from pipeline.dedup.records import Done, File, Records, Slice, by_part, read_slices
+from pipeline.dedup.records import Done, File, Records, Slice, by_part
 from pipeline.dedup.spans import Kept
 from pipeline.dedup.substrings.run import find as find_substrings
-from pipeline.publish import publish_tables
+from pipeline.publish import publish_tables, read_table
 from pipeline.stage import Context, Partition
 from schemas.dedup import DedupParams
 from schemas.manifest import PublishedFile, hash_json
@@ -101,27 +101,20 @@ class Deduplication:
         edges = self.edges(sketches)
         sample = draw(all_records(self.job, list(sketches.values()), "sample", SAMPLE), self.params.sample)
         self.load_sets(sketches, edges, sample, heads)
-        pairs = [verify.Pairs(*item) for item in by_part(edges, "edges").items()]
-        found = self.map(verify.verify, pairs, "exact similarity")
-        verified = {item.index: done for item, done in zip(pairs, found, strict=True)}
-        labels, labelled = elect.label(self.job, found)
+        pairs = verify.groups_of(self.job, by_part(edges, "edges"))
+        verified = self.map(verify.verify, pairs, "exact similarity")
+        labels, labelled = elect.label(self.job, verified)
         elected = self.elect(labels, verified, heads)
         decided = self.told(groups.settle, "text", texts, "survivors", by_part(elected, "fates"))
         removed = self.removals(sketches, by_url, decided)
         sources = _sources(sketches)
+        table, clustered = self.clusters(removed, sources)
+        files.append(table)
         steps = Steps(
-            self.job,
-            self.context.folder,
-            self.partitions,
-            sources,
-            sketches,
-            edges,
-            verified,
-            elected,
-            removed,
-        )
+            self.job, self.context.folder, self.partitions, sources, sketches, edges, verified, elected, removed,
+            clustered,
+        )  # fmt: skip
         counters = count(steps)
-        files.append(self.clusters(removed, sources))
         report = quality(steps, sample, labelled, promise, counters, self.map)
         self.say_actual(counters)
         files.append(publish_json(self.context.folder, "quality.json", report))
@@ -218,16 +211,12 @@ class Deduplication:
             items.append(verify.Wanted(index, partition, docs, nodes, rows, heads.get(index, ())))
         self.map(verify.sets, items, "shingle sets", [item.partition.text_bytes for item in items])
 
-    def elect(self, labels: File, verified: dict[int, Done], heads: Told) -> list[Done]:
+    def elect(self, labels: File, verified: list[Done], heads: Told) -> list[Done]:
         """What becomes of the texts in clusters, by range of clusters."""
         mine = by_part([Done(key="", files={"labels": labels})], "labels")
+        good = by_part(verified, "pairs")
         routes = [
-            elect.Route(
-                index,
-                slices,
-                verified[index].files["pairs"] if index in verified else None,
-                heads.get(index, ()),
-            )
+            elect.Route(index, slices, good.get(index, ()), heads.get(index, ()))
             for index, slices in mine.items()
         ]
         routed = self.map(elect.route, routes, "clusters")
@@ -252,17 +241,22 @@ class Deduplication:
             )  # fmt: skip
         return self.map(removals.removals, items, "removals")
 
-    def clusters(self, removed: list[Done], sources: dict[int, str]) -> PublishedFile:
-        """Publish `clusters.parquet`, one range of clusters at a time."""
-        ranges = by_part(removed, "members")
+    def clusters(self, removed: list[Done], sources: dict[int, str]) -> tuple[PublishedFile, list[Done]]:
+        """Publish `clusters.parquet`: ranges of clusters are made by tasks, and put together here."""
+        named = tuple(sorted(sources.items()))
+        items = [
+            removals.Clusters(number, self.context.folder, slices, named)
+            for number, slices in by_part(removed, "members").items()
+        ]
+        dones = self.map(removals.clusters, items, "table of clusters")
 
         def tables() -> Iterator[pa.Table]:
-            for slices in ranges.values():
-                found = read_slices(self.context.folder, slices, removals.MEMBER)
-                yield removals.clusters_table(found, sources)
+            for done in dones:
+                file = done.files["clusters"].file
+                yield read_table(self.context.folder / file.path, file.xxh3)
 
         schema = removals.clusters_table(np.empty(0, removals.MEMBER), sources).schema
-        return publish_tables(self.context.folder, "clusters.parquet", tables(), schema)
+        return publish_tables(self.context.folder, "clusters.parquet", tables(), schema), dones
 
     def spans(self, tables: list[PublishedFile]) -> tuple[list[PublishedFile], dict[str, int]]:
         """What is cut out of the documents that stay: (files, counters)."""

@@ -50,6 +50,8 @@ from schemas.manifest import PublishedFile, hash_json
 F64 = npt.NDArray[np.float64]
 
 GAP = 8 << 10  # hashes between two wanted sets that are read rather than skipped by a second request
+TASKS = 256  # of exact comparison, at least, as far as there are partitions
+PAIR_COST = 256  # bytes that a task holds for each of its pairs, the sets not counted
 BINS = 20  # of candidates by similarity, in the counters
 
 
@@ -68,10 +70,28 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Candidate pairs whose first text lies in one partition."""
+    """Candidate pairs whose first text lies in one of some neighbouring partitions; `index` is the first."""
 
     index: int
     slices: tuple[Slice, ...]
+
+
+def groups_of(job: Job, slices: dict[int, tuple[Slice, ...]]) -> list[Pairs]:
+    """The candidate pairs of all partitions, a few partitions a task: what many partitions have to fetch from
+    one is fetched together. An index keeps them apart, since it remembers what each had compared."""
+    together = 1 if job.whole else max(1, len(slices) // TASKS)
+    most = job.budget // PAIR_COST
+    found: list[Pairs] = []
+    held, size = 0, 0
+    for index, mine in slices.items():
+        pairs = sum(part.size for part in mine)
+        if found and held < together and size + pairs <= most:
+            found[-1] = Pairs(found[-1].index, found[-1].slices + mine)
+            held, size = held + 1, size + pairs
+        else:
+            found.append(Pairs(index, mine))
+            held, size = 1, pairs
+    return found
 
 
 def sets(job: Job, item: Wanted) -> Done:
@@ -170,7 +190,7 @@ def _verify(job: Job, item: Pairs, key: str) -> Done:
     every = pairs
     real = pairs["b"] < PLANTED
     seen = np.bincount((pairs["jaccard"][real] * BINS).astype(int).clip(0, BINS), minlength=BINS + 1)
-    counters = {"candidates": int(real.sum()), "compared": int(fresh.sum())}
+    counters = {"candidates": int(real.sum()), "compared": int((fresh & real).sum())}
     counters |= {f"jaccard/{step:02d}": int(count) for step, count in enumerate(seen) if count}
     pairs = pairs[linked(job, pairs)]
     planted = pairs[pairs["b"] >= PLANTED]
@@ -181,7 +201,7 @@ def _verify(job: Job, item: Pairs, key: str) -> Done:
     forest = np.zeros(len(nodes), EDGE)
     forest["a"], forest["b"] = root, nodes
     files = {
-        "pairs": write(job.work, f"{name}.pairs", pairs),
+        "pairs": write(job.work, f"{name}.pairs", pairs, parts_of(pairs["a"])),
         "planted": write(job.work, f"{name}.planted", planted),
         "forest": write(job.work, f"{name}.forest", forest[forest["a"] != forest["b"]]),
     }
@@ -219,17 +239,17 @@ def linked(job: Job, pairs: Records) -> npt.NDArray[np.bool_]:
     return good
 
 
-def similarities(job: Job, a: I64, b: I64) -> tuple[F64, F64]:
+def similarities(job: Job, a: I64, b: I64, known: Records | None = None) -> tuple[F64, F64]:
     """(exact Jaccard, containment of the smaller set in the larger) of pairs of texts by location, whose sets
-    are stored; in bounded memory."""
+    are stored; in bounded memory. `known` has their nodes, by location, where these are at hand."""
     jaccard, inside = np.zeros(len(a)), np.zeros(len(a))
     by_a = np.argsort(a, kind="stable")
-    for left in _chunks(job, np.unique(a)):
+    for left in _chunks(job, np.unique(a), known):
         first, last = np.searchsorted(a[by_a], left["location"][[0, -1]] + [0, 1])
         rows = by_a[first:last]
         rows = rows[np.argsort(b[rows], kind="stable")]
         left_bounds, left_sets = _load(job, left)
-        for right in _chunks(job, np.unique(b[rows])):
+        for right in _chunks(job, np.unique(b[rows]), known):
             begin, end = np.searchsorted(b[rows], right["location"][[0, -1]] + [0, 1])
             some = rows[begin:end]
             right_bounds, right_sets = _load(job, right)
@@ -251,14 +271,15 @@ def _load(job: Job, nodes: Records) -> tuple[I64, npt.NDArray[np.uint64]]:
     return bounds, np.concatenate(found) if found else np.empty(0, np.uint64)
 
 
-def _chunks(job: Job, locations: I64) -> Iterator[Records]:
-    """The nodes at ascending locations, in runs whose sets fit a quarter of the budget, one node at least."""
+def _chunks(job: Job, locations: I64, known: Records | None) -> Iterator[Records]:
+    """The nodes at ascending locations, in runs whose sets fit a quarter of the budget, one node at least; out
+    of those `known`, by location, or as they are stored."""
     most = job.budget // (4 * HASH.itemsize)
     parts = parts_of(locations)
     held: list[Records] = []
     size = 0
     for part in np.unique(parts):
-        nodes = load_nodes(job, int(part))
+        nodes = load_nodes(job, int(part)) if known is None else known
         nodes = nodes[np.searchsorted(nodes["location"], locations[parts == part])]
         first = 0
         ends = np.cumsum(nodes["size"])

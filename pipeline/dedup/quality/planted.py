@@ -20,8 +20,8 @@ from pipeline.dedup.records import Records
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
-# The original text's key, locations of it and of its copy, the similarity meant and had, whether they share a band, and
-# whether the copy met some text with similarity >= `similarity`.
+# The original text's key, locations of it and of its copy, the similarity meant and had, whether they share a
+# band, and whether the copy met some text with similarity >= `similarity`.
 PLANTED = np.dtype(
     [
         ("key", "<u8"),
