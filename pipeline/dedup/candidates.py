@@ -7,7 +7,7 @@ million pages shares a band); it is cut at pivots into sub-ranges by (key, text)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from pipeline.dedup.records import (
     File,
     Records,
     Slice,
+    Slices,
     hashes_of,
     once,
     read,
@@ -46,7 +47,7 @@ class Range:
     """A range of band keys, where its records lie, and from which to below which (key, text) it reaches."""
 
     number: int
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
     sub: int = 0
     low: Pivot | None = None
     high: Pivot | None = None
@@ -75,7 +76,7 @@ def _pivots(job: Job, item: Range, key: str) -> Done:
     )
 
 
-def ranges(job: Job, slices: dict[int, tuple[Slice, ...]], map_: Callable[..., list[Done]]) -> list[Range]:
+def ranges(job: Job, slices: Mapping[int, Slices], map_: Callable[..., list[Done]]) -> list[Range]:
     """The ranges of all band records, those that are too large for a task cut at pivots."""
     whole = [Range(number, mine) for number, mine in slices.items()]
     limit = records_per_range(job)

@@ -62,8 +62,8 @@ class Route:
     """A partition: the labels of its texts, its verified pairs, and what leads its groups."""
 
     index: int
-    labels: tuple[Slice, ...]
-    pairs: tuple[Slice, ...]
+    labels: Sequence[Slice]
+    pairs: Sequence[Slice]
     heads: Routed
 
 
@@ -99,8 +99,8 @@ class Clusters:
     """A range of clusters: its texts and the verified pairs among them."""
 
     number: int
-    members: tuple[Slice, ...]
-    pairs: tuple[Slice, ...]
+    members: Sequence[Slice]
+    pairs: Sequence[Slice]
 
 
 def elect(job: Job, item: Clusters) -> Done:

@@ -6,6 +6,7 @@ every partition what becomes of its keys. A key in ten million documents is one 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,7 @@ from pipeline.dedup.records import (
 )
 from schemas.manifest import hash_json
 
-Routed = tuple[Slice, ...]  # records of other tasks for one partition
+Routed = Sequence[Slice]  # records of other tasks for one partition
 NOBODY = np.iinfo(np.int64).min
 EVERYBODY = np.iinfo(np.int64).max
 
@@ -37,8 +38,8 @@ class Keys:
 
     kind: str
     number: int
-    texts: tuple[Slice, ...]
-    fates: tuple[Slice, ...] = ()
+    texts: Sequence[Slice]
+    fates: Sequence[Slice] = ()
 
 
 def heads(job: Job, item: Keys) -> Done:

@@ -6,6 +6,7 @@ were made from. A step whose marker has the wanted key and whose files have the 
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -33,20 +34,73 @@ class Slice(NamedTuple):
     xxh3: str
 
 
-class Part(Strict):
-    """Records `start` to `start + count` belong to part `number`."""
+class Part(NamedTuple):
+    """Records `start` to `start + size` belong to part `number`."""
 
     number: int
     start: int
-    count: int
+    size: int
     xxh3: str
 
 
+# Parts are many (partitions times ranges): the driver holds 40 bytes for each, not an object.
+PLACE = np.dtype([("number", "<i8"), ("start", "<i8"), ("count", "<i8"), ("xxh3", "V16")])
+SLICE = np.dtype([("file", "<i4"), ("start", "<i8"), ("count", "<i8"), ("xxh3", "V16")])
+
+
 class File(Strict):
-    """A published file and its parts."""
+    """A published file and its parts: `PLACE` records in base64."""
 
     file: PublishedFile
-    parts: list[Part] = Field(default_factory=list)
+    places: str = ""
+
+    @staticmethod
+    def of(file: PublishedFile, parts: Iterable[Part]) -> File:
+        """A file with these parts."""
+        rows = [(part.number, part.start, part.size, bytes.fromhex(part.xxh3)) for part in parts]
+        return File(file=file, places=b64encode(np.array(rows, PLACE).tobytes()).decode())
+
+    def table(self) -> Records:
+        """The parts as `PLACE` records."""
+        return np.frombuffer(b64decode(self.places), PLACE)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts one by one: for files of few."""
+        rows = self.table().tolist()
+        return [Part(number, start, size, seal.hex()) for number, start, size, seal in rows]
+
+
+class Slices(Sequence[Slice]):
+    """Slices of many files, 36 bytes each; travels with the names of its own files only."""
+
+    def __init__(self, paths: Sequence[str], rows: Records) -> None:
+        self.paths, self.rows = paths, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Slices(self.paths, self.rows[index])
+        file, start, count, seal = self.rows[index]
+        return Slice(self.paths[file], int(start), int(count), bytes(seal).hex())
+
+    def __reduce__(self) -> Any:
+        used, rows = np.unique(self.rows["file"], return_inverse=True)
+        mine = self.rows.copy()
+        mine["file"] = rows
+        return Slices, (tuple(self.paths[file] for file in used), mine)
+
+    def joined(self, other: Slices) -> Slices:
+        """These and then those of `other`, both of the same files."""
+        assert self.paths is other.paths
+        return Slices(self.paths, np.concatenate([self.rows, other.rows]))
+
+    @property
+    def records(self) -> int:
+        """Records in all of them."""
+        return int(self.rows["count"].sum())
 
 
 class Done(Strict):
@@ -98,8 +152,8 @@ def write(work: Folder, path: str, records: Records, numbers: npt.NDArray[np.int
         starts = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1]]).tolist()
         for start, stop in zip(starts, [*starts[1:], len(records)], strict=True):
             part = checksum(data[start * width : stop * width])
-            parts.append(Part(number=int(numbers[start]), start=start, count=stop - start, xxh3=part))
-    return File(file=publish_bytes(work, path, bytes(data), rows=len(records)), parts=parts)
+            parts.append(Part(int(numbers[start]), start, stop - start, part))
+    return File.of(publish_bytes(work, path, bytes(data), rows=len(records)), parts)
 
 
 def read(work: Folder, file: PublishedFile, dtype: np.dtype[Any]) -> Records:
@@ -149,17 +203,21 @@ def _changed(work: Folder, path: str) -> WorkError:
     )
 
 
-def by_part(dones: Sequence[Done], name: str) -> dict[int, tuple[Slice, ...]]:
-    """Part number -> its slices in the files called `name` of all the steps."""
-    found: dict[int, list[Slice]] = {}
-    for done in dones:
-        if name in done.files:
-            item = done.files[name]
-            for part in item.parts:
-                found.setdefault(part.number, []).append(
-                    Slice(item.file.path, part.start, part.count, part.xxh3)
-                )
-    return {number: tuple(slices) for number, slices in sorted(found.items())}
+def by_part(dones: Sequence[Done], name: str) -> dict[int, Slices]:
+    """Part number -> its slices in the files called `name` of all the steps, in their order."""
+    files = [done.files[name] for done in dones if name in done.files]
+    tables = [file.table() for file in files]
+    numbers = np.concatenate([np.empty(0, np.int64), *(table["number"] for table in tables)])
+    rows = np.empty(len(numbers), SLICE)
+    rows["file"] = np.repeat(np.arange(len(files)), [len(table) for table in tables])
+    for field in ("start", "count", "xxh3"):
+        rows[field] = np.concatenate([rows[field][:0], *(table[field] for table in tables)])
+    order = np.argsort(numbers, kind="stable")
+    numbers, rows = numbers[order], rows[order]
+    cuts = np.flatnonzero(starts_of(numbers))
+    paths = tuple(file.file.path for file in files)
+    ends = np.r_[cuts, len(numbers)][1:]
+    return {int(numbers[a]): Slices(paths, rows[a:b]) for a, b in zip(cuts, ends, strict=True)}
 
 
 def hashes_of(slices: Iterable[Slice]) -> list[str]:

@@ -4,6 +4,7 @@ and for the table of clusters."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,7 +136,7 @@ class Clusters:
 
     number: int
     stage: Folder
-    members: tuple[Slice, ...]
+    members: Sequence[Slice]
     sources: tuple[tuple[int, str], ...]
 
 

@@ -9,7 +9,7 @@ signature or a text.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from schemas.dedup import DedupParams
 from schemas.manifest import PublishedFile, hash_json
 from schemas.storage import Folder
 
-Told = dict[int, tuple[Slice, ...]]  # partition or range -> records for it
+Told = Mapping[int, Sequence[Slice]]  # partition or range -> records for it
 
 
 def new_job(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +52,7 @@ class Sketched:
 
     index: int
     partition: Partition
-    gone: tuple[Slice, ...] = ()
+    gone: Sequence[Slice] = ()
 
 
 def sketch(job: Job, item: Sketched) -> Done:

@@ -6,7 +6,7 @@ partitions fetch the few that they need by range. Memory: two bounded chunks of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,7 @@ from pipeline.dedup.records import (
     File,
     Records,
     Slice,
+    Slices,
     hashes_of,
     once,
     read,
@@ -63,7 +64,7 @@ class Wanted:
     index: int
     partition: Partition
     docs: PublishedFile | None
-    nodes: tuple[Slice, ...]
+    nodes: Sequence[Slice]
     sample: tuple[int, ...]
     heads: Routed
 
@@ -73,25 +74,24 @@ class Pairs:
     """Candidate pairs whose first text lies in one of some neighbouring partitions; `index` is the first."""
 
     index: int
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
 
 
-def groups_of(job: Job, slices: dict[int, tuple[Slice, ...]]) -> list[Pairs]:
+def groups_of(job: Job, slices: dict[int, Slices]) -> list[Pairs]:
     """The candidate pairs of all partitions, a few partitions a task: what many partitions have to fetch from
     one is fetched together. An index keeps them apart, since it remembers what each had compared."""
     together = 1 if job.whole else max(1, len(slices) // TASKS)
     most = job.budget // PAIR_COST
-    found: list[Pairs] = []
-    held, size = 0, 0
+    found: list[tuple[int, Slices]] = []
+    held = 0
     for index, mine in slices.items():
-        pairs = sum(part.size for part in mine)
-        if found and held < together and size + pairs <= most:
-            found[-1] = Pairs(found[-1].index, found[-1].slices + mine)
-            held, size = held + 1, size + pairs
+        if found and held < together and found[-1][1].records + mine.records <= most:
+            found[-1] = (found[-1][0], found[-1][1].joined(mine))
+            held += 1
         else:
-            found.append(Pairs(index, mine))
-            held, size = 1, pairs
-    return found
+            found.append((index, mine))
+            held = 1
+    return [Pairs(index, mine) for index, mine in found]
 
 
 def sets(job: Job, item: Wanted) -> Done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,7 +84,7 @@ class Ids:
     """A range of document ids of all partitions."""
 
     number: int
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
 
 
 def twice(job: Job, item: Ids) -> Done:
@@ -107,7 +108,7 @@ class Status:
     number: int
     generation: int
     stage: Folder
-    members: tuple[Slice, ...]
+    members: Sequence[Slice]
     names: File
     before: File | None
     new: bool

@@ -8,6 +8,7 @@ priority, doc_id, offset.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,14 +51,14 @@ class Range(NamedTuple):
     share: int
     shares: int
     turn: int
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
 
 
 class Mark(NamedTuple):
     """A partition, and the keys that it lost to others."""
 
     scan: Scan
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
 
 
 def _key(job: Job, step: str, item: Scan, *more: object) -> str:

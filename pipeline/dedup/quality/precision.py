@@ -81,11 +81,11 @@ def _gather(job: Job, item: Gather, name: str, key: str) -> Done:
         if start + size > BYTES:
             break
         text = data[offsets[row] : offsets[row + 1]].tobytes()
-        parts.append(Part(number=row, start=start, count=size, xxh3=checksum(text)))
+        parts.append(Part(row, start, size, checksum(text)))
         texts.append(text)
         start += size
     file = publish_bytes(job.work, f"{name}.texts", b"".join(texts), rows=len(texts))
-    return Done(key=key, files={"texts": File(file=file, parts=parts)}, counters=counters)
+    return Done(key=key, files={"texts": File.of(file, parts)}, counters=counters)
 
 
 def compare(job: Job, item: Compare) -> Done:
@@ -171,7 +171,7 @@ def _chosen(
     for item, done in zip(gathers, gathered, strict=True):
         texts = done.files["texts"]
         for part in texts.parts:
-            where[item.index << 32 | part.number] = Slice(texts.file.path, part.start, part.count, part.xxh3)
+            where[item.index << 32 | part.number] = Slice(texts.file.path, part.start, part.size, part.xxh3)
         for name in done.counters:
             where[item.index << 32 | int(name.removeprefix("long/"))] = None
     slices, rows, too_long, size = [], [], 0, 0

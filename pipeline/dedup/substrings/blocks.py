@@ -6,7 +6,7 @@ blocks in a chunk the first is the best, and it alone goes to its range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class Scanned(NamedTuple):
 
     kept: Kept
     anchors: File
-    flags: tuple[Slice, ...]
+    flags: Sequence[Slice]
     ranges: int  # of blocks
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ class Settled(NamedTuple):
 
     kept: Kept
     units: tuple[File, ...]
-    flags: tuple[tuple[Slice, ...], ...]
+    flags: tuple[Sequence[Slice], ...]
     block_ranges: int
     ranges: int  # of windows
 
@@ -62,7 +62,7 @@ class Elected(NamedTuple):
     """A partition, and for each chunk of its windows whether they come first."""
 
     settled: Settled
-    flags: tuple[tuple[Slice, ...], ...]
+    flags: tuple[Sequence[Slice], ...]
 
 
 def settled_blocks(job: Job, item: Settled) -> Iterator[tuple[Records, Fates]]:

@@ -7,7 +7,7 @@ has to travel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -90,7 +90,7 @@ class Range(NamedTuple):
 
     number: int
     origins: tuple[int, ...]
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
 
 
 def ranges_of(files: Mapping[int, File]) -> list[Range]:
@@ -98,7 +98,7 @@ def ranges_of(files: Mapping[int, File]) -> list[Range]:
     found: dict[int, list[tuple[int, Slice]]] = {}
     for origin, item in sorted(files.items()):
         for part in item.parts:
-            entry = (origin, Slice(item.file.path, part.start, part.count, part.xxh3))
+            entry = (origin, Slice(item.file.path, part.start, part.size, part.xxh3))
             found.setdefault(part.number, []).append(entry)
     return [
         Range(number, *map(tuple, zip(*entries, strict=True))) for number, entries in sorted(found.items())

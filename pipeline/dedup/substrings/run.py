@@ -99,8 +99,8 @@ def _records(dones: Mapping[int, Done]) -> dict[int, File]:
 
 
 def _by_chunk(
-    answers: Mapping[int, tuple[Slice, ...]], dones: Mapping[int, Done]
-) -> dict[int, tuple[tuple[Slice, ...], ...]]:
+    answers: Mapping[int, Sequence[Slice]], dones: Mapping[int, Done]
+) -> dict[int, tuple[Sequence[Slice], ...]]:
     """The answers to the records of each chunk of each partition."""
     return {
         index: tuple(answers[index * CHUNKS + chunk] for chunk in range(len(_files(done, "records"))))
