@@ -47,6 +47,7 @@ class Job:
     priorities: tuple[tuple[str, int], ...]
     planted_share: float
     key: str
+    slim: bool = False  # steps do not tell the driver of their parts: `compact.py`
     whole: bool = False  # all that is found out of a text is kept, for a lasting index
 
     @property

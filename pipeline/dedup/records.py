@@ -104,9 +104,10 @@ class Slices(Sequence[Slice]):
 
 
 class Done(Strict):
-    """The marker of a finished step."""
+    """The marker of a finished step; `name` is where it lies."""
 
     key: str
+    name: str = ""
     files: dict[str, File]
     counters: dict[str, int] = Field(default_factory=dict)
 
@@ -116,7 +117,7 @@ def once(work: Folder, name: str, key: str, step: Callable[[], Done]) -> Done:
     done = read_marker(work, name)
     if done is not None and done.key == key and all(_intact(work, f.file) for f in done.files.values()):
         return done
-    done = step()
+    done = step().model_copy(update={"name": name})
     write_marker(work, name, done)
     return done
 

@@ -20,11 +20,12 @@ import pyarrow as pa
 from pipeline.dedup import candidates, elect, groups, removals, signatures, sketch, verify
 from pipeline.dedup.account import Steps, alarms, all_records, count, publish_json, quality
 from pipeline.dedup.banding import Banding
+from pipeline.dedup.compact import MOST_SLICES, parts, slim
 from pipeline.dedup.index.change import Change
 from pipeline.dedup.job import PLANTED_PART, Job, parts_of
 from pipeline.dedup.lines.run import find as find_lines
 from pipeline.dedup.quality.sample import SAMPLE, draw
-from pipeline.dedup.records import Done, File, Records, Slice, by_part
+from pipeline.dedup.records import Done, File, Records, Slice, Slices, by_part
 from pipeline.dedup.spans import Kept
 from pipeline.dedup.substrings.run import find as find_substrings
 from pipeline.publish import publish_tables, read_table
@@ -68,6 +69,8 @@ class Deduplication:
         self.documents = sum(partition.rows for partition in context.partitions)
         work = context.folder / "scratch"
         self.job = new_job(work, params, banding, priorities, self.documents, version)
+        ranges = max(self.job.band_ranges, self.job.text_ranges)
+        self.job = replace(self.job, slim=len(context.partitions) * ranges > MOST_SLICES)
         self.partitions: dict[int, Partition] = dict(enumerate(context.partitions))
         self.expected: Any = None
         self.change: Change | None = None
@@ -78,6 +81,14 @@ class Deduplication:
     def map(self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None) -> list[Done]:
         """A step over items, on the scheduler."""
         return self.context.scheduler.map(partial(step, self.job), items, f"dedup {label}", sizes)
+
+    def steps(self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None) -> list[Done]:
+        """The same for steps whose files others read by `parts`."""
+        return self.map(partial(slim, step), items, label, sizes)
+
+    def parts(self, dones: Sequence[Done], name: str, work: Folder | None = None) -> dict[int, Slices]:
+        """Part number -> its slices in the files called `name`."""
+        return parts(self.job, work or self.job.work, dones, name, self.map)
 
     def run(self) -> tuple[list[PublishedFile], dict[str, int]]:
         """Publish plan, clusters, removals and quality; (files, counters).
@@ -92,20 +103,20 @@ class Deduplication:
             self.change.begin(self.map)
         by_url, gone = self.urls(sizes) if self.params.url else ({}, {})
         items = [sketch.Sketched(index, p, gone.get(index, ())) for index, p in self.partitions.items()]
-        made = self.map(sketch.sketch, items, "signatures", sizes)
+        made = self.steps(sketch.sketch, items, "signatures", sizes)
         sketches = (self.change.sketches() if self.change else {}) | dict(
             zip(self.partitions, made, strict=True)
         )
-        texts = by_part(list(sketches.values()), "texts")
+        texts = self.parts(list(sketches.values()), "texts")
         heads = self.told(groups.heads, "text", texts, "exact copies")
         edges = self.edges(sketches)
         sample = draw(all_records(self.job, list(sketches.values()), "sample", SAMPLE), self.params.sample)
         self.load_sets(sketches, edges, sample, heads)
-        pairs = verify.groups_of(self.job, by_part(edges, "edges"))
-        verified = self.map(verify.verify, pairs, "exact similarity")
+        pairs = verify.groups_of(self.job, self.parts(edges, "edges"))
+        verified = self.steps(verify.verify, pairs, "exact similarity")
         labels, labelled = elect.label(self.job, verified)
         elected = self.elect(labels, verified, heads)
-        decided = self.told(groups.settle, "text", texts, "survivors", by_part(elected, "fates"))
+        decided = self.told(groups.settle, "text", texts, "survivors", self.parts(elected, "fates"))
         removed = self.removals(sketches, by_url, decided)
         sources = _sources(sketches)
         table, clustered = self.clusters(removed, sources)
@@ -169,32 +180,32 @@ class Deduplication:
     def urls(self, sizes: list[int]) -> tuple[dict[int, removals.UrlRemoval], Told]:
         """The pass by URL: per partition the documents with what was decided, and the locations that go."""
         items = [sketch.Sketched(index, partition) for index, partition in self.partitions.items()]
-        dones = self.map(sketch.urls, items, "URLs", sizes)
-        told = self.told(groups.settle, "url", by_part(dones, "texts"), "URLs shared")
+        dones = self.steps(sketch.urls, items, "URLs", sizes)
+        told = self.told(groups.settle, "url", self.parts(dones, "texts"), "URLs shared")
         work = [
             removals.UrlRemoval(item.index, done.files["docs"], told.get(item.index, ()))
             for item, done in zip(items, dones, strict=True)
         ]
-        gone = by_part(self.map(removals.url_gone, work, "URL copies"), "gone")
+        gone = self.parts(self.steps(removals.url_gone, work, "URL copies"), "gone")
         return {item.index: item for item in work}, gone
 
     def told(self, step: Any, kind: str, texts: Told, label: str, fates: Told | None = None) -> Told:
         """What a step over ranges of keys has to say to each partition."""
         items = [groups.Keys(kind, n, slices, (fates or {}).get(n, ())) for n, slices in texts.items()]
-        return by_part(self.map(step, items, label), "heads" if step is groups.heads else "decided")
+        return self.parts(self.steps(step, items, label), "heads" if step is groups.heads else "decided")
 
     def edges(self, sketches: dict[int, Done]) -> list[Done]:
         """Candidate pairs, by range of band keys."""
         if not self.params.minhash:
             return []
-        ranges = candidates.ranges(self.job, by_part(list(sketches.values()), "bands"), self.map)
-        found = self.map(candidates.edges, ranges, "candidates")
+        ranges = candidates.ranges(self.job, self.parts(list(sketches.values()), "bands"), self.map)
+        found = self.steps(candidates.edges, ranges, "candidates")
         cuts = candidates.cuts(ranges, found)
-        return found + (self.map(candidates.stitch, cuts, "hot buckets") if cuts else [])
+        return found + (self.steps(candidates.stitch, cuts, "hot buckets") if cuts else [])
 
     def load_sets(self, sketches: dict[int, Done], edges: list[Done], sample: Records, heads: Told) -> None:
         """Have the shingle sets of candidates and of the sample written; for an index, those of all texts."""
-        wanted = by_part(edges, "nodes")
+        wanted = self.parts(edges, "nodes")
         drawn = parts_of(sample["location"])
         items = []
         for index in sorted(self.partitions) if self.change else sorted({*wanted, *drawn.tolist()}):
@@ -214,16 +225,16 @@ class Deduplication:
     def elect(self, labels: File, verified: list[Done], heads: Told) -> list[Done]:
         """What becomes of the texts in clusters, by range of clusters."""
         mine = by_part([Done(key="", files={"labels": labels})], "labels")
-        good = by_part(verified, "pairs")
+        good = self.parts(verified, "pairs")
         routes = [
             elect.Route(index, slices, good.get(index, ()), heads.get(index, ()))
             for index, slices in mine.items()
         ]
-        routed = self.map(elect.route, routes, "clusters")
-        pairs = by_part(routed, "pairs")
-        members = by_part(routed, "members")
+        routed = self.steps(elect.route, routes, "clusters")
+        pairs = self.parts(routed, "pairs")
+        members = self.parts(routed, "members")
         ranges = [elect.Clusters(n, slices, pairs.get(n, ())) for n, slices in members.items()]
-        return self.map(elect.elect, ranges, "election")
+        return self.steps(elect.elect, ranges, "election")
 
     def removals(
         self, sketches: dict[int, Done], by_url: dict[int, removals.UrlRemoval], decided: Told
@@ -239,14 +250,14 @@ class Deduplication:
                     url.docs if url else None, url.decided if url else (),
                 )
             )  # fmt: skip
-        return self.map(removals.removals, items, "removals")
+        return self.steps(removals.removals, items, "removals")
 
     def clusters(self, removed: list[Done], sources: dict[int, str]) -> tuple[PublishedFile, list[Done]]:
         """Publish `clusters.parquet`: ranges of clusters are made by tasks, and put together here."""
         named = tuple(sorted(sources.items()))
         items = [
             removals.Clusters(number, self.context.folder, slices, named)
-            for number, slices in by_part(removed, "members").items()
+            for number, slices in self.parts(removed, "members", self.context.folder).items()
         ]
         dones = self.map(removals.clusters, items, "table of clusters")
 

@@ -32,7 +32,7 @@ class Change:
         file = self.index.file
         self.job = replace(
             job, work=folder / "records", band_ranges=file.band_ranges, text_ranges=file.text_ranges,
-            planted_share=0.0, whole=True, key=self.index.key,
+            planted_share=0.0, whole=True, slim=False, key=self.index.key,
             priorities=tuple(sorted(file.priorities.items())),
         )  # fmt: skip
         self.added = self.index.number(partitions)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.cluster import Workers
-from pipeline.dedup import candidates, elect, groups, removals, sketch, verify
+from pipeline.dedup import candidates, elect, groups, removals, run, sketch, verify
 from pipeline.dedup.job import Job
 from pipeline.dedup.quality import recall
 from pipeline.dedup.stage import clean
@@ -88,6 +88,32 @@ def test_any_number_of_ranges(
     assert result.read("clusters.parquet") == expected.read("clusters.parquet")
     for name in ("candidates", "verified", "exact_removed", "near_removed"):
         assert result.counters[name] == expected.counters[name]
+
+
+@pytest.mark.parametrize("budget", [20_000, 200_000])
+def test_files_put_together_before_they_are_shuffled(
+    corpus: list[Doc], expected: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    """With too many slices for the driver, steps tell it nothing of their parts; the result is the same."""
+    monkeypatch.setattr(run, "MOST_SLICES", 0)
+    monkeypatch.setattr(Job, "budget", property(lambda job: budget))
+    known: list[int] = []
+    steps = run.Deduplication.steps
+
+    def watched(*args: Any, **rest: Any) -> Any:
+        dones = steps(*args, **rest)
+        known.extend(len(file.places) for done in dones for file in done.files.values())
+        return dones
+
+    monkeypatch.setattr(run.Deduplication, "steps", watched)
+    result = dedup(Folder(tmp_path), corpus, 7)
+    assert not any(known) and any("together" in label for label in result.labels)
+    assert result.read("clusters.parquet") == expected.read("clusters.parquet")
+    assert result.removed == expected.removed
+    for name in ("candidates", "verified", "exact_removed", "near_removed", "clusters"):
+        assert result.counters[name] == expected.counters[name]
+    compacted = [e.path for e in (result.folder / "scratch/compact").list() if e.path.endswith(".bands")]
+    assert (1 if budget > 100_000 else 2) <= len(compacted) < 8
 
 
 def test_on_dask_workers(corpus: list[Doc], expected: Result, tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""Files of many steps made into fewer, where partitions times ranges are too many slices.
+
+A task that reads one slice of each of ten thousand files makes ten thousand small requests, and the driver must
+know where each lies. Beyond `MOST_SLICES` steps tell the driver only that they are finished; tasks then copy the
+files of neighbouring steps together, part by part, and those are what is read: the two-level shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.dedup.job import Job
+from pipeline.dedup.records import Done, File, Slices, by_part, once, read, read_marker, write
+from schemas.errors import WorkError
+from schemas.manifest import hash_json
+from schemas.storage import Folder
+
+MOST_SLICES = 1_000_000  # that the driver knows, and that are read one by one
+COPYING = 4  # times its records that a task holds
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Steps by the names of their markers in `work`, and which of their files is to be put together."""
+
+    number: int
+    work: Folder
+    label: str
+    name: str
+    markers: tuple[str, ...]
+    key: tuple[str, ...]  # checksums of these files
+
+
+def slim(step: Callable[[Job, Any], Done], job: Job, item: Any) -> Done:
+    """A step whose result, if it is one of very many, says nothing of the parts of its files."""
+    done = step(job, item)
+    if not job.slim:
+        return done
+    files = {name: File(file=file.file) for name, file in done.files.items()}
+    return done.model_copy(update={"files": files})
+
+
+def parts(
+    job: Job, work: Folder, dones: Sequence[Done], name: str, map_: Callable[..., list[Done]]
+) -> dict[int, Slices]:
+    """Part number -> its slices in the files called `name` of all the steps; of slim ones, in copies of them."""
+    if not job.slim:
+        return by_part(dones, name)
+    items = [
+        Compact(
+            number, work, f"{group[0].name.partition('/')[0]}-{name}", name,
+            tuple(done.name for done in group), tuple(done.files[name].file.xxh3 for done in group),
+        )
+        for number, group in enumerate(_groups(job, [done for done in dones if name in done.files], name))
+    ]  # fmt: skip
+    return by_part(map_(compact, items, f"{name} together"), name)
+
+
+def _groups(job: Job, dones: Sequence[Done], name: str) -> Iterator[list[Done]]:
+    """Neighbours whose files a task can hold at once, one at least."""
+    most = job.budget // COPYING
+    held: list[Done] = []
+    for done in dones:
+        if held and sum(d.files[name].file.bytes for d in [*held, done]) > most:
+            yield held
+            held = []
+        held.append(done)
+    if held:
+        yield held
+
+
+def compact(job: Job, item: Compact) -> Done:
+    """Publishes the files of the steps as one in their folder, cut by the same parts."""
+    key = hash_json([job.key, "compact", item.label, item.markers, item.key])
+    name = f"{'' if item.work == job.work else 'scratch/'}compact/{item.label}/{item.number:06d}"
+    return once(item.work, name, key, lambda: _compact(job, item, name, key))
+
+
+def _compact(job: Job, item: Compact, name: str, key: str) -> Done:
+    found, numbers = [], []
+    for marker in item.markers:
+        done = read_marker(item.work, marker)
+        if done is None:
+            raise WorkError(f"{item.work / marker}.json: missing or changed; run again, and it is made anew")
+        file = done.files[item.name]
+        width = file.file.bytes // max(1, file.file.rows or 0)
+        if not width:
+            continue
+        found.append(read(item.work, file.file, np.dtype(f"V{width}")))
+        table = file.table()
+        numbers.append(np.repeat(table["number"], table["count"]))
+    whole = np.concatenate(found) if found else np.empty(0, "V1")
+    number = np.concatenate([np.empty(0, np.int64), *numbers])
+    order = np.argsort(number, kind="stable")
+    return Done(
+        key=key, files={item.name: write(item.work, f"{name}.{item.name}", whole[order], number[order])}
+    )
