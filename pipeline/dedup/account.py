@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.dedup import candidates, verify
+from pipeline.dedup import candidates
 from pipeline.dedup.job import PAIR, Job, parts_of
 from pipeline.dedup.quality.planted import PLANTED, mark_found
 from pipeline.dedup.quality.precision import AUDIT, audit, measure_precision
@@ -20,6 +20,7 @@ from pipeline.dedup.quality.sample import SAMPLE
 from pipeline.dedup.quality.summary import labels_of, summary
 from pipeline.dedup.records import Done, Records, by_part, ids, read, starts_of, write
 from pipeline.dedup.removals import RULES
+from pipeline.dedup.sets import load_nodes
 from pipeline.publish import publish_bytes
 from pipeline.stage import Partition
 from schemas.dedup import DedupParams
@@ -144,7 +145,7 @@ def _audits(steps: Steps) -> Records:
 
 def _id_of(job: Job, location: int) -> str:
     """doc_id (hex) of the best document with a candidate text."""
-    nodes = verify.load_nodes(job, location >> 32)
+    nodes = load_nodes(job, location >> 32)
     row = nodes[nodes["location"] == location]
     return str(ids(row["id_hi"], row["id_lo"])[0].as_py().hex())
 

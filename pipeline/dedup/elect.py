@@ -1,4 +1,4 @@
-"""Fourth step: clusters of verified pairs, on the driver; then which texts of each stay, per range of
+"""Fifth step: clusters of verified pairs, on the driver; then which texts of each stay, per range of
 clusters.
 
 The driver reads forests of locations, 16 bytes for each text in a verified pair, and nothing else.
@@ -29,7 +29,8 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )
-from pipeline.dedup.verify import load_nodes, similarities
+from pipeline.dedup.sets import load_nodes
+from pipeline.dedup.verify import similarities
 from schemas.manifest import hash_json
 
 WIDTH = 8  # times a member's record that an election holds

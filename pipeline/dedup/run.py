@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.dedup import candidates, elect, groups, removals, signatures, sketch, verify
+from pipeline.dedup import candidates, elect, groups, removals, sets, signatures, sketch, verify
 from pipeline.dedup.account import Steps, alarms, all_records, count, publish_json, quality
 from pipeline.dedup.banding import Banding
 from pipeline.dedup.compact import MOST_SLICES, parts, slim
@@ -211,16 +211,16 @@ class Deduplication:
         for index in sorted(self.partitions) if self.change else sorted({*wanted, *drawn.tolist()}):
             if index >= PLANTED_PART:
                 made = sketches[index - PLANTED_PART].files["planted_docs"].file
-                partition, docs = verify.planted_partition(self.job, index, made), None
+                partition, docs = sets.planted_partition(self.job, index, made), None
             else:
                 partition, docs = self.partitions[index], sketches[index].files["docs"].file
             if self.change:  # it must not depend on what comes later
-                items.append(verify.Wanted(index, partition, docs, (), (), ()))
+                items.append(sets.Wanted(index, partition, docs, (), (), ()))
                 continue
             rows = tuple(np.sort(sample["location"][drawn == index]).tolist())
             nodes = wanted.get(index, ())
-            items.append(verify.Wanted(index, partition, docs, nodes, rows, heads.get(index, ())))
-        self.map(verify.sets, items, "shingle sets", [item.partition.text_bytes for item in items])
+            items.append(sets.Wanted(index, partition, docs, nodes, rows, heads.get(index, ())))
+        self.map(sets.sets, items, "shingle sets", [item.partition.text_bytes for item in items])
 
     def elect(self, labels: File, verified: list[Done], heads: Told) -> list[Done]:
         """What becomes of the texts in clusters, by range of clusters."""

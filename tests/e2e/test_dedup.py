@@ -76,6 +76,11 @@ def arguments(crawl: Path, out: str | Path, *more: str, workers: int = 2, cut: s
     ]  # fmt: skip
 
 
+def finished(run: Path) -> dict[str, bytes]:
+    """What is published; not what a writer that was killed had begun (`name#1`), which readers leave out."""
+    return {name: data for name, data in published(run).items() if "#" not in name}
+
+
 def rows(folder: Path) -> list[dict[str, Any]]:
     return [row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
 
@@ -215,19 +220,15 @@ def test_any_number_of_workers_and_any_hash_seed(
     corpusmill(
         *arguments(crawl, tmp_path / "out", workers=workers), env={"PYTHONHASHSEED": str(17 * workers + 1)}
     )
-    assert difference(published(unbroken[0]), published(tmp_path / "out")) == []
+    assert difference(finished(unbroken[0]), finished(tmp_path / "out")) == []
 
 
-@pytest.mark.parametrize(("megabytes", "count"), [(64, 1), (1.3, 2), (0.345, 7)])
+@pytest.mark.parametrize(("megabytes", "count"), [(64, 1), (1.5, 2), (0.345, 7)])
 def test_any_number_of_partitions(
     crawl: Path, unbroken: tuple[Path, int], tmp_path: Path, megabytes: float, count: int
 ) -> None:
-    """The same documents in the same order, the same decisions, the same bytes of what names no partition."""
+    """The same documents, the same decisions, the same bytes of what names no partition."""
     whole, out = unbroken[0], tmp_path / "out"
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one/all.jsonl").write_bytes(
-        (crawl / "a.jsonl").read_bytes() + (crawl / "b.jsonl").read_bytes()
-    )
     cut = f"ingest.partition_mb={megabytes}"
     corpusmill(*arguments(crawl, out, "--quiet", workers=0, cut=cut))
     assert len(list((out / "documents").glob("*.parquet"))) == count
@@ -253,12 +254,11 @@ def test_the_driver_killed_at_ten_random_moments(
     assert len(killing.kills) >= 8 and len(set(killing.kills)) >= 4, killing.kills
     assert {"sketch", "edges"} <= frozenset.union(*killing.kills)
     killing.finish()
-    assert difference(published(expected), published(out)) == []
+    assert difference(finished(expected), finished(out)) == []
     assert json.loads(corpusmill("verify", out, "--json").stdout)["problems"] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_driver_killed_once_anywhere(
     crawl: Path, unbroken: tuple[Path, int], tmp_path: Path, seed: int
 ) -> None:
@@ -269,9 +269,10 @@ def test_the_driver_killed_once_anywhere(
     killing.at([generator.randint(most // 5, most - 1)], lambda: generator.random() < 0.5)
     assert killing.kills
     killing.finish()
-    assert difference(published(expected), published(tmp_path / "out")) == []
+    assert difference(finished(expected), finished(tmp_path / "out")) == []
 
 
+@pytest.mark.slow
 def test_a_worker_killed_at_ten_random_moments(
     crawl: Path, unbroken: tuple[Path, int], tmp_path: Path
 ) -> None:
@@ -290,7 +291,7 @@ def test_a_worker_killed_at_ten_random_moments(
             seen.append(frozenset(steps(watched.files())))
     assert len(seen) >= 7 and len(set(seen)) >= 3, seen
     watched.finish()
-    assert difference(published(expected), published(out)) == []
+    assert difference(finished(expected), finished(out)) == []
 
 
 @pytest.mark.s3
@@ -304,7 +305,7 @@ def test_output_on_object_storage_after_a_kill(
     killing.at([generator.randint(most // 2, most * 4 // 5)], lambda: True)
     assert killing.kills
     killing.finish()
-    local = published(expected)
+    local = finished(expected)
     there = {entry.path for entry in out.list()}
     assert not any(path.startswith("scratch/") for path in there)
     assert [name for name, data in local.items() if name not in there or (out / name).read() != data] == []
@@ -368,9 +369,9 @@ def test_an_addition_killed_at_five_random_moments(crawls: Crawls, tmp_path: Pat
     killing.at([before + n for n in points(generator, most - before, 5)], lambda: generator.random() < 0.5)
     assert len(killing.kills) >= 4 and len(set(killing.kills)) >= 3, killing.kills
     killing.finish()
-    assert difference(published(tmp_path / "b"), published(out)) == []
-    assert difference(published(unbroken), published(index)) == []
-    assert difference(published(crawls.folder / "b"), published(out)) == []
+    assert difference(finished(tmp_path / "b"), finished(out)) == []
+    assert difference(finished(unbroken), finished(index)) == []
+    assert difference(finished(crawls.folder / "b"), finished(out)) == []
 
 
 class Takedown:
@@ -423,7 +424,9 @@ def test_a_takedown_is_a_run_without_the_documents_and_names_their_shards(
     kept_after = {row["doc_id"] for row in rows(tmp_path / "left/documents")}
     changes = pq.read_table(out / "changes.parquet").to_pylist()
     assert {row["doc_id"] for row in changes if row["change"] == "restored"} == kept_after - kept_before
-    assert kept_before - kept_after == takedown.ids & kept_before
+    # What a document taken down had hidden may hide another in its turn.
+    gone = {row["doc_id"] for row in changes if row["change"] == "removed"}
+    assert gone == kept_before - kept_after - takedown.ids
     holding = shards_of(tmp_path / "shards")
     assert len(holding) > 3
     named = {shard for shard, held in holding.items() if held & takedown.ids}
@@ -463,5 +466,5 @@ def test_a_takedown_killed_at_five_random_moments(
     killing.at([before + n for n in points(generator, most - before, 5)], lambda: generator.random() < 0.5)
     assert len(killing.kills) >= 4 and len(set(killing.kills)) >= 2, killing.kills
     killing.finish()
-    assert difference(published(expected), published(out)) == []
-    assert difference(published(unbroken), published(index)) == []
+    assert difference(finished(expected), finished(out)) == []
+    assert difference(finished(unbroken), finished(index)) == []

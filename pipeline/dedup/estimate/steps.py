@@ -14,7 +14,7 @@ from pipeline.dedup.estimate.pilot import READ as PILOT_READ
 from pipeline.dedup.estimate.pilot import SAMPLE as PILOT_SAMPLE
 from pipeline.dedup.estimate.pilot import TEXT as PILOT_TEXT
 from pipeline.dedup.estimate.quantities import SAMPLE_BYTES, Quantities, Widths, cells, runs
-from pipeline.dedup.verify import GAP
+from pipeline.dedup.sets import GAP
 from schemas.dedup import DedupParams
 
 SLICE_JSON, FILE_JSON = 90, 150  # bytes in the marker of a task

@@ -15,7 +15,7 @@ from pipeline.dedup.kernels import kernel
 from pipeline.dedup.kernels.shingling import Shingling
 from pipeline.dedup.quality.sample import SAMPLE, STRATA, scattered, shares, strata
 from pipeline.dedup.records import Done, Records, Slice, once, read_slices, starts_of, write
-from pipeline.dedup.verify import load_nodes, load_sets
+from pipeline.dedup.sets import load_nodes, load_sets
 from schemas.manifest import hash_json
 
 I64 = npt.NDArray[np.int64]

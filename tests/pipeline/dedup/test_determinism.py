@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.cluster import Workers
-from pipeline.dedup import candidates, elect, groups, removals, run, sketch, verify
+from pipeline.dedup import candidates, elect, groups, removals, run, sets, sketch, verify
 from pipeline.dedup.job import Job
 from pipeline.dedup.quality import recall
 from pipeline.dedup.stage import clean
@@ -194,7 +194,7 @@ def test_finished_steps_are_not_run_again(
         raise AssertionError("done before")
 
     for module, name in ((sketch, "_sketch"), (candidates, "_edges"), (groups, "_heads"), (groups, "_settle"),
-                         (verify, "_sets"), (verify, "_verify"), (elect, "_route"), (elect, "_elect"),
+                         (sets, "_sets"), (verify, "_verify"), (elect, "_route"), (elect, "_elect"),
                          (removals, "_removals"), (recall, "_measure")):  # fmt: skip
         monkeypatch.setattr(module, name, refuse)
     same(dedup(root, corpus, 3), first)

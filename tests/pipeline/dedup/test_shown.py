@@ -118,9 +118,7 @@ def test_hit_rate_lies_in_the_binomial_interval(size: int, wanted: float, preset
         assert low <= hits <= high, f"{hits} of {count}, expected {low} to {high} with {banding}"
 
 
-def _first(
-    signatures: npt.NDArray[np.unsignedinteger], banding: Banding
-) -> npt.NDArray[np.unsignedinteger]:
+def _first(signatures: npt.NDArray[np.unsignedinteger], banding: Banding) -> npt.NDArray[np.unsignedinteger]:
     return np.ascontiguousarray(signatures[:, : banding.bands * banding.rows])
 
 
@@ -208,7 +206,9 @@ def check_truth(result: Result, docs: Sequence[Doc], recall: float) -> int:
 @pytest.mark.parametrize(
     ("made", "shared", "length"), [(uneven, 0.85, 150), (uneven, 0.8, 60), (prefix, 0.9, 80), (form, 0.985, 200)]
 )  # fmt: skip
-def test_of_small_bodies_only_what_is_truly_alike_goes(root: Folder, made, shared: float, length: int) -> None:  # type: ignore[no-untyped-def]
+def test_of_small_bodies_only_what_is_truly_alike_goes(
+    root: Folder, made, shared: float, length: int
+) -> None:  # type: ignore[no-untyped-def]
     """So small a body that some or all are over the threshold: each removal is right, by every pair compared."""
     texts = made(random.Random(32), shared, length)[:500]
     docs = docs_of(texts)
