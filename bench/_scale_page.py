@@ -15,8 +15,12 @@ from schemas.dedup import DedupParams
 
 DOCUMENTS, BYTES, WORKERS = 10_000_000_000, 3000, 100
 COPIES, DUPLICATES = 0.3, 0.5
-# name of a layout: MiB of text in a partition, dedup.memory_mb
-LAYOUTS = {"defaults": (64, 512), "large partitions": (1024, 4096)}
+DEFAULTS = (64, 512)  # a layout: MiB of text in a partition, dedup.memory_mb
+TRIED = [
+    (part, memory)
+    for part in (64, 128, 256, 512, 1024, 2048)
+    for memory in (512, 1024, 2048, 4096, 8192, 16384)
+]
 
 PAGE = """\
 # Deduplication at scale: the plan, and how far it can be believed
@@ -39,6 +43,8 @@ at a real sample of it instead.
 
 {plans}
 
+The second layout is the best of {tried} (partitions of 64 MiB to 2 GiB, `dedup.memory_mb` 512 to 16,384): {chosen}
+
 ## What breaks first
 
 The number of documents, of {bytes:,} bytes each, at which a run on {workers} workers leaves a limit behind, all else
@@ -51,13 +57,15 @@ as above:
 ## Against the slope
 
 On one core of this machine the stage ran at {slope:.1f} MB/s on the largest corpus here. On a straight line through
-the origin {total} of text take {straight} of CPU; the estimator says {cpu} at the default layout. What does not
-grow in a straight line is the number of slices, which is partitions times ranges, and both grow with the corpus:
-with it grow requests, and what the driver must remember. That, and not CPU, is what the tables above show.
+the origin {total} of text take {straight} of CPU; the estimator says {cpu} at the default layout, and {best_cpu} at
+the other. Two things do not grow in a straight line: slices are files times ranges, and both grow with the corpus,
+even where files are put together first (then with the square of the records over `dedup.memory_mb`); and the exact
+comparison turns to as many partitions as a filling of its memory has partners, each time reading the whole index
+of the texts there.
 """
 
 
-def tables(runs: dict[str, dict[str, Any]], held_out: str) -> str:
+def tables(runs: dict[str, dict[str, Any]], held_out: str, shuffled: str) -> str:
     """What was measured, as Markdown."""
     lines = [
         "One thread, Parquet to Parquet, defaults. MB are 10^6 bytes of text, requests are of local files.\n",
@@ -79,6 +87,11 @@ def tables(runs: dict[str, dict[str, Any]], held_out: str) -> str:
         " what the pilot saw.\n"
     )
     lines += by_step(runs[held_out])
+    lines.append(
+        f"\nThe same for '{shuffled}' (`dedup.memory_mb: 16`, every exchange of files forced through `compact`), with the"
+        " same constants:\n"
+    )
+    lines += by_step(runs[shuffled])
     lines.append("\nEstimated over measured, in all:\n")
     lines += in_all(runs)
     return "\n".join(lines)
@@ -143,39 +156,72 @@ def ratio(expected: float, came: float) -> str:
     return f"{expected / came:.2f}"
 
 
-def page(runs: dict[str, dict[str, Any]], held_out: str) -> str:
+def page(runs: dict[str, dict[str, Any]], held_out: str, shuffled: str) -> str:
     """docs/scale.md."""
-    largest = max(runs.values(), key=lambda item: item["corpus"].text_bytes)
+    largest = runs[held_out]
     seconds = sum(step["seconds"] for step in largest["steps"].values())
     slope = largest["corpus"].text_bytes / 1e6 / seconds
     total = DOCUMENTS * BYTES
-    first = plan("defaults", DOCUMENTS)
+    layout, chosen = best()
+    layouts = {"defaults": DEFAULTS, "best": layout}
+    first, second = (plan(item, DOCUMENTS) for item in layouts.values())
     return PAGE.format(
-        measured=f"{measured().machine}\n\n" + tables(runs, held_out),
+        measured=f"{measured().machine}\n\n" + tables(runs, held_out, shuffled),
         request=1e3 * OBJECT_STORE.request_seconds, rate=size(OBJECT_STORE.bytes_per_second), copies=COPIES,
         duplicates=DUPLICATES, siblings=sum(measured().siblings[10:]), documents=DOCUMENTS, bytes=BYTES,
-        workers=WORKERS, plans="\n\n".join(planned(name) for name in LAYOUTS), breaks=breaking(),
-        advice="The advice of `corpusmill dedup-plan` for the defaults:\n\n"
-        + "\n".join(f"- {line}" for line in exceeded(first, Limits())),
+        workers=WORKERS, plans="\n\n".join(planned(name, item) for name, item in layouts.items()),
+        tried=len(TRIED), chosen=chosen, breaks=breaking(layouts),
+        advice="\n\n".join(advice(name, item) for name, item in (("defaults", first), ("best", second))),
         slope=slope, total=size(total), straight=span(total / 1e6 / slope), cpu=span(first.cpu_seconds),
+        best_cpu=span(second.cpu_seconds),
     )  # fmt: skip
 
 
-def plan(layout: str, documents: int) -> Estimate:
+def advice(name: str, found: Estimate) -> str:
+    """What `corpusmill dedup-plan` says of a plan."""
+    lines = [f"- {line}" for line in exceeded(found, Limits())] or ["- no limit is exceeded"]
+    return f"The advice of `corpusmill dedup-plan` for '{name}':\n\n" + "\n".join(lines)
+
+
+def best() -> tuple[tuple[int, int], str]:
+    """(the layout whose plan keeps the limits of requests and time with the least memory of driver and worker, what
+    to say of the choice). Memory can be bought; if none keeps those two, the one that exceeds them least."""
+    limits = Limits()
+
+    def over(found: Estimate) -> float:
+        return max(1.0, found.requests / limits.requests, found.seconds / limits.seconds)
+
+    plans = {layout: plan(layout, DOCUMENTS) for layout in TRIED}
+    least = min(over(found) for found in plans.values())
+    kept = [layout for layout, found in plans.items() if over(found) <= least * 1.0001]
+    chosen = min(kept, key=lambda layout: plans[layout].driver_bytes + WORKERS * plans[layout].worker_bytes)
+    many = (
+        f"{len(kept)} keep the limits of requests and time"
+        if least == 1
+        else "none keeps the limits of requests and time"
+    )
+    needs = f"{size(plans[chosen].worker_bytes)} of memory a worker and {size(plans[chosen].driver_bytes)} on the driver"
+    which = "the one with the least memory in all" if least == 1 else "the one that exceeds them least"
+    return chosen, f"{many}; this is {which}, which is {needs}."
+
+
+def plan(layout: tuple[int, int], documents: int) -> Estimate:
     """The estimate for so many documents in a layout."""
-    partition_mb, memory_mb = LAYOUTS[layout]
+    partition_mb, memory_mb = layout
     params = DedupParams(memory_mb=memory_mb)
     corpus = assumed(documents, BYTES, partition_mb * 2**20, DUPLICATES, COPIES)
     return estimate(corpus, params, banding(params), WORKERS)
 
 
-def planned(layout: str) -> str:
+def planned(name: str, layout: tuple[int, int]) -> str:
     """A layout's plan."""
     found = plan(layout, DOCUMENTS)
-    partition_mb, memory_mb = LAYOUTS[layout]
+    partition_mb, memory_mb = layout
     lines = [
-        f"### Layout '{layout}': `ingest.partition_mb: {partition_mb}`, `dedup.memory_mb: {memory_mb}`\n",
+        f"### Layout '{name}': `ingest.partition_mb: {partition_mb}`, `dedup.memory_mb: {memory_mb}`\n",
         f"```\n{show(found)}\n```\n",
+        f"The driver: {size(found.places_bytes)} for places of slices, {size(found.union_bytes)} for union-find,"
+        f" {size(found.results_bytes)} for tasks and their files.\n",
         "| step | tasks | read | written | requests | CPU | memory of a worker | slices that the driver knows |"
         " wall time |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -189,7 +235,7 @@ def planned(layout: str) -> str:
     return "\n".join(lines)
 
 
-def breaking() -> str:
+def breaking(layouts: dict[str, tuple[int, int]]) -> str:
     """Where each layout leaves each limit."""
     limits = Limits()
     rows = {
@@ -198,10 +244,10 @@ def breaking() -> str:
         f"{span(limits.seconds)} of wall time": lambda e: e.seconds / limits.seconds,
         f"worker: {size(limits.worker_bytes)} of memory": lambda e: e.worker_bytes / limits.worker_bytes,
     }
-    lines = ["| limit | " + " | ".join(LAYOUTS) + " |", "|---|" + "---:|" * len(LAYOUTS)]
+    lines = ["| limit | " + " | ".join(layouts) + " |", "|---|" + "---:|" * len(layouts)]
     for name, share in rows.items():
         cells = []
-        for layout in LAYOUTS:
+        for layout in layouts.values():
             low, high = 5.0, 12.0  # powers of ten of documents
             if share(plan(layout, 10**5)) > 1:
                 cells.append("at any size")

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bench import _scale_apart as apart
 from bench import _scale_fit as fitted
 from bench import _scale_page as page
 from bench import corpus, natural
@@ -32,6 +33,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # name: documents, bytes a document, partitions
 SIZES = {"short": (120_000, 600, 10), "small": (12_000, 3000, 6), "large": (36_000, 3000, 18)}
 HELD_OUT = "large"
+# The same corpus with its files put together before they are read, as beyond `MOST_SLICES`, and several ranges.
+SHUFFLED, SHUFFLED_PARAMS = "large, two levels", {"memory_mb": 16}
 TURNS = 2  # of each, in processes of their own: a neighbour on the machine can only add to the seconds
 LITTLE = (1_000, 600, 2)
 KINDS = ("read", "written", "gets", "puts")
@@ -101,13 +104,15 @@ def child(url: str) -> None:
     spec = json.loads((root / "spec.json").read())
     sources = {name: {"paths": ["-"]} for name in spec["sources"]}
     recipe = {"name": "bench", "sources": sources, "dedup": spec["params"]}
-    _stage(recipe, root / "warm", spec["little"])
+    _stage(recipe, root / "warm", spec["little"], spec["slim"])
     idle = _memory()
-    figures = _stage(recipe, root / "out", spec["in"])
+    figures = _stage(recipe, root / "out", spec["in"], spec["slim"])
     print(json.dumps({**figures, "idle": idle, "peak": _memory()}))
 
 
-def _stage(config: dict[str, Any], out: Folder, parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _stage(config: dict[str, Any], out: Folder, parts: list[dict[str, Any]], slim: bool) -> dict[str, Any]:
+    from pipeline.dedup import compact
+    from pipeline.dedup import run as run_module
     from pipeline.dedup.stage import Dedup
     from pipeline.publish import publish_bytes, publish_table
     from pipeline.stage import Context
@@ -115,6 +120,7 @@ def _stage(config: dict[str, Any], out: Folder, parts: list[dict[str, Any]]) -> 
 
     recipe = Recipe.model_validate(config)
     dedup = Dedup(recipe)
+    run_module.MOST_SLICES = 0 if slim else compact.MOST_SLICES  # type: ignore[attr-defined]
     partitions = [Partition(**{**part, "folder": Folder(part["folder"])}) for part in parts]
     before = Folder.read, Folder.read_range, Folder.write
     counted = Counted()
@@ -134,14 +140,17 @@ def _stage(config: dict[str, Any], out: Folder, parts: list[dict[str, Any]]) -> 
     Folder.read, Folder.read_range, Folder.write = before  # type: ignore[method-assign]
     steps: dict[str, dict[str, float]] = {}
     for label, amounts in counted.steps.items():
-        total = steps.setdefault(NAMES.get(label, label), dict.fromkeys(amounts, 0.0))
+        name = "files together" if label.endswith(" together") else NAMES.get(label, label)
+        total = steps.setdefault(name, dict.fromkeys(amounts, 0.0))
         for kind, amount in amounts.items():
             total[kind] += amount
     return {"steps": steps, "counters": counters}
 
 
-def run(documents: int, mean_bytes: int, partitions: int, params: dict[str, Any]) -> dict[str, Any]:
-    """The stage on a corpus of `corpus.py`: `steps`, `counters`, memory, and what the pilot saw before."""
+def run(
+    documents: int, mean_bytes: int, partitions: int, params: dict[str, Any], slim: bool = False
+) -> dict[str, Any]:
+    """The stage on a corpus of `corpus.py`, in two levels if `slim`: `steps`, `counters`, memory, and what the pilot saw before."""
     from pipeline.dedup.estimate.pilot import pilot
     from schemas.dedup import DedupParams
 
@@ -150,6 +159,7 @@ def run(documents: int, mean_bytes: int, partitions: int, params: dict[str, Any]
         little, made = write(root / "little", *LITTLE), write(root / "in", documents, mean_bytes, partitions)
         spec = {
             "params": params,
+            "slim": slim,
             "sources": list(natural.sources()),
             "little": _plain(little),
             "in": _plain(made),
@@ -194,21 +204,34 @@ def measure() -> dict[str, Any]:
     """`runs` by name, the constants `held_out` of one and of `all`, and what was estimated for each run."""
     from bench.__main__ import machine
     from pipeline.dedup.banding import banding
+    from pipeline.dedup.estimate import quantities
     from pipeline.dedup.estimate.measured import LOCAL, Measured
     from pipeline.dedup.estimate.model import estimate
 
     runs = {name: run(*size, {}) for name, size in SIZES.items()}
-    driver: dict[str, Any] = {**fitted.driver_constants(), **fitted.alike()}
+    two_levels = run(*SIZES[HELD_OUT], SHUFFLED_PARAMS, slim=True)
+    driver: dict[str, Any] = {**apart.driver_constants(), **fitted.alike()}
+    known = apart.prices()
     idle = max(item["idle"] for item in runs.values()) * 2**20
 
     def constants(some: Sequence[dict[str, Any]]) -> Measured:
-        return Measured(machine=machine(), seconds=fitted.fit(some), worker_bytes=idle, **driver)
+        seconds = fitted.fit(some, known)
+        return Measured(machine=machine(), seconds=seconds, worker_bytes=idle, **driver)
 
     whole = constants(list(runs.values()))
-    apart = constants([item for name, item in runs.items() if name != HELD_OUT])
-    for name, item in runs.items():
-        prices = apart if name == HELD_OUT else whole
-        item["estimate"] = estimate(item["corpus"], item["params"], banding(item["params"]), 1, LOCAL, prices)
+    held_out = constants([item for name, item in runs.items() if name != HELD_OUT])
+    for name, item in (*runs.items(), (SHUFFLED, two_levels)):
+        prices = held_out if name in (HELD_OUT, SHUFFLED) else whole
+        limit = quantities.MOST_SLICES
+        try:
+            if name == SHUFFLED:
+                quantities.MOST_SLICES = 0  # type: ignore[attr-defined]
+            item["estimate"] = estimate(
+                item["corpus"], item["params"], banding(item["params"]), 1, LOCAL, prices
+            )
+        finally:
+            quantities.MOST_SLICES = limit  # type: ignore[attr-defined]
+    runs[SHUFFLED] = two_levels
     return {"runs": runs, "constants": whole}
 
 
@@ -222,9 +245,9 @@ def main() -> None:
     found = measure()
     path().write_text(found["constants"].model_dump_json(indent=1) + "\n", encoding="utf-8")
     measured.cache_clear()
-    text = page.page(found["runs"], HELD_OUT)
+    text = page.page(found["runs"], HELD_OUT, SHUFFLED)
     (ROOT / "docs" / "scale.md").write_text(text, encoding="utf-8")
-    print(page.tables(found["runs"], HELD_OUT))
+    print(page.tables(found["runs"], HELD_OUT, SHUFFLED))
     print("\nThe plan for 10 billion documents: docs/scale.md.")
 
 

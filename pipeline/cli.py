@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from pipeline.dedup.cli import EXAMPLE as PLAN_EXAMPLE
+from pipeline.dedup.cli import OPTIONS, dedup_plan
 from schemas import stages as params
 from schemas.dedup import DedupParams
 from schemas.errors import UserError, WorkError
@@ -42,29 +44,6 @@ COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
         "Write WebDataset token shards.",
     ),
 }
-# What the model of dedup's parameters does not hold, or holds in a model of its own.
-DEDUP_OPTIONS: list[tuple[str, Any, Any]] = [
-    (
-        "lines",
-        str | None,
-        typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, sentences."),
-    ),
-    (
-        "substrings",
-        int | None,
-        typer.Option(metavar="TOKENS", help="Cut repeated runs of so many tokens or more."),
-    ),
-    (
-        "takedown",
-        str | None,
-        typer.Option(metavar="FILE", help="Take the documents on its lines out of --index; no IN."),
-    ),
-    (
-        "shards",
-        str | None,
-        typer.Option(metavar="DIR", help="With --takedown: a run's shards, to name those that hold them."),
-    ),
-]
 EXAMPLES = {
     "ingest": "corpusmill ingest crawl/*.warc.gz out/ingested",
     "filter": "corpusmill filter docs.jsonl.gz out/filtered --rules gopher_quality --rules c4",
@@ -85,10 +64,9 @@ def register(app: typer.Typer) -> None:
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
     app.command("why", epilog="Example: corpusmill why 1791_george_washington_n --run runs/quickstart")(why)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
-    from pipeline.dedup.cli import EXAMPLE, dedup_plan
     from pipeline.filter.cli import app as classifier
 
-    app.command("dedup-plan", epilog=f"Example: {EXAMPLE}")(dedup_plan)
+    app.command("dedup-plan", epilog=f"Example: {PLAN_EXAMPLE}")(dedup_plan)
 
     app.add_typer(classifier, name="classifier")
 
@@ -201,7 +179,9 @@ def _stage_command(name: str) -> Callable[..., None]:
                     raise UserError(
                         "--takedown: takes OUT alone; documents are added by a command of their own"
                     )
-                _take_down(given, taken, out, shards)
+                from pipeline.takedown import tell
+
+                tell(given, taken, out, shards)
                 return
             if not paths:
                 raise UserError("dedup: give IN... and OUT")
@@ -246,7 +226,7 @@ def _stage_command(name: str) -> Callable[..., None]:
         parameters[1] = parameters[1].replace(default=...)  # required: a signature wants a default after one
         parameters += [
             inspect.Parameter(flag, positional, annotation=Annotated[kind, option], default=None)
-            for flag, kind, option in DEDUP_OPTIONS
+            for flag, kind, option in OPTIONS
         ]
     common: list[tuple[str, Any, Any]] = [
         ("format", Annotated[str, typer.Option(help="auto, jsonl, parquet, text, markdown, warc, wet, html, mediawiki.")], "auto"),
@@ -264,27 +244,6 @@ def _stage_command(name: str) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
-
-
-def _take_down(given: dict[str, Any], file: str, out: str, shards: str | None) -> None:
-    from pipeline.dedup.cli import take_down
-
-    result = take_down(
-        given["index"],
-        file,
-        out,
-        shards,
-        given["workers"],
-        given["scheduler"],
-        given["quiet"] or given["json"],
-    )
-    if given["json"]:
-        _print_json(result)
-        return
-    typer.echo(f"taken down: {result['taken']} documents, of {result['named']} named")
-    for shard in result.get("shards", []):
-        typer.echo(f"held by: {shard}")
-    typer.echo(f"output: {result['output']}")
 
 
 def _options(model: type[Strict]) -> list[inspect.Parameter]:

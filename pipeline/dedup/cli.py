@@ -12,6 +12,29 @@ if TYPE_CHECKING:
     from pipeline.dedup.estimate.corpus import Corpus
     from pipeline.stage import Partition
 
+# What the model of dedup's parameters does not hold, or holds in a model of its own.
+OPTIONS: list[tuple[str, Any, Any]] = [
+    (
+        "lines",
+        str | None,
+        typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, sentences."),
+    ),
+    (
+        "substrings",
+        int | None,
+        typer.Option(metavar="TOKENS", help="Cut repeated runs of so many tokens or more."),
+    ),
+    (
+        "takedown",
+        str | None,
+        typer.Option(metavar="FILE", help="Take the documents on its lines out of --index; no IN."),
+    ),
+    (
+        "shards",
+        str | None,
+        typer.Option(metavar="DIR", help="With --takedown: a run's shards, to name those that hold them."),
+    ),
+]
 EXAMPLE = "corpusmill dedup-plan --documents 10e9 --bytes-per-document 3000 --workers 100 --recall 0.95"
 
 
@@ -83,58 +106,6 @@ def dedup_plan(
         typer.echo(f"exceeded  {line}")
     if not over:
         typer.echo("no limit is exceeded")
-
-
-def take_down(
-    index: str | None, file: str, output: str, shards: str | None, workers: int | None, address: str | None,
-    quiet: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """Take the documents that `file` names out of an index; what follows is published in `output`.
-
-    `takedown.parquet`: who they were; `changes.parquet`: documents that stay now in their place; with `shards`,
-    `shards.parquet`: the blocks that hold them. Raises `UserError` if there is no index, or nothing is found.
-    """
-    from pipeline.cluster import Workers
-    from pipeline.dedup.banding import Banding
-    from pipeline.dedup.index.shards import holding
-    from pipeline.dedup.index.store import read_index
-    from pipeline.dedup.index.takedown import wanted
-    from pipeline.dedup.run import Deduplication
-    from pipeline.dedup.stage import Dedup
-    from pipeline.progress import Progress
-    from pipeline.publish import publish_table
-    from pipeline.stage import Context
-    from schemas.dedup import DedupParams
-    from schemas.recipe import Cluster, Recipe
-    from schemas.storage import Folder
-
-    if index is None:
-        raise UserError("--takedown: give the index too, with --index DIR")
-    found = read_index(Folder(index))
-    if found is None:
-        raise UserError(f"{index}: no index there; `corpusmill dedup IN OUT --index {index}` makes one")
-    named = wanted(Folder(file))
-    params = DedupParams(**found.params, index=index)
-    sources = {name: {"paths": ["-"], "priority": rank} for name, rank in found.priorities.items()}
-    recipe = Recipe.model_validate({"name": "takedown", "sources": sources})
-    progress, out = Progress(quiet=quiet), Folder(output)
-    with Workers(Cluster(workers=workers), address, progress) as scheduler:
-        context = Context(recipe, out, out, [], {}, scheduler, progress.say)
-        run = Deduplication(context, params, Banding(found.bands, found.rows), Dedup.version, named)
-        _, counters = run.run()
-        taken = run.change.taken if run.change is not None else None
-        if taken is None or len(taken) == 0:
-            raise UserError(f"{file}: none of the {len(named)} documents named is in {index}")
-        publish_table(out, "takedown.parquet", taken)
-        result: dict[str, Any] = {
-            "output": out.url, "named": len(named), "taken": len(taken), "counters": counters,
-        }  # fmt: skip
-        if shards is not None:
-            held = holding(Folder(shards), taken["doc_id"].to_pylist(), scheduler)
-            publish_table(out, "shards.parquet", held)
-            result["shards"] = sorted(set(held["shard"].to_pylist()))
-    (out / "scratch").delete()
-    return result
 
 
 def _corpus(

@@ -13,11 +13,11 @@ from pipeline.dedup.job import Job
 from pipeline.dedup.records import Done, File, by_part
 from pipeline.publish import publish_tables, read_table
 from pipeline.stage import Partition
-from schemas.manifest import PublishedFile
+from schemas.manifest import PublishedFile, hash_json
 from schemas.storage import Folder
 
 # Steps whose files no later change reads; those of `sketch`, `sets`, `names`, `verify` and `status` stay.
-STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "takedown", "gather", "compare")
+STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "gather", "compare")
 Map = Callable[..., list[Done]]
 
 
@@ -36,14 +36,18 @@ class Change:
             priorities=tuple(sorted(file.priorities.items())),
         )  # fmt: skip
         self.added = self.index.number(partitions)
-        self.generation = self.index.generation_of(self.added)
+        self.key = hash_json([sorted(part.xxh3 for part in partitions), sorted(named)])
+        self.generation = self.index.generation_of(self.key)
         self.taken: pa.Table | None = None  # who of the named was there
 
     def begin(self, map_: Map) -> None:
         """Take down what is named; learn who the new documents are. Raises `UserError` if one is there
         already."""
+        change = takedown.change_of(self.named)
+        self.job.work.delete(
+            [e.path for e in self.job.work.list() if e.path.startswith("takedown/") and change not in e.path]
+        )
         if self.named:
-            change = takedown.change_of(self.named)
             items = [takedown.Purge(number, self.named, change) for number in self.index.known]
             self.taken = takedown.found_names(self.job, map_(takedown.locate, items, "takedown"))
             map_(takedown.purge, items, "takedown")
@@ -76,7 +80,7 @@ class Change:
         statuses: dict[int, File] = {
             item.number: done.files["status"] for item, done in zip(items, dones, strict=True)
         }
-        self.index.commit(self.added, statuses, self.generation)
+        self.index.commit(self.added, statuses, self.key)
         # What a later change makes anew from the rest.
         for step in STEPS:
             (self.job.work / step).delete()
@@ -84,10 +88,9 @@ class Change:
         return published
 
     def _status(self, number: int, stage: Folder, removed: Done) -> status.Status:
-        known = self.index.known.get(number)
         slices = by_part([removed], "members").values()
         return status.Status(
             number, self.generation, stage, tuple(part for mine in slices for part in mine),
             marker(self.job.work, f"names/{number:06d}").files["names"],
-            known.status if known else None, number in self.added,
+            self.index.before(number, self.key), number in self.added,
         )  # fmt: skip

@@ -33,6 +33,7 @@ class Indexed(Strict):
     xxh3: str = Field(description="of the documents as they were added")
     generation: int = Field(description="the addition that it came with")
     status: File | None = None
+    before: File | None = Field(default=None, description="the status before the last change")
 
 
 class IndexFile(Strict):
@@ -47,6 +48,7 @@ class IndexFile(Strict):
     text_ranges: int
     priorities: dict[str, int]
     generation: int = 0
+    last: str = Field(default="", description="what the last change was: made again, it is the same change")
     partitions: list[Indexed] = Field(default_factory=list)
 
 
@@ -89,14 +91,21 @@ class Index:
         first = max(self.known, default=-1) + 1
         return dict(enumerate(partitions, first))
 
-    def generation_of(self, numbers: dict[int, Partition]) -> int:
-        """The number of the addition that these partitions are."""
-        there = [self.known[number].generation for number in numbers if number in self.known]
-        return there[0] if there else self.file.generation + 1
+    def before(self, number: int, change: str) -> File | None:
+        """The status of a partition before this change, also if it was made once and is made again."""
+        known = self.known.get(number)
+        if known is None:
+            return None
+        return known.before if self.file.last == change else known.status
 
-    def commit(self, added: dict[int, Partition], statuses: dict[int, File], generation: int) -> None:
+    def generation_of(self, change: str) -> int:
+        """The number of this change."""
+        return self.file.generation + (self.file.last != change)
+
+    def commit(self, added: dict[int, Partition], statuses: dict[int, File], change: str) -> None:
         """Write `index.json` anew: from now on the index holds the partitions added."""
         items = dict(self.known)
+        generation = self.generation_of(change)
         for number, part in added.items():
             items.setdefault(
                 number,
@@ -106,11 +115,11 @@ class Index:
                 ),
             )  # fmt: skip
         listed = [
-            item.model_copy(update={"status": statuses.get(number, item.status)})
+            item.model_copy(update={"status": statuses[number], "before": self.before(number, change)})
             for number, item in sorted(items.items())
         ]
         self.file = self.file.model_copy(
-            update={"partitions": listed, "generation": max(generation, self.file.generation)}
+            update={"partitions": listed, "generation": generation, "last": change}
         )
         self.known = {item.number: item for item in listed}
         publish_bytes(self.folder, FILE, (self.file.model_dump_json(indent=1) + "\n").encode())

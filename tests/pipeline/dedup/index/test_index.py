@@ -180,6 +180,21 @@ def test_killed_at_any_task_and_done_again(root: Folder) -> None:
     assert result.read("clusters.parquet") == whole.read("clusters.parquet")
 
 
+def test_a_change_made_again_tells_the_same(root: Folder) -> None:
+    """Killed after the index took it, before the stage was finished: nothing of what changed is lost."""
+    docs = corpus()
+    add(root, "a", docs[:75])
+    first = add(root, "b", docs[75:])
+    told = changes(first)
+    assert told
+    (root / "b/dedup").delete()
+    again = add(root, "b", docs[75:])
+    assert changes(again) == told and again.read("clusters.parquet") == first.read("clusters.parquet")
+    named = [d.name for d in docs[:40]]
+    told = changes(take(root, "down", named))
+    assert told and changes(take(root, "down", named)) == told
+
+
 def test_what_is_there_already_is_refused(root: Folder) -> None:
     docs = corpus()
     add(root, "a", docs[:50])

@@ -1,0 +1,83 @@
+"""`corpusmill dedup OUT --index DIR --takedown FILE`: documents out of an index, and who holds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from schemas.errors import UserError
+
+
+def take_down(
+    index: str | None, file: str, output: str, shards: str | None, workers: int | None, address: str | None,
+    quiet: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Take the documents that `file` names out of an index; what follows is published in `output`.
+
+    `takedown.parquet`: who they were; `changes.parquet`: documents that stay now in their place; with `shards`,
+    `shards.parquet`: the blocks that hold them. Raises `UserError` if there is no index, or nothing is found.
+    """
+    from pipeline.cluster import Workers
+    from pipeline.dedup.banding import Banding
+    from pipeline.dedup.index.store import read_index
+    from pipeline.dedup.index.takedown import wanted
+    from pipeline.dedup.run import Deduplication
+    from pipeline.dedup.stage import Dedup
+    from pipeline.progress import Progress
+    from pipeline.publish import publish_table
+    from pipeline.shard.holding import holding
+    from pipeline.stage import Context
+    from schemas.dedup import DedupParams
+    from schemas.recipe import Cluster, Recipe
+    from schemas.storage import Folder
+
+    if index is None:
+        raise UserError("--takedown: give the index too, with --index DIR")
+    found = read_index(Folder(index))
+    if found is None:
+        raise UserError(f"{index}: no index there; `corpusmill dedup IN OUT --index {index}` makes one")
+    named = wanted(Folder(file))
+    params = DedupParams(**found.params, index=index)
+    sources = {name: {"paths": ["-"], "priority": rank} for name, rank in found.priorities.items()}
+    recipe = Recipe.model_validate({"name": "takedown", "sources": sources})
+    progress, out = Progress(quiet=quiet), Folder(output)
+    with Workers(Cluster(workers=workers), address, progress) as scheduler:
+        context = Context(recipe, out, out, [], {}, scheduler, progress.say)
+        run = Deduplication(context, params, Banding(found.bands, found.rows), Dedup.version, named)
+        _, counters = run.run()
+        taken = run.change.taken if run.change is not None else None
+        if taken is None or len(taken) == 0:
+            raise UserError(f"{file}: none of the {len(named)} documents named is in {index}")
+        publish_table(out, "takedown.parquet", taken)
+        result: dict[str, Any] = {
+            "output": out.url, "named": len(named), "taken": len(taken), "counters": counters,
+        }  # fmt: skip
+        if shards is not None:
+            held = holding(Folder(shards), taken["doc_id"].to_pylist(), scheduler)
+            publish_table(out, "shards.parquet", held)
+            result["shards"] = sorted(set(held["shard"].to_pylist()))
+    (out / "scratch").delete()
+    return result
+
+
+def tell(given: dict[str, Any], file: str, out: str, shards: str | None) -> None:
+    """`corpusmill dedup OUT --takedown FILE`, as its options are given; what came of it goes to stdout."""
+    result = take_down(
+        given["index"],
+        file,
+        out,
+        shards,
+        given["workers"],
+        given["scheduler"],
+        given["quiet"] or given["json"],
+    )
+    if given["json"]:
+        import orjson
+
+        typer.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode())
+        return
+    typer.echo(f"taken down: {result['taken']} documents, of {result['named']} named")
+    for shard in result.get("shards", []):
+        typer.echo(f"held by: {shard}")
+    typer.echo(f"output: {result['output']}")
