@@ -7,6 +7,7 @@ files of neighbouring steps together, part by part, and those are what is read: 
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from schemas.manifest import hash_json
 from schemas.storage import Folder
 
 MOST_SLICES = 1_000_000  # that the driver knows, and that are read one by one
+PEAK = "peak_bytes"  # a counter of what is told, never of what is published
 COPYING = 4  # times its records that a task holds
 
 
@@ -36,12 +38,17 @@ class Compact:
 
 
 def slim(step: Callable[[Job, Any], Done], job: Job, item: Any) -> Done:
-    """A step whose result, if it is one of very many, says nothing of the parts of its files."""
+    """A step whose result tells the peak memory of the process, and, if it is one of very many, nothing of the
+    parts of its files."""
     done = step(job, item)
-    if not job.slim:
-        return done
-    files = {name: File(file=file.file) for name, file in done.files.items()}
-    return done.model_copy(update={"files": files})
+    files = {name: File(file=file.file) for name, file in done.files.items()} if job.slim else done.files
+    counters = {**done.counters, PEAK: peak_bytes()}
+    return done.model_copy(update={"files": files, "counters": counters})
+
+
+def peak_bytes() -> int:
+    """The most resident memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def parts(

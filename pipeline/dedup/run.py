@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipeline.dedup import candidates, elect, groups, removals, sets, signatures, sketch, verify
 from pipeline.dedup.account import Steps, alarms, all_records, count, publish_json, quality
 from pipeline.dedup.banding import Banding
-from pipeline.dedup.compact import MOST_SLICES, parts, slim
+from pipeline.dedup.compact import MOST_SLICES, PEAK, parts, peak_bytes, slim
 from pipeline.dedup.index.change import Change
 from pipeline.dedup.job import PLANTED_PART, Job, parts_of
 from pipeline.dedup.lines.run import find as find_lines
@@ -127,7 +127,7 @@ class Deduplication:
         )  # fmt: skip
         counters = count(steps)
         report = quality(steps, sample, labelled, promise, counters, self.map)
-        self.say_actual(counters)
+        self.say_actual(counters, [*made, *edges, *verified, *elected, *removed])
         files.append(publish_json(self.context.folder, "quality.json", report))
         alarms(self.params, counters, self.context.folder)
         tables = [done.files["table"].file for done in removed if "table" in done.files]
@@ -167,14 +167,16 @@ class Deduplication:
             "text_ranges": self.job.text_ranges,
         }
 
-    def say_actual(self, counters: dict[str, int]) -> None:
-        """Tell what came of what was expected."""
+    def say_actual(self, counters: dict[str, int], dones: list[Done]) -> None:
+        """Tell what came of what was expected: counts, disk, peak memory of the processes."""
         from pipeline.dedup.estimate.show import show_actual
 
         if self.expected is None:
             return
         scratch = sum(entry.size for entry in self.job.work.list()) if self.change is None else 0
         actual: dict[str, float] = {**counters, **({"shuffled_bytes": scratch} if scratch else {})}
+        actual["worker_bytes"] = max((done.counters.get(PEAK, 0) for done in dones), default=0)
+        actual["driver_bytes"] = peak_bytes()
         self.context.say(show_actual(self.expected, actual))
 
     def urls(self, sizes: list[int]) -> tuple[dict[int, removals.UrlRemoval], Told]:
