@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.dedup import candidates, sketch
-from pipeline.dedup.index import takedown
+from pipeline.dedup.index import store, takedown
 from pipeline.dedup.run import Deduplication
 from pipeline.dedup.stage import Dedup
 from pipeline.stage import Context
@@ -73,6 +73,11 @@ def status(result: Result) -> dict[bytes, tuple[bool, bytes]]:
 @pytest.fixture
 def root(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def few_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "RANGES", 4)  # each range is a task for every step
 
 
 @pytest.mark.parametrize("cuts", [(75,), (1,), (149,), (50, 100), (20, 40, 60, 130)])
