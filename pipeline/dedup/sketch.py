@@ -24,6 +24,7 @@ from pipeline.dedup.records import (
     Done,
     File,
     Records,
+    Slice,
     hashes_of,
     in_range,
     once,
@@ -32,7 +33,6 @@ from pipeline.dedup.records import (
     words,
     write,
 )
-from pipeline.dedup.records import Slice as Slice
 from pipeline.publish import publish_table
 from pipeline.stage import Partition
 from schemas.documents import DOCUMENTS

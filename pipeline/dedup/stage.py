@@ -138,9 +138,4 @@ def _decisions(gone: pa.Table, params: DedupParams) -> pa.Table:
     )
 
 
-def clean(folder: Folder) -> None:
-    """Delete the stage's intermediate files; a finished stage does not need them."""
-    (folder / "scratch").delete()
-
-
 STAGE = Dedup

@@ -77,8 +77,9 @@ def arguments(crawl: Path, out: str | Path, *more: str, workers: int = 2, cut: s
 
 
 def finished(run: Path) -> dict[str, bytes]:
-    """What is published; not what a writer that was killed had begun (`name#1`), which readers leave out."""
-    return {name: data for name, data in published(run).items() if "#" not in name}
+    """What is published but `run.json`, which names the index; not what a writer that was killed had begun
+    (`name#1`), which readers leave out."""
+    return {name: data for name, data in published(run).items() if "#" not in name and name != "run.json"}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -108,16 +109,17 @@ class Watched:
             time.sleep(0.005)
         return False
 
-    def workers(self) -> list[int]:
-        """The process ids of its Dask workers."""
+    def workers(self, busy: bool = True) -> list[int]:
+        """The process ids of its Dask workers; `busy`: of those that have had a task."""
         found = []
         for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
             for child in map(int, task.read_text().split()):
                 try:
                     line = Path(f"/proc/{child}/cmdline").read_bytes()
+                    loaded = Path(f"/proc/{child}/maps").read_bytes()
                 except OSError:
                     continue
-                if b"multiprocessing.spawn" in line:
+                if b"multiprocessing.spawn" in line and (b"libarrow" in loaded or not busy):
                     found.append(child)
         return found
 
@@ -130,7 +132,11 @@ class Watched:
         self.process.wait()
 
     def finish(self) -> None:
-        error = self.process.communicate()[1]
+        try:
+            error = self.process.communicate(timeout=150)[1]
+        except subprocess.TimeoutExpired:
+            self.kill(True)
+            raise
         assert self.process.returncode == 0, error.decode()
 
 
@@ -285,19 +291,31 @@ def test_a_worker_killed_at_ten_random_moments(
     for count in points(generator, most, 10):
         if not watched.wait_for(count):
             break
-        workers = watched.workers()
-        if workers:
+        if workers := watched.workers():
             os.kill(generator.choice(workers), signal.SIGKILL)
             seen.append(frozenset(steps(watched.files())))
-    assert len(seen) >= 7 and len(set(seen)) >= 3, seen
+    assert len(seen) >= 5 and len(set(seen)) >= 3, seen
     watched.finish()
     assert difference(finished(expected), finished(out)) == []
 
 
+@pytest.mark.slow
+def test_workers_killed_while_they_start(crawl: Path, unbroken: tuple[Path, int], tmp_path: Path) -> None:
+    """Before their first task, as by a machine short of memory: others take their place, or the run says that
+    none is left; it does not wait for ever."""
+    expected, _ = unbroken
+    watched = Watched(arguments(crawl, tmp_path / "out"), str(tmp_path / "out"))
+    killed: set[int] = set()
+    while watched.process.poll() is None and len(killed) < 2:
+        for worker in set(watched.workers(busy=False)) - killed:
+            os.kill(worker, signal.SIGKILL)
+            killed.add(worker)
+    watched.finish()
+    assert difference(finished(expected), finished(tmp_path / "out")) == []
+
+
 @pytest.mark.s3
-def test_output_on_object_storage_after_a_kill(
-    crawl: Path, unbroken: tuple[Path, int], s3: str
-) -> None:
+def test_output_on_object_storage_after_a_kill(crawl: Path, unbroken: tuple[Path, int], s3: str) -> None:
     expected, most = unbroken
     generator = random.Random(9)
     out = Folder(f"{s3}/out")
@@ -395,7 +413,17 @@ class Takedown:
         self.left = folder
 
     def command(self, index: Path, out: Path, *more: str) -> list[str]:
-        return ["dedup", str(out), "--index", str(index), "--takedown", str(self.file), "--workers", "2", *more]
+        return [
+            "dedup",
+            str(out),
+            "--index",
+            str(index),
+            "--takedown",
+            str(self.file),
+            "--workers",
+            "2",
+            *more,
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -430,7 +458,7 @@ def test_a_takedown_is_a_run_without_the_documents_and_names_their_shards(
     holding = shards_of(tmp_path / "shards")
     assert len(holding) > 3
     named = {shard for shard, held in holding.items() if held & takedown.ids}
-    assert set(result["shards"]) == named and 0 < len(named)
+    assert set(result["shards"]) == named and len(named) > 0
     listed = pq.read_table(out / "shards.parquet").to_pylist()
     assert {(row["shard"], row["doc_id"]) for row in listed} == {
         (shard, identity) for shard, held in holding.items() for identity in held & takedown.ids
@@ -454,9 +482,7 @@ def shards_of(folder: Path) -> dict[str, set[bytes]]:
 
 
 @pytest.mark.slow
-def test_a_takedown_killed_at_five_random_moments(
-    crawls: Crawls, takedown: Takedown, tmp_path: Path
-) -> None:
+def test_a_takedown_killed_at_five_random_moments(crawls: Crawls, takedown: Takedown, tmp_path: Path) -> None:
     unbroken, expected = crawls.copy(tmp_path / "unbroken", "both"), tmp_path / "expected"
     most = most_files(takedown.command(unbroken, expected), str(unbroken), str(expected))
     index, out = crawls.copy(tmp_path / "index", "both"), tmp_path / "out"

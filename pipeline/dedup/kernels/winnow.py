@@ -19,11 +19,7 @@ from pipeline.dedup.kernels import datatrove, kernel, unicode
 from pipeline.dedup.kernels.kernel import add_distinct
 from pipeline.dedup.kernels.shingles import I64, U64, Shingle, arguments
 from pipeline.dedup.kernels.simplify import simple
-from pipeline.dedup.kernels.words import CHUNK, mix64
-
-_OTHER = np.uint64(
-    0x5851F42D4C957F2D
-)  # an odd number: makes the mix of the probes another than the shingles'
+from pipeline.dedup.kernels.words import CHUNK
 
 
 @njit(cache=True, nogil=True)
@@ -102,27 +98,3 @@ def winnow(text: pa.Array, rows: I64, shingle: Shingle, window: int, preset: boo
         *arguments(text, rows), unicode.rule(), simple(), preset, shingle.characters, shingle.ngram, window
     )
     return bounds, hashes
-
-
-def probes(bounds: I64, hashes: U64, count: int) -> tuple[I64, U64]:
-    """Of each set bounds[i]:bounds[i + 1] the `count` hashes that come first in another order, the same for all
-    sets: (bounds, hashes), ascending.
-
-    The order is that of another mix, so that what a text is looked for by has nothing to do with what winnowing
-    prefers; two sets that are alike have probes that are alike.
-    """
-    ranks = _ranks(hashes)
-    owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-    order = np.lexsort((ranks, owners))
-    place = np.arange(len(hashes)) - bounds[owners]
-    kept = np.sort(order[place < count])
-    ends = np.r_[0, np.cumsum(np.minimum(np.diff(bounds), count))].astype(np.int64)
-    return ends, hashes[kept]
-
-
-@njit(cache=True, nogil=True)
-def _ranks(hashes: Any) -> Any:
-    ranks = np.empty(len(hashes), np.uint64)
-    for i in range(len(hashes)):
-        ranks[i] = mix64(hashes[i] * _OTHER)
-    return ranks

@@ -13,7 +13,6 @@ from pipeline.cluster import Workers
 from pipeline.dedup import candidates, elect, groups, removals, run, sets, sketch, verify
 from pipeline.dedup.job import Job
 from pipeline.dedup.quality import recall
-from pipeline.dedup.stage import clean
 from pipeline.progress import Progress
 from schemas.errors import WorkError
 from schemas.recipe import Cluster
@@ -262,11 +261,3 @@ def test_damage_during_the_run_is_noticed_and_mended(
     with pytest.raises(WorkError, match="its bytes changed"):
         dedup(root, corpus, 3, scheduler=Vandal(root / "dedup/scratch" / path, f"dedup {step}"))
     same(dedup(root, corpus, 3), expected)
-
-
-def test_clean_leaves_what_was_published(corpus: list[Doc], tmp_path: Path) -> None:
-    root = Folder(tmp_path)
-    result = dedup(root, corpus[:50], 2)
-    clean(result.folder)
-    left = {entry.path for entry in result.folder.list()}
-    assert left == {file.path for file in result.files}

@@ -172,7 +172,7 @@ def uneven(generator: random.Random, shared: float, length: int) -> list[str]:
 @pytest.mark.parametrize(
     ("made", "shared", "length"),
     [
-        (prefix, 0.8, 400), (prefix, 0.8, 60), (around, 0.8, 400), (around, 0.85, 1000), (form, 0.9, 300),
+        (prefix, 0.8, 400), (prefix, 0.8, 60), (around, 0.8, 400), (around, 0.85, 600), (form, 0.9, 300),
         (form, 0.95, 400), (prefix, 0.5, 40),
     ],
 )  # fmt: skip
@@ -301,15 +301,15 @@ def messy(data: Path) -> list[Doc]:
 
     factbook = sorted((data / "natural/encyclopedic_factbook").glob("*.jsonl.gz"))[0]
     pages = rows(str(factbook.relative_to(data)))
-    add("factbook", [json.dumps(page["data"], ensure_ascii=False) for page in pages][:120])
+    add("factbook", [json.dumps(page["data"], ensure_ascii=False) for page in pages][:40])
     posts = sorted((data / "natural/qa_stackexchange").glob("*.jsonl.gz"))[0]
-    add("posts", [str(post["Body"]) for post in rows(str(posts.relative_to(data)))][:1500])
+    add("posts", [str(post["Body"]) for post in rows(str(posts.relative_to(data)))][:1200])
     declarations = sorted((data / "langid/udhr2").glob("*.jsonl.gz"))[0]
     add("udhr", [str(row["text"]) for row in rows(str(declarations.relative_to(data)))])
     news = (data / "neardup/mccormick_minhash/articles_1000.train").read_text(encoding="utf-8").splitlines()
     add("news", [line.split(" ", 1)[1] for line in news if line])
     copies = []
-    for doc in generator.sample(docs, 400):
+    for doc in generator.sample(docs, 300):
         found = doc.text.split()
         change = generator.choice(["upper", "cut", "frame", "edit", "spaces", "same"])
         if change == "cut":
@@ -329,7 +329,7 @@ def test_every_removal_on_a_messy_corpus_is_right_by_plain_sets(root: Folder, da
     docs = messy(data_dir)
     result = dedup(root, docs, 3, max_source_loss=1.0)
     of = {doc.id: doc.text for doc in docs}
-    assert len(result.removed) > 250 and result.counters["near_removed"] > 150
+    assert len(result.removed) > 200 and result.counters["near_removed"] > 100
     compared = 0
     for identity, row in result.removed.items():
         assert row["duplicate_of"] in result.kept

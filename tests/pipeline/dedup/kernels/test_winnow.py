@@ -1,4 +1,4 @@
-"""Winnowing: the selection of the paper, its guarantee, and probes."""
+"""Winnowing: the selection of the paper, its guarantee."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import datatrove
-from pipeline.dedup.kernels.shingles import Shingle, shingle_sets
+from pipeline.dedup.kernels.shingles import Shingle
 from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.kernels.winnow import probes, select, winnow
+from pipeline.dedup.kernels.winnow import select, winnow
 from schemas.dedup import DedupParams
-from tests.pipeline.dedup.kernels.reference import HARD, mix64, shingles_of
+from tests.pipeline.dedup.kernels.reference import HARD, shingles_of
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "dd", "ee", "f1", "漢", "été"]), max_size=40)
 
@@ -95,22 +94,3 @@ def test_few_shingles_are_selected_and_fewer_where_a_text_repeats_itself() -> No
     random, repeated = of([text, "a b c d e " * 4000], Shingle(5), 9)
     assert 0.18 < len(random) / 20_000 < 0.22
     assert len(repeated) <= 5
-
-
-@given(st.lists(st.sets(st.integers(0, 2**64 - 1), max_size=9), max_size=6), st.integers(0, 5))
-def test_probes_are_the_first_by_another_mix(sets: list[set[int]], count: int) -> None:
-    bounds = np.r_[0, np.cumsum([len(s) for s in sets])].astype(np.int64)
-    hashes = np.array([x for s in sets for x in sorted(s)], np.uint64)
-    ends, found = probes(bounds, hashes, count)
-    for values, (i, j) in zip(sets, itertools.pairwise(ends), strict=True):
-        first = sorted(values, key=lambda x: mix64(x * 0x5851F42D4C957F2D % 2**64))[:count]
-        assert found[i:j].tolist() == sorted(first)
-
-
-def test_windows_of_one_are_the_sets() -> None:
-    text = pa.array(HARD, pa.large_string())
-    bounds, hashes = shingle_sets(text, np.arange(len(HARD)), Shingle(5))
-    again = winnow(text, np.arange(len(HARD)), Shingle(5), 1)
-    np.testing.assert_array_equal(again[0], bounds)
-    np.testing.assert_array_equal(again[1], hashes)
-    assert datatrove.NO_HASH not in hashes
