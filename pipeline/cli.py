@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
         "Write WebDataset token shards.",
     ),
 }
+RECIPE_ONLY = {"remove_only_from"}  # a command of its own has one source
 EXAMPLES = {
     "ingest": "corpusmill ingest crawl/*.warc.gz out/ingested",
     "filter": "corpusmill filter docs.jsonl.gz out/filtered --rules gopher_quality --rules c4",
@@ -251,7 +252,7 @@ def _options(model: type[Strict]) -> list[inspect.Parameter]:
     options = []
     for name, field in model.model_fields.items():
         kind: Any = _simple(field.annotation)
-        if kind is None:
+        if kind is None or name in RECIPE_ONLY:
             continue
         default = field.get_default(call_default_factory=True)
         shown = ", ".join(map(str, default)) if isinstance(default, list) else default

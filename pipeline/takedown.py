@@ -57,7 +57,8 @@ def take_down(
             held = holding(Folder(shards), taken["doc_id"].to_pylist(), scheduler)
             publish_table(out, "shards.parquet", held)
             result["shards"] = sorted(set(held["shard"].to_pylist()))
-    (out / "scratch").delete()
+    for folder in (out / "scratch", Folder(index) / "records/takedown"):
+        folder.delete()
     return result
 
 

@@ -88,8 +88,8 @@ class DedupParams(Strict):
     )
     keep_order: list[str] = Field(
         default=list(ORDERS),
-        description="which stays: highest priority, longest, earliest, lowest id; signal:NAME and"
-        " metadata:KEY: highest; '-' before a name turns it round",
+        description="which stays: highest priority, longest, earliest, lowest id, or the highest"
+        " signal:NAME or metadata:KEY of all; '-' before a name turns it round",
     )
     remove_only_from: list[str] | None = Field(
         default=None, description="sources that may lose documents; null: all"
@@ -140,7 +140,7 @@ class DedupParams(Strict):
         if self.bands and self.rows and self.bands * self.rows > self.num_perm:
             raise ValueError(f"bands x rows = {self.bands * self.rows} exceeds num_perm = {self.num_perm}")
         if self.index is not None and (self.url or self.lines or self.substrings):
-            raise ValueError("index: it holds no URLs and no texts: not together with url, lines, substrings")
+            raise ValueError("an index holds no URLs and no texts: not together with url, lines, substrings")
         if self.preset == "datatrove" and self.shingle != "word":
             raise ValueError("preset datatrove has word shingles only")
         return self

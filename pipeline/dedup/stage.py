@@ -111,7 +111,9 @@ def _decisions(gone: pa.Table, params: DedupParams) -> pa.Table:
         return chunks[0] if chunks else pa.array([], gone[name].type)
 
     threshold = pa.nulls(count, pa.float64())
-    limits = {"dedup.containment": params.containment, "dedup.url": None}
+    limits = {
+        "dedup.exact": 1.0, "dedup.normalized": 1.0, "dedup.containment": params.containment, "dedup.url": None,
+    }  # fmt: skip
     for rule in pc.unique(column("rule")).to_pylist():
         limit = pa.scalar(limits.get(rule, params.similarity), pa.float64())
         threshold = pc.if_else(pc.equal(column("rule"), rule), limit, threshold)

@@ -38,6 +38,7 @@ class Change:
         self.added = self.index.number(partitions)
         self.key = hash_json([sorted(part.xxh3 for part in partitions), sorted(named)])
         self.generation = self.index.generation_of(self.key)
+        self.purged: set[int] = set()
         self.taken: pa.Table | None = None  # who of the named was there
 
     def begin(self, map_: Map) -> None:
@@ -49,7 +50,10 @@ class Change:
         )
         if self.named:
             items = [takedown.Purge(number, self.named, change) for number in self.index.known]
-            self.taken = takedown.found_names(self.job, map_(takedown.locate, items, "takedown"))
+            located = map_(takedown.locate, items, "takedown")
+            self.taken = takedown.found_names(self.job, located)
+            pairs = zip(items, located, strict=True)
+            self.purged = {item.number for item, done in pairs if done.files["names"].file.rows}
             map_(takedown.purge, items, "takedown")
         new = [status.Named(number, part) for number, part in self.added.items()]
         named = map_(status.names, new, "names")
@@ -80,7 +84,7 @@ class Change:
         statuses: dict[int, File] = {
             item.number: done.files["status"] for item, done in zip(items, dones, strict=True)
         }
-        self.index.commit(self.added, statuses, self.key)
+        self.index.commit(self.added, statuses, self.key, self.purged)
         # What a later change makes anew from the rest.
         for step in STEPS:
             (self.job.work / step).delete()

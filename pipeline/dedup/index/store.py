@@ -32,6 +32,7 @@ class Indexed(Strict):
     text_bytes: int
     xxh3: str = Field(description="of the documents as they were added")
     generation: int = Field(description="the addition that it came with")
+    purged: bool = Field(default=False, description="documents of it were taken down since")
     status: File | None = None
     before: File | None = Field(default=None, description="the status before the last change")
 
@@ -81,6 +82,12 @@ class Index:
         """
         known = {item.xxh3: item for item in self.known.values()}
         there = [known[part.xxh3] for part in partitions if part.xxh3 in known]
+        for item in there:
+            if item.purged:
+                raise UserError(
+                    f"{self.folder}: documents of partition {item.name} were taken down since it was added; leave"
+                    " them out of the input, and what is left will be known to be there already"
+                )
         if there and len(there) == len(partitions) and len({item.generation for item in there}) == 1:
             return {known[part.xxh3].number: part for part in partitions}
         if there:
@@ -102,8 +109,11 @@ class Index:
         """The number of this change."""
         return self.file.generation + (self.file.last != change)
 
-    def commit(self, added: dict[int, Partition], statuses: dict[int, File], change: str) -> None:
-        """Write `index.json` anew: from now on the index holds the partitions added."""
+    def commit(
+        self, added: dict[int, Partition], statuses: dict[int, File], change: str, purged: set[int]
+    ) -> None:
+        """Write `index.json` anew: from now on the index holds the partitions added, and no longer what was taken
+        from those `purged`."""
         items = dict(self.known)
         generation = self.generation_of(change)
         for number, part in added.items():
@@ -115,7 +125,13 @@ class Index:
                 ),
             )  # fmt: skip
         listed = [
-            item.model_copy(update={"status": statuses[number], "before": self.before(number, change)})
+            item.model_copy(
+                update={
+                    "status": statuses[number],
+                    "before": self.before(number, change),
+                    "purged": item.purged or number in purged,
+                }
+            )
             for number, item in sorted(items.items())
         ]
         self.file = self.file.model_copy(
@@ -136,17 +152,17 @@ def read_index(folder: Folder) -> IndexFile | None:
 
 
 def _checked(folder: Folder, found: IndexFile, mine: IndexFile) -> IndexFile:
-    for name in ("version", "bands", "rows"):
-        if getattr(found, name) != getattr(mine, name):
-            raise UserError(
-                f"{folder}: the index was made with {name} {getattr(found, name)}, this run has"
-                f" {getattr(mine, name)}; make a new index"
-            )
     for name in sorted({*found.params, *mine.params}):
         if found.params.get(name) != mine.params.get(name):
             raise UserError(
                 f"{folder}: the index was made with dedup.{name} {found.params.get(name)}, this run has"
                 f" {mine.params.get(name)}; use the same, or make a new index"
+            )
+    for name in ("version", "bands", "rows"):
+        if getattr(found, name) != getattr(mine, name):
+            raise UserError(
+                f"{folder}: the index was made with {name} {getattr(found, name)}, this run has"
+                f" {getattr(mine, name)}; make a new index"
             )
     for source, priority in mine.priorities.items():
         if found.priorities.get(source, priority) != priority:

@@ -133,7 +133,9 @@ def dedup(
             assert row["value"] >= row["threshold"] == stage.params.containment
         else:
             assert row["jaccard"] >= stage.params.similarity
-            assert row["value"] == row["jaccard"] and row["threshold"] == stage.params.similarity
+            equal = row["rule"] in ("dedup.exact", "dedup.normalized")
+            assert row["value"] == row["jaccard"]
+            assert row["threshold"] == (1.0 if equal else stage.params.similarity)
         if stage.params.keep != "none" and here:
             assert row["cluster_id"] == kept[row["duplicate_of"]]["cluster_id"]
     if stage.params.index is None:
