@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import time
 import tracemalloc
@@ -140,6 +139,8 @@ def seconds_per_hash(size: int = 500, pairs: int = 2_000) -> float:
 def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     """CPU seconds of the driver for a text in a verified pair, a row of clusters.parquet and a slice, on so many
     made ones: at the sizes that are run here they are lost in the rest."""
+    from distributed.protocol import serialize
+
     from pipeline.dedup import elect, removals
     from pipeline.dedup.banding import Banding
     from pipeline.dedup.candidates import ranges
@@ -171,7 +172,7 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
         start = time.process_time()
         routed = ranges(job, by_part(made, "bands"), lambda *_: [])
         for item in routed:
-            pickle.dumps(item)
+            serialize(item)
         sent = time.process_time() - start
     return {"linked": labelled / texts, "told": copied / texts, "slices": sent / 200_000}
 
@@ -188,6 +189,8 @@ def pairs_of(texts: int) -> Any:
 
 def results(tasks: int, parts: int, files: int = 1) -> list[Any]:
     """Results of tasks, each of `files` files and so many slices in the first, as the driver gets them."""
+    from distributed.protocol import deserialize, serialize
+
     from pipeline.dedup.records import Done, File, Part
     from schemas.manifest import PublishedFile
 
@@ -200,13 +203,15 @@ def results(tasks: int, parts: int, files: int = 1) -> list[Any]:
             published = PublishedFile(path=path, bytes=1, xxh3=f"{number:032x}", rows=1)
             named["bands" if place == 0 else str(place)] = File.of(published, slices if place == 0 else [])
         done = Done(key=f"{number:032x}", name=f"sketch/{number:06d}", files=named)
-        made.append(pickle.loads(pickle.dumps(done)))
+        made.append(deserialize(*serialize(done)))
     return made
 
 
 def driver_constants() -> dict[str, float]:
     """Bytes that the driver holds for slices, files, results and tasks, as `run.py` keeps them; seconds for a
     task."""
+    from distributed.protocol import serialize
+
     from pipeline.cluster import Workers
     from pipeline.dedup import elect
     from pipeline.dedup.banding import Banding
@@ -232,7 +237,7 @@ def driver_constants() -> dict[str, float]:
     one, two = of_results(1_000, 0, 1) / 1_000, of_results(1_000, 0, 2) / 1_000
     made = results(100, 5_000)
     stay, peak = (size / 500_000 for size in held(lambda: by_part(made, "bands")))
-    sent = sum(len(pickle.dumps(slices)) for slices in by_part(made, "bands").values()) / 500_000
+    sent = sum(sum(map(len, serialize(slices)[1])) for slices in by_part(made, "bands").values()) / 500_000
     with tempfile.TemporaryDirectory() as name:
         job = new_job(Folder(name), DedupParams(), Banding(13, 7), {}, 500_000, "")
         done = Done(key="", files={"forest": publish(job.work, "forest", pairs_of(500_000))})

@@ -120,7 +120,7 @@ def _stage(config: dict[str, Any], out: Folder, parts: list[dict[str, Any]], sli
 
     recipe = Recipe.model_validate(config)
     dedup = Dedup(recipe)
-    run_module.MOST_SLICES = 0 if slim else compact.MOST_SLICES  # type: ignore[attr-defined]
+    run_module.MOST_SLICES = 0 if slim else compact.MOST_SLICES
     partitions = [Partition(**{**part, "folder": Folder(part["folder"])}) for part in parts]
     before = Folder.read, Folder.read_range, Folder.write
     counted = Counted()
@@ -225,12 +225,12 @@ def measure() -> dict[str, Any]:
         limit = quantities.MOST_SLICES
         try:
             if name == SHUFFLED:
-                quantities.MOST_SLICES = 0  # type: ignore[attr-defined]
+                quantities.MOST_SLICES = 0
             item["estimate"] = estimate(
                 item["corpus"], item["params"], banding(item["params"]), 1, LOCAL, prices
             )
         finally:
-            quantities.MOST_SLICES = limit  # type: ignore[attr-defined]
+            quantities.MOST_SLICES = limit
     runs[SHUFFLED] = two_levels
     return {"runs": runs, "constants": whole}
 

@@ -19,7 +19,6 @@ from pipeline.dedup.records import (
     Done,
     File,
     Records,
-    Slice,
     Slices,
     hashes_of,
     once,
@@ -47,7 +46,7 @@ class Range:
     """A range of band keys, where its records lie, and from which to below which (key, text) it reaches."""
 
     number: int
-    slices: Sequence[Slice]
+    slices: Slices
     sub: int = 0
     low: Pivot | None = None
     high: Pivot | None = None
@@ -80,12 +79,12 @@ def ranges(job: Job, slices: Mapping[int, Slices], map_: Callable[..., list[Done
     """The ranges of all band records, those that are too large for a task cut at pivots."""
     whole = [Range(number, mine) for number, mine in slices.items()]
     limit = records_per_range(job)
-    large = [item for item in whole if sum(part.size for part in item.slices) > 2 * limit]
+    large = [item for item in whole if item.slices.records > 2 * limit]
     found = {item.number: [item] for item in whole}
     for item, done in zip(large, map_(pivots, large, "hot ranges") if large else [], strict=True):
         sample = read(job.work, done.files["sample"].file, BAND)
         sample = sample[np.lexsort((sample["text"], sample["key"]))]
-        total = sum(part.size for part in item.slices)
+        total = item.slices.records
         count = -(-total // limit)
         cuts = sample[[len(sample) * i // count for i in range(1, count)]]
         ends = sorted({(int(cut["key"]), int(cut["text"])) for cut in cuts})

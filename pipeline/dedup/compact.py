@@ -22,7 +22,7 @@ from schemas.storage import Folder
 
 MOST_SLICES = 1_000_000  # that the driver knows, and that are read one by one
 PEAK = "peak_bytes"  # a counter of what is told, never of what is published
-COPYING = 4  # times its records that a task holds
+COPYING = 8  # times its bytes that a task holds, of records of any width
 
 
 @dataclass(frozen=True)

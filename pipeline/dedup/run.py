@@ -144,6 +144,7 @@ class Deduplication:
 
     def promise(self) -> dict[str, Any]:
         """What is promised before the work begins, told and written down."""
+        from pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
         from pipeline.dedup.estimate.model import estimate
         from pipeline.dedup.estimate.pilot import pilot
         from pipeline.dedup.estimate.show import show
@@ -152,7 +153,8 @@ class Deduplication:
             corpus = pilot(list(self.partitions.values()), self.params)
             workers = self.context.recipe.cluster.workers
             cores = os.cpu_count() if workers is None else workers
-            self.expected = estimate(corpus, self.params, self.banding, max(1, cores or 1))
+            store = LOCAL if self.context.folder.local else OBJECT_STORE
+            self.expected = estimate(corpus, self.params, self.banding, max(1, cores or 1), store)
             self.context.say(show(self.expected))
         return {
             "estimate": self.expected.model_dump(mode="json") if self.expected else None,

@@ -30,16 +30,14 @@ def exceeded(found: Estimate, limits: Limits) -> list[str]:
         if limit is not None and value > limit:
             lines.append((value / limit, text))
 
-    entries = max(found.steps, key=lambda step: step.entries)
     largest = max((s for s in found.steps if s.name != DRIVER), key=lambda step: step.worker_bytes)
     busiest = max(found.steps, key=lambda step: step.gets + step.puts)
     slowest = max(found.steps, key=lambda step: step.seconds)
     check(
         found.driver_bytes, limits.driver_bytes,
-        f"driver: {size(found.driver_bytes)} of {size(limits.driver_bytes)}: places of {count(found.entries)} slices,"
-        f" {count(entries.entries)} of them of '{entries.name}', and union-find over"
-        f" {size(found.step(DRIVER).worker_bytes)}; fewer, larger partitions (ingest.partition_mb) and ranges"
-        " (dedup.memory_mb), or deduplicate by parts",
+        f"driver: {size(found.driver_bytes)} of {size(limits.driver_bytes)}: {size(found.places_bytes)} for places of"
+        f" {count(found.entries)} slices, {size(found.union_bytes)} for union-find, {size(found.results_bytes)} for"
+        f" tasks and their files; {_lighter(found)}",
     )  # fmt: skip
     check(
         found.worker_bytes, limits.worker_bytes,
@@ -64,8 +62,22 @@ def exceeded(found: Estimate, limits: Limits) -> list[str]:
     return [text for _, text in sorted(lines, key=lambda line: -line[0])]
 
 
+def _lighter(found: Estimate) -> str:
+    if found.union_bytes > max(found.places_bytes, found.results_bytes):
+        return "a driver with more memory, or a higher dedup.similarity: it grows with the texts that have copies"
+    return "fewer, larger partitions (ingest.partition_mb) and ranges (dedup.memory_mb)"
+
+
 def _smaller(step: Step) -> str:
-    per_range = step.name in ("exact copies", "candidates", "election", "survivors", "exact similarity")
+    per_range = step.name in (
+        "exact copies",
+        "candidates",
+        "election",
+        "survivors",
+        "exact similarity",
+        "files together",
+        "table of clusters",
+    )
     return "lower dedup.memory_mb" if per_range else "lower ingest.partition_mb"
 
 

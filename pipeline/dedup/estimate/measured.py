@@ -31,8 +31,17 @@ class Measured(Strict):
     machine: str
     seconds: dict[str, dict[str, float]] = Field(description="step -> unit -> CPU seconds for one of it")
     worker_bytes: float = Field(ge=0, description="of a worker that has done nothing yet")
-    entry_bytes: float = Field(ge=0, description="that the driver holds for each slice of a file")
-    file_bytes: float = Field(ge=0, description="that the driver holds for each file")
+    place_bytes: float = Field(ge=0, description="of a slice in the result of a task")
+    slice_bytes: float = Field(
+        ge=0, description="of a slice that the driver holds for the step that reads it"
+    )
+    routing_bytes: float = Field(ge=0, description="more, while slices are sorted and sent to that step")
+    done_bytes: float = Field(
+        ge=0, description="of the result of a task on the driver, its files not counted"
+    )
+    file_bytes: float = Field(ge=0, description="of each of its files")
+    task_bytes: float = Field(ge=0, description="of a task in Dask's scheduler and client, until it is done")
+    label_bytes: float = Field(ge=0, description="of a text in a verified pair, in union-find on the driver")
     dispatch_seconds: float = Field(ge=0, description="of the driver, for each task")
     background: tuple[float, ...] = Field(
         description="share of the pairs of documents of two sources that fall in each bin of Jaccard similarity"

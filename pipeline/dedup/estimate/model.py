@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pipeline.dedup.banding import Banding
 from pipeline.dedup.estimate.corpus import Corpus, Interval
+from pipeline.dedup.estimate.exchange import exchanges, slices_bytes
 from pipeline.dedup.estimate.measured import OBJECT_STORE, Measured, Store, measured
 from pipeline.dedup.estimate.quantities import Quantities, quantities, widths
 from pipeline.dedup.estimate.steps import Load, loads
@@ -58,8 +59,14 @@ class Estimate(Strict):
     cpu_seconds: float
     seconds: float
     worker_bytes: float
-    driver_bytes: float
+    driver_bytes: float = Field(description="the process itself, and the three below")
+    union_bytes: float = Field(description="of union-find, or the pilot")
+    places_bytes: float = Field(description="of where slices lie")
+    results_bytes: float = Field(description="of tasks and what they publish")
     entries: float
+    not_counted: tuple[str, ...] = Field(
+        description="what is asked for and has no part in any of these numbers"
+    )
 
     @property
     def disk_bytes(self) -> float:
@@ -84,13 +91,15 @@ def estimate(
     Time counts the requests of a task one after the other, as the tasks make them, and whole waves of tasks.
     """
     constants = constants or measured()
-    q = quantities(corpus, params, banding)
-    found = loads(q, widths(params), params)
+    q, wide = quantities(corpus, params, banding), widths(params)
+    found = loads(q, wide, params)
     steps = tuple(_step(load, constants, workers, store) for load in found)
     output = next(step for step in steps if step.name == "transform").written_bytes
-    entries = sum(step.entries for step in steps)
-    on_driver = max((load.worker for load in found if load.on_driver), default=0.0)
-    files = sum(step.puts for step in steps)
+    held = max(load.worker for load in found if load.on_driver)
+    results = max(load.tasks for load in found) * constants.task_bytes
+    results += sum(load.files * constants.file_bytes for load in found)
+    results += sum(load.tasks for load in found if load.files) * constants.done_bytes
+    places = slices_bytes(exchanges(q, wide, params), constants)
     return Estimate(
         documents=corpus.documents,
         text_bytes=corpus.text_bytes,
@@ -114,12 +123,25 @@ def estimate(
         cpu_seconds=sum(step.cpu_seconds for step in steps),
         seconds=sum(step.seconds for step in steps),
         worker_bytes=constants.worker_bytes + max(load.worker for load in found if not load.on_driver),
-        driver_bytes=constants.worker_bytes
-        + on_driver
-        + entries * constants.entry_bytes
-        + files * constants.file_bytes,
-        entries=entries,
+        driver_bytes=constants.worker_bytes + held + places + results,
+        union_bytes=held,
+        places_bytes=places,
+        results_bytes=results,
+        entries=sum(step.entries for step in steps),
+        not_counted=_not_counted(params),
     )
+
+
+def _not_counted(params: DedupParams) -> tuple[str, ...]:
+    asked = {
+        "pairs that dedup.containment finds": params.minhash and params.containment is not None,
+        "dedup.url": params.url,
+        "dedup.lines": params.lines is not None,
+        "dedup.substrings": params.substrings is not None,
+        "dedup.store_signatures": params.store_signatures,
+        "texts already in dedup.index": params.index is not None,
+    }
+    return tuple(name for name, wanted in asked.items() if wanted)
 
 
 def _findings(q: Quantities) -> dict[str, float]:

@@ -10,10 +10,13 @@ import numpy as np
 
 from pipeline.dedup.banding import Banding
 from pipeline.dedup.candidates import SORTING, WINDOW
+from pipeline.dedup.compact import MOST_SLICES
 from pipeline.dedup.elect import WIDTH
 from pipeline.dedup.estimate.corpus import BINS, Corpus, at_least, in_bins, left
 from pipeline.dedup.job import BAND, EDGE, HASH, LABEL, LOCATION, PAIR, Job
 from pipeline.dedup.quality.precision import SIZE as AUDITS
+from pipeline.dedup.sketch import WINNOW
+from pipeline.dedup.verify import PAIR_COST, TASKS
 from schemas.dedup import DedupParams
 from schemas.storage import Folder
 
@@ -59,14 +62,17 @@ class Quantities:
     texts: float  # different texts
     sent: float  # different texts of each partition, summed
     grouped: float  # documents whose text another has
-    bands: float  # band records
+    bands: float  # band records, and fingerprints where containment is asked for
+    fingerprints: float
     band_ranges: int
+    sub_ranges: int  # that each of them is cut in, since fingerprints do not count for their number
     text_ranges: int
     cluster_ranges: int
     candidates: float  # distinct pairs
     edges: float  # pairs as written: distinct within a range
     edge_nodes: float  # candidate texts as written: distinct within a range
     nodes: float  # texts whose shingle sets are written
+    verify_tasks: float
     verified: float
     linked: float  # texts in a verified pair
     exact_removed: float
@@ -77,13 +83,19 @@ class Quantities:
     sample: float
     audits: float
 
+    @property
+    def slim(self) -> bool:
+        """Whether files are put together before they are read, since the slices would be too many."""
+        return self.partitions * max(self.band_ranges, self.text_ranges) > MOST_SLICES
+
 
 def quantities(corpus: Corpus, params: DedupParams, banding: Banding) -> Quantities:
     """The counts that the corpus and the parameters lead to one to expect.
 
     A text has so many candidates or duplicates as its pairs, spread over the texts at random, make: a Poisson
-    number; real copies lie closer together, so fewer texts are linked, and fewer stay. What is contained in a
-    longer text (`containment`) is not counted. A candidate pair is written once by each range that finds it; a text at most `WINDOW` times a band.
+    number; real copies lie closer together, so fewer texts are linked, and fewer stay. Of `containment` the
+    fingerprints are counted (of random hashes the least of `WINNOW` neighbours is picked 2 / (WINNOW + 1) times a
+    shingle), not the pairs that they lead to. A candidate pair is written once by each range that finds it; a text at most `WINDOW` times a band.
     """
     wide = widths(params)
     budget = params.memory_mb << 20
@@ -91,10 +103,15 @@ def quantities(corpus: Corpus, params: DedupParams, banding: Banding) -> Quantit
     texts = corpus.texts
     sent = documents * left(corpus.copies / partitions)
     grouped = documents * -math.expm1(-corpus.copies)
-    bands = sent * banding.bands if params.minhash else 0.0
+    contained = params.minhash and params.containment is not None
+    fingerprints = sent * corpus.shingles * 2 / (WINNOW + 1) if contained else 0.0
+    bands = sent * banding.bands + fingerprints if params.minhash else 0.0
     planted = min(float(params.planted), texts) if params.minhash else 0.0
     sample = min(float(params.sample), texts) if params.minhash else 0.0
-    band_ranges = max(1, math.ceil(documents * banding.bands / max(1, budget // (SORTING * wide.band))))
+    in_range = max(1, budget // (SORTING * wide.band))
+    band_ranges = max(1, math.ceil(documents * banding.bands / in_range))
+    of_one = bands / band_ranges / in_range
+    sub_ranges = math.ceil(of_one) if of_one > 2 else 1
     text_ranges = max(1, math.ceil(documents * KEYS_HELD * wide.text / budget))
     candidates = edges = verified = 0.0
     if params.minhash and texts > 1:
@@ -114,14 +131,24 @@ def quantities(corpus: Corpus, params: DedupParams, banding: Banding) -> Quantit
         partitions=partitions, documents=documents, megabytes=corpus.text_bytes / 1e6,
         stored=float(corpus.stored_bytes), shingles=corpus.shingles,
         permutations=banding.bands * banding.rows, texts=texts, sent=sent, grouped=grouped,
-        bands=bands, band_ranges=band_ranges, text_ranges=text_ranges,
+        bands=bands, fingerprints=fingerprints, band_ranges=band_ranges, sub_ranges=sub_ranges,
+        text_ranges=text_ranges,
         cluster_ranges=max(1, math.ceil(linked * WIDTH * wide.member / budget)),
         candidates=candidates, edges=edges + planted, edge_nodes=edge_nodes, nodes=min(nodes, texts + planted),
-        verified=verified, linked=linked, exact_removed=exact, near_removed=near_removed,
+        verify_tasks=verify_tasks(edges + planted, partitions, budget), verified=verified, linked=linked, exact_removed=exact, near_removed=near_removed,
         compared=near_removed * max(0.0, 2 * verified / max(1.0, linked) - 1), planted=planted,
         planted_in=cells(planted, 1, partitions), sample=sample,
         audits=min(float(AUDITS), near_removed + exact) if params.minhash else 0.0,
     )  # fmt: skip
+
+
+def verify_tasks(edges: float, partitions: float, budget: int) -> float:
+    """Tasks of exact comparison, as `verify.groups_of` joins the partitions that have candidate pairs."""
+    homes = cells(edges, 1, partitions)
+    if homes <= 0:
+        return 0.0
+    together = min(max(1.0, homes // TASKS), max(1.0, budget / PAIR_COST // (edges / homes)))
+    return homes / together
 
 
 def in_bins_of_ranges(banding: Banding, ranges: int) -> Any:

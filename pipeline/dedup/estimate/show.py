@@ -49,6 +49,8 @@ def show(found: Estimate, width: int = 80) -> str:
         "tasks": f"{count(found.tasks)}, {count(found.requests)} storage requests",
         "time": f"{span(found.cpu_seconds)} of CPU, about {span(found.seconds)} on {found.workers} workers",
     }
+    if found.not_counted:
+        table["not counted"] = ", ".join(found.not_counted)
     for name, text in table.items():
         first, *rest = _wrap(text, width - 18)
         lines += [f"{name:<16}  {first}", *(f"{'':<18}{line}" for line in rest)]

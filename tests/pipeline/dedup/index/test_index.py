@@ -227,7 +227,7 @@ def test_other_parameters_are_refused(root: Folder) -> None:
         add(root, "b", docs[50:], ngram=4)
     with pytest.raises(UserError, match=r"made with dedup\.bands None, this run has 20"):
         add(root, "b", docs[50:], bands=20, rows=5)
-    with pytest.raises(ValueError, match="index: it holds no URLs"):
+    with pytest.raises(ValueError, match="an index holds no URLs"):
         recipe(url=True, index="x")
 
 

@@ -1,0 +1,112 @@
+"""What goes from the files of many tasks to many other tasks: slices, and the files put together before that.
+
+Each is one call of `Deduplication.parts`. Records cut by `columns` in so many files are so many slices, whose
+places the driver holds and which are read one by one. Beyond `MOST_SLICES` of the largest exchange the files of
+neighbours are first copied together (`compact.py`): then the slices are those of the groups.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from pipeline.dedup.compact import COPYING
+from pipeline.dedup.estimate.measured import Measured
+from pipeline.dedup.estimate.quantities import Quantities, Widths, cells
+from pipeline.dedup.removals import MEMBER
+from schemas.dedup import DedupParams
+
+PLACE_JSON = 54  # bytes of a slice in the marker of a task
+FILE_JSON = 150  # and of a file
+NUMBERS = 32  # bytes for each record that `compact` holds beside the records: parts and orders
+COPIES = 5  # of the records that it holds while it publishes them
+
+
+class Exchange(NamedTuple):
+    """Records of `width` bytes in `files` files of one step, cut by `columns`."""
+
+    step: str  # that writes them
+    records: float
+    width: int
+    files: float
+    columns: float
+    kept: bool  # the driver holds the slices to the end of the run, not only for one step
+    marked: bool  # and the results of the step that wrote them
+    together: float  # bytes that are put together in one task; 0: the files are read as they are
+    apart: bool = False  # each part is in one file only
+
+    @property
+    def places(self) -> float:
+        """Slices in the files as they are written."""
+        return cells(self.records, 1 if self.apart else self.files, self.columns)
+
+    @property
+    def groups(self) -> float:
+        """Files that are read: as they are, or groups of neighbours, one file at least."""
+        if not self.together:
+            return self.files
+        each = self.records * self.width / max(1.0, self.files)
+        return math.ceil(self.files / max(1, math.floor(self.together / max(1.0, each))))
+
+    @property
+    def slices(self) -> float:
+        """Slices that the driver knows and that are read."""
+        return cells(self.records, 1 if self.apart else self.groups, self.columns)
+
+
+def exchanges(q: Quantities, w: Widths, params: DedupParams) -> dict[str, Exchange]:
+    """All of them, by name: what is exchanged, if two steps use one name with the step that writes it."""
+    most = float((params.memory_mb << 20) // COPYING) if q.slim else 0.0
+    told = q.grouped + q.linked
+    found = {
+        "texts": Exchange("signatures", q.sent, w.text, q.partitions, q.text_ranges, True, True, most),
+        "heads": Exchange("exact copies", q.grouped, w.text, q.text_ranges, q.partitions, True, False, most),
+        "decided": Exchange("survivors", told, w.decided, q.text_ranges, q.partitions, True, False, most),
+        "members": Exchange(
+            "removals", told, MEMBER.itemsize, q.partitions, q.text_ranges, False, True, most
+        ),
+    }
+    if not params.minhash:
+        return found
+    edge_files = q.band_ranges * (2 * q.sub_ranges - 1)
+    homes = q.partitions + q.planted_in
+    return found | {
+        "bands": Exchange("signatures", q.bands, w.band, q.partitions, q.band_ranges, False, True, most),
+        "edges": Exchange("candidates", q.edges, w.edge, edge_files, q.partitions, True, True, most),
+        "nodes": Exchange("candidates", q.edge_nodes, w.location, edge_files, homes, False, True, most),
+        "pairs": Exchange(
+            "exact similarity", q.verified, w.pair, q.verify_tasks, q.partitions, False, True, most, True
+        ),
+        "clustered pairs": Exchange(
+            "clusters", q.verified, w.pair, q.partitions, q.cluster_ranges, False, False, most
+        ),
+        "clustered texts": Exchange(
+            "clusters", q.linked, w.member, q.partitions, q.cluster_ranges, False, False, most
+        ),
+        "fates": Exchange("election", q.linked, w.fate, q.cluster_ranges, q.text_ranges, False, True, most),
+    }
+
+
+def places_of(found: dict[str, Exchange], step: str) -> float:
+    """Slices in the markers of a step."""
+    return sum(exchange.places for exchange in found.values() if exchange.step == step)
+
+
+def known_of(found: dict[str, Exchange], step: str) -> float:
+    """Slices of a step's files that the driver knows as they were written."""
+    return sum(e.places for e in found.values() if e.step == step and not e.together)
+
+
+def copying_bytes(found: dict[str, Exchange]) -> float:
+    """What the largest task holds that puts files together."""
+    each = [
+        (e.records / max(1.0, e.groups)) * (COPIES * e.width + NUMBERS) for e in found.values() if e.together
+    ]
+    return max(each, default=0.0)
+
+
+def slices_bytes(found: dict[str, Exchange], constants: Measured) -> float:
+    """What the driver holds at most for places: of all that it keeps, and of the largest exchange under way."""
+    kept = sum(e.slices * constants.slice_bytes for e in found.values() if e.kept)
+    marked = sum(e.places * constants.place_bytes for e in found.values() if e.marked and not e.together)
+    return kept + marked + max((e.slices for e in found.values()), default=0.0) * constants.routing_bytes

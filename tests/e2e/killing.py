@@ -1,0 +1,180 @@
+"""Commands in processes of their own, watched by the files that they write, and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from schemas.storage import Folder
+from tests.conftest import ROOT
+from tests.e2e.cli import published
+
+DOCUMENTS = 1500
+CUT = "ingest.partition_mb=0.12"  # of the corpus: about 20 partitions, and so some hundreds of tasks
+
+
+def made_up(seed: int) -> list[str]:
+    """Texts, a good half of them copies or near-copies of others; short, empty and wordless ones among them."""
+    generator = random.Random(seed)
+    vocabulary = ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(5000)]
+    texts = ["", "", "one", "One", "!?", "!?", "a b c"]
+    while len(texts) < DOCUMENTS:
+        text = generator.choices(vocabulary, k=generator.randint(20, 400))
+        texts.append(" ".join(text))
+        for _ in range(generator.choice([0, 0, 1, 2, 5])):
+            for _ in range(generator.randint(0, 4)):
+                text[generator.randrange(len(text))] = generator.choice(vocabulary)
+            texts.append(" ".join(text))
+    generator.shuffle(texts)
+    return texts[:DOCUMENTS]
+
+
+def write_lines(file: Path, texts: Sequence[str], first: int, without: frozenset[int] = frozenset()) -> None:
+    """One record a line, numbered from `first`; those of `without` are no records, so that all others keep
+    their place and their ids."""
+    lines = [
+        "gone" if number in without else json.dumps({"id": f"n{number}", "text": text})
+        for number, text in enumerate(texts, first)
+    ]
+    file.write_text("\n".join(lines) + "\n")
+
+
+def arguments(crawl: Path, out: str | Path, *more: str, workers: int = 2, cut: str = CUT) -> list[str]:
+    return [
+        "dedup", str(crawl / "a.jsonl"), str(crawl / "b.jsonl"), str(out), "--id-column", "id", "--set", cut,
+        "--workers", str(workers), *more,
+    ]  # fmt: skip
+
+
+def finished(run: Path) -> dict[str, bytes]:
+    """What is published but `run.json`, which names the index; not what a writer that was killed had begun
+    (`name#1`), which readers leave out."""
+    return {name: data for name, data in published(run).items() if "#" not in name and name != "run.json"}
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+
+
+class Watched:
+    """A command in a session of its own, watched by the files that appear in some folders."""
+
+    def __init__(self, command: Sequence[str], *folders: str) -> None:
+        self.folders = [Folder(folder) for folder in folders]
+        self.started = time.monotonic()
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "corpusmill", *command, "--quiet"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, env=env, cwd=ROOT, start_new_session=True,
+        )  # fmt: skip
+
+    def files(self) -> list[str]:
+        return [entry.path for folder in self.folders for entry in folder.list()]
+
+    def wait_for(self, count: int) -> bool:
+        """Until there are so many files; whether it lives then."""
+        while self.process.poll() is None:
+            if len(self.files()) >= count:
+                return self.process.poll() is None
+            time.sleep(0.005)
+        return False
+
+    def workers(self, busy: bool = True) -> list[int]:
+        """The process ids of its Dask workers; `busy`: of those that have had a task."""
+        found = []
+        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for child in map(int, task.read_text().split()):
+                try:
+                    line = Path(f"/proc/{child}/cmdline").read_bytes()
+                    loaded = Path(f"/proc/{child}/maps").read_bytes()
+                except OSError:
+                    continue
+                if b"multiprocessing.spawn" in line and (b"libarrow" in loaded or not busy):
+                    found.append(child)
+        return found
+
+    def kill(self, whole: bool) -> None:
+        """SIGKILL the driver, with all of its workers or alone."""
+        if whole:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
+        self.process.wait()
+
+    def finish(self) -> None:
+        try:
+            error = self.process.communicate(timeout=150)[1]
+        except subprocess.TimeoutExpired:
+            self.kill(True)
+            raise
+        assert self.process.returncode == 0, error.decode()
+
+
+def no_one_left(group: int) -> bool:
+    """Whether every process of a killed driver's group ends by itself, and soon."""
+    for _ in range(600):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    os.killpg(group, signal.SIGKILL)
+    return False
+
+
+def steps(files: Sequence[str]) -> set[str]:
+    """The steps whose files are there: folders of `scratch` and of the output."""
+    found = set()
+    for path in files:
+        parts = path.split("/")
+        found.add(parts[1] if parts[0] in ("scratch", "records") and len(parts) > 2 else parts[0])
+    return found
+
+
+class Killing:
+    """A command killed at random moments: one more share of the files each time."""
+
+    def __init__(self, command: Sequence[str], *folders: str) -> None:
+        self.command, self.folders = command, folders
+        self.kills: list[frozenset[str]] = []  # the steps whose files were there
+        self.groups: list[int] = []
+
+    def at(self, points: Sequence[int], whole: Callable[[], bool]) -> None:
+        for count in points:
+            watched = Watched(self.command, *self.folders)
+            if watched.wait_for(count):
+                watched.kill(whole())
+                self.kills.append(frozenset(steps(watched.files())))
+            self.groups.append(watched.process.pid)
+
+    def finish(self) -> None:
+        """The command once more, to its end; nothing of the killed ones is left then."""
+        Watched(self.command, *self.folders).finish()
+        assert all(no_one_left(group) for group in self.groups)
+
+
+def points(generator: random.Random, most: int, count: int) -> list[int]:
+    """One random number in each of `count` equal parts of 1 to `most`."""
+    return [1 + int(most * (i + generator.random()) / count) for i in range(count)]
+
+
+class Unbroken:
+    """A run that was left alone: its folder, and the most files that it ever had there."""
+
+    def __init__(self, command: Sequence[str], *folders: str) -> None:
+        watched = Watched(command, *folders)
+        self.most = 0
+        while watched.process.poll() is None:
+            self.most = max(self.most, len(watched.files()))
+            time.sleep(0.01)
+        watched.finish()

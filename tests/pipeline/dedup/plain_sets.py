@@ -1,0 +1,36 @@
+"""Shingle sets and their similarity in plain Python: no kernel of the stage has a say in what is true here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+
+from tests.pipeline.dedup.kernels.reference import words_of
+
+
+@lru_cache(maxsize=4096)
+def plain_shingles(text: str) -> frozenset[tuple[str, ...]]:
+    """5-word shingles by the word rule in plain Python, as the words themselves and no hashes."""
+    found = ["".join(p for character in word for p in _ordered(character)) for word in words_of(text)]
+    return frozenset(tuple(found[i : i + 5]) for i in range(max(1, len(found) - 4))) if found else frozenset()
+
+
+def _ordered(character: list[tuple[str, bool]]) -> list[str]:
+    return [character[0][0], *sorted(point for point, _ in character[1:])]
+
+
+def jaccard(one: str, two: str) -> float:
+    a, b = plain_shingles(one), plain_shingles(two)
+    return len(a & b) / len(a | b)
+
+
+def similar(texts: Sequence[str], threshold: float) -> set[tuple[int, int]]:
+    """All pairs (i < j) with Jaccard >= `threshold`, by comparing every pair of sets."""
+    sets = [plain_shingles(text) for text in texts]
+    found = set()
+    for i, j in combinations(range(len(texts)), 2):
+        common = len(sets[i] & sets[j])
+        if common and common >= threshold * (len(sets[i]) + len(sets[j]) - common):
+            found.add((i, j))
+    return found
