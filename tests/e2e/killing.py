@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -93,14 +94,12 @@ class Watched:
         """The process ids of its Dask workers; `busy`: of those that have had a task."""
         found = []
         for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            for child in map(int, task.read_text().split()):
-                try:
+            with contextlib.suppress(OSError):  # a thread or a process that has ended
+                for child in map(int, task.read_text().split()):
                     line = Path(f"/proc/{child}/cmdline").read_bytes()
                     loaded = Path(f"/proc/{child}/maps").read_bytes()
-                except OSError:
-                    continue
-                if b"multiprocessing.spawn" in line and (b"libarrow" in loaded or not busy):
-                    found.append(child)
+                    if b"multiprocessing.spawn" in line and (b"libarrow" in loaded or not busy):
+                        found.append(child)
         return found
 
     def kill(self, whole: bool) -> None:
@@ -111,13 +110,18 @@ class Watched:
             self.process.kill()
         self.process.wait()
 
-    def finish(self) -> None:
+    def end(self) -> tuple[int, str]:
+        """Wait for its end, not for ever: (exit code, what it said on stderr)."""
         try:
             error = self.process.communicate(timeout=150)[1]
         except subprocess.TimeoutExpired:
             self.kill(True)
             raise
-        assert self.process.returncode == 0, error.decode()
+        return self.process.returncode, error.decode()
+
+    def finish(self) -> None:
+        code, error = self.end()
+        assert code == 0, error
 
 
 def no_one_left(group: int) -> bool:

@@ -145,18 +145,28 @@ def test_a_worker_killed_at_ten_random_moments(
 
 
 @pytest.mark.slow
-def test_workers_killed_while_they_start(crawl: Path, unbroken: tuple[Path, int], tmp_path: Path) -> None:
-    """Before their first task, as by a machine short of memory: others take their place, or the run says that
-    none is left; it does not wait for ever."""
-    expected, _ = unbroken
-    watched = Watched(arguments(crawl, tmp_path / "out"), str(tmp_path / "out"))
+@pytest.mark.parametrize("files", [0, 200], ids=["the first", "those that replace others"])
+def test_workers_killed_while_they_start(
+    crawl: Path, unbroken: tuple[Path, int], tmp_path: Path, files: int
+) -> None:
+    """As by a machine short of memory: others take their place, or the run ends with one line that says so. It
+    does not wait for ever for a worker that never comes."""
+    out = tmp_path / "out"
+    watched = Watched(arguments(crawl, out), str(out))
+    assert watched.wait_for(files)
+    old = set(watched.workers(busy=False))
+    for worker in old:
+        os.kill(worker, signal.SIGKILL)
     killed: set[int] = set()
     while watched.process.poll() is None and len(killed) < 2:
-        for worker in set(watched.workers(busy=False)) - killed:
+        for worker in set(watched.workers(busy=False)) - old - killed:
             os.kill(worker, signal.SIGKILL)
             killed.add(worker)
-    watched.finish()
-    assert difference(finished(expected), finished(tmp_path / "out")) == []
+    code, error = watched.end()
+    if code:
+        assert code == 1 and error.startswith("error: ") and error.count("\n") == 1, error
+        Watched(arguments(crawl, out), str(out)).finish()
+    assert difference(finished(unbroken[0]), finished(out)) == []
 
 
 @pytest.mark.s3
