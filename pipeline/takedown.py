@@ -26,7 +26,7 @@ def take_down(
     from pipeline.dedup.stage import Dedup
     from pipeline.progress import Progress
     from pipeline.publish import publish_table
-    from pipeline.shard.holding import holding
+    from pipeline.shard.holding import holding, shard_set
     from pipeline.stage import Context
     from schemas.dedup import DedupParams
     from schemas.recipe import Cluster, Recipe
@@ -38,6 +38,8 @@ def take_down(
     if found is None:
         raise UserError(f"{index}: no index there; `corpusmill dedup IN OUT --index {index}` makes one")
     named = wanted(Folder(file))
+    if shards is not None:
+        shard_set(Folder(shards))  # a wrong folder is told before anything is done
     params = DedupParams(**found.params, index=index)
     sources = {name: {"paths": ["-"], "priority": rank} for name, rank in found.priorities.items()}
     recipe = Recipe.model_validate({"name": "takedown", "sources": sources})
@@ -46,9 +48,8 @@ def take_down(
         context = Context(recipe, out, out, [], {}, scheduler, progress.say)
         run = Deduplication(context, params, Banding(found.bands, found.rows), Dedup.version, named)
         _, counters = run.run()
-        taken = run.change.taken if run.change is not None else None
-        if taken is None or len(taken) == 0:
-            raise UserError(f"{file}: none of the {len(named)} documents named is in {index}")
+        assert run.change is not None and run.change.taken is not None
+        taken = run.change.taken
         publish_table(out, "takedown.parquet", taken)
         result: dict[str, Any] = {
             "output": out.url, "named": len(named), "taken": len(taken), "counters": counters,
@@ -57,8 +58,8 @@ def take_down(
             held = holding(Folder(shards), taken["doc_id"].to_pylist(), scheduler)
             publish_table(out, "shards.parquet", held)
             result["shards"] = sorted(set(held["shard"].to_pylist()))
-    for folder in (out / "scratch", Folder(index) / "records/takedown"):
-        folder.delete()
+    run.change.forget()
+    (out / "scratch").delete()
     return result
 
 

@@ -159,7 +159,7 @@ def write(work: Folder, path: str, records: Records, numbers: npt.NDArray[np.int
 
 def read(work: Folder, file: PublishedFile, dtype: np.dtype[Any]) -> Records:
     """A whole file; raises `WorkError` if its bytes are not those published."""
-    return _records(work, file.path, (work / file.path).read(), file.xxh3, dtype)
+    return _records(work, file.path, read_bytes(work, file.path), file.xxh3, dtype)
 
 
 def read_slices(work: Folder, slices: Iterable[Slice], dtype: np.dtype[Any]) -> Records:
@@ -169,7 +169,7 @@ def read_slices(work: Folder, slices: Iterable[Slice], dtype: np.dtype[Any]) -> 
         _records(
             work,
             part.path,
-            (work / part.path).read_range(part.start * width, part.size * width),
+            read_bytes(work, part.path, part.start * width, part.size * width),
             part.xxh3,
             dtype,
         )
@@ -185,11 +185,21 @@ def read_chunks(work: Folder, slices: Iterable[Slice], dtype: np.dtype[Any], row
         seen = xxhash.xxh3_128()
         for first in range(0, part.size, rows):
             count = min(rows, part.size - first)
-            data = (work / part.path).read_range((part.start + first) * width, count * width)
+            data = read_bytes(work, part.path, (part.start + first) * width, count * width)
             seen.update(data)
             yield np.frombuffer(data, dtype)
         if seen.hexdigest() != part.xxh3:
             raise _changed(work, part.path)
+
+
+def read_bytes(work: Folder, path: str, start: int = 0, size: int | None = None) -> bytes:
+    """A file or a range of it; raises `WorkError` if it is missing."""
+    try:
+        return (work / path).read() if size is None else (work / path).read_range(start, size)
+    except FileNotFoundError:
+        raise WorkError(
+            f"{work / path}: missing; run again, and it is made anew (an index that lost files is not whole)"
+        ) from None
 
 
 def _records(work: Folder, path: str, data: bytes, xxh3: str, dtype: np.dtype[Any]) -> Records:

@@ -96,11 +96,11 @@ class Deduplication:
         Raises `WorkError` if a source loses more than the set share, or a cluster is larger than the set size;
         clusters and quality are there to be looked at.
         """
+        if self.change is not None:
+            self.change.begin(self.map)
         promise = self.promise()
         files = [publish_json(self.context.folder, "plan.json", promise)]
         sizes = [partition.text_bytes for partition in self.partitions.values()]
-        if self.change is not None:
-            self.change.begin(self.map)
         by_url, gone = self.urls(sizes) if self.params.url else ({}, {})
         items = [sketch.Sketched(index, p, gone.get(index, ())) for index, p in self.partitions.items()]
         made = self.steps(sketch.sketch, items, "signatures", sizes)
@@ -149,15 +149,18 @@ class Deduplication:
         from pipeline.dedup.estimate.pilot import pilot
         from pipeline.dedup.estimate.show import show
 
+        alone = None
         if self.params.minhash and self.documents:
             corpus = pilot(list(self.partitions.values()), self.params)
             workers = self.context.recipe.cluster.workers
             cores = os.cpu_count() if workers is None else workers
             store = LOCAL if self.context.folder.local else OBJECT_STORE
             self.expected = estimate(corpus, self.params, self.banding, max(1, cores or 1), store)
+            # What is published must not know on how many workers it was made.
+            alone = estimate(corpus, self.params, self.banding, 1, OBJECT_STORE)
             self.context.say(show(self.expected))
         return {
-            "estimate": self.expected.model_dump(mode="json") if self.expected else None,
+            "estimate": alone.model_dump(mode="json") if alone else None,
             "bands": self.banding.bands,
             "rows": self.banding.rows,
             "permutations_used": self.banding.bands * self.banding.rows,

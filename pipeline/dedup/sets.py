@@ -24,6 +24,7 @@ from pipeline.dedup.records import (
     hashes_of,
     once,
     read,
+    read_bytes,
     read_marker,
     read_slices,
     starts_of,
@@ -109,7 +110,7 @@ def _set_files(job: Job, index: int) -> dict[str, File]:
 
 def load_sets(job: Job, index: int, nodes: Records) -> tuple[I64, npt.NDArray[np.uint64]]:
     """(bounds, hashes) of some `nodes` of one partition, ascending; neighbours are read in one request."""
-    file = job.work / _set_files(job, index)["sets"].file.path
+    path = _set_files(job, index)["sets"].file.path
     bounds = np.r_[0, np.cumsum(nodes["size"])].astype(np.int64)
     hashes = np.empty(bounds[-1], np.uint64)
     stops = nodes["start"] + nodes["size"]
@@ -118,12 +119,14 @@ def load_sets(job: Job, index: int, nodes: Records) -> tuple[I64, npt.NDArray[np
         if first == last:
             continue
         begin, end = int(nodes["start"][first]), int(stops[last - 1])
-        run = np.frombuffer(file.read_range(begin * 8, (end - begin) * 8), HASH)
+        run = np.frombuffer(read_bytes(job.work, path, begin * 8, (end - begin) * 8), HASH)
         inside = nodes["start"][first:last] - begin
         for place, where, size in zip(bounds[first:last], inside, nodes["size"][first:last], strict=True):
             hashes[place : place + size] = run[where : where + size]
     if not np.array_equal(_sums(hashes, bounds), nodes["sum"]):
-        raise WorkError(f"{file}: its bytes changed since they were written; run again, and it is made anew")
+        raise WorkError(
+            f"{job.work / path}: its bytes changed since they were written; run again, and it is made anew"
+        )
     return bounds, hashes
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipeline.shard.read import read_documents, read_index, read_set
 from pipeline.stage import Scheduler
 from schemas.errors import UserError
-from schemas.shards import Shard
+from schemas.shards import Shard, ShardSet
 from schemas.storage import Folder
 
 HOLDING = pa.schema(
@@ -24,13 +24,18 @@ HOLDING = pa.schema(
 )
 
 
+def shard_set(shards: Folder) -> ShardSet:
+    """The shard set there; raises `UserError` if there is none."""
+    try:
+        return read_set(shards)
+    except FileNotFoundError:
+        raise UserError(f"{shards}: no shards there; give a run's shards folder") from None
+
+
 def holding(shards: Folder, doc_ids: Sequence[bytes], scheduler: Scheduler) -> pa.Table:
     """Every segment of the documents in the shard set, by document. Raises `UserError` if there is no shard
     set."""
-    try:
-        found = read_set(shards)
-    except FileNotFoundError:
-        raise UserError(f"{shards}: no shards there; give a run's shards folder") from None
+    found = shard_set(shards)
     items = []
     for entry in found.sets:
         file = shards / entry.index

@@ -8,16 +8,17 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pipeline.dedup.index import status, takedown
-from pipeline.dedup.index.store import Index, marker
+from pipeline.dedup.index.store import Index, marker, table_of
 from pipeline.dedup.job import Job
 from pipeline.dedup.records import Done, File, by_part
-from pipeline.publish import publish_tables, read_table
+from pipeline.publish import publish_tables
 from pipeline.stage import Partition
+from schemas.errors import UserError
 from schemas.manifest import PublishedFile, hash_json
 from schemas.storage import Folder
 
 # Steps whose files no later change reads; those of `sketch`, `sets`, `names`, `verify` and `status` stay.
-STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "gather", "compare")
+STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "precision", "planted")
 Map = Callable[..., list[Done]]
 
 
@@ -52,6 +53,11 @@ class Change:
             items = [takedown.Purge(number, self.named, change) for number in self.index.known]
             located = map_(takedown.locate, items, "takedown")
             self.taken = takedown.found_names(self.job, located)
+            if len(self.taken) == 0:
+                (self.job.work / "takedown").delete()
+                raise UserError(
+                    f"--takedown: none of the {len(self.named)} documents named is in {self.index.folder}"
+                )
             pairs = zip(items, located, strict=True)
             self.purged = {item.number for item, done in pairs if done.files["names"].file.rows}
             map_(takedown.purge, items, "takedown")
@@ -77,8 +83,7 @@ class Change:
 
         def tables() -> Iterator[pa.Table]:
             for done in dones:
-                file = done.files["changes"].file
-                yield read_table(self.job.work / file.path, file.xxh3)
+                yield table_of(self.job.work, done.files["changes"])
 
         published = publish_tables(stage, "changes.parquet", tables(), status.CHANGES)
         statuses: dict[int, File] = {
@@ -88,8 +93,29 @@ class Change:
         # What a later change makes anew from the rest.
         for step in STEPS:
             (self.job.work / step).delete()
-        self.job.work.delete([e.path for e in self.job.work.list() if "/" not in e.path])
+        loose = [e.path for e in self.job.work.list() if "/" not in e.path]
+        self.job.work.delete([*loose, *self._old_statuses()])
         return published
+
+    def _old_statuses(self) -> list[str]:
+        """Status files that `index.json` does not name, and tables of changes that are published."""
+        kept = {
+            file.file.path
+            for item in self.index.file.partitions
+            for file in (item.status, item.before)
+            if file is not None
+        }
+        return [
+            entry.path
+            for entry in self.job.work.list()
+            if entry.path.startswith("status/") and entry.path not in kept
+        ]
+
+    def forget(self) -> None:
+        """Leave nothing in the index of who was taken down: the takedown is published."""
+        self.index.forget()
+        (self.job.work / "takedown").delete()
+        self.job.work.delete(self._old_statuses())
 
     def _status(self, number: int, stage: Folder, removed: Done) -> status.Status:
         slices = by_part([removed], "members").values()

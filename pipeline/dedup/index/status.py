@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.dedup.groups import find
+from pipeline.dedup.index.store import table_of
 from pipeline.dedup.job import Job
 from pipeline.dedup.records import (
     Done,
@@ -26,7 +27,7 @@ from pipeline.dedup.records import (
     write,
 )  # fmt: skip
 from pipeline.dedup.removals import MEMBER, URL, rule_names
-from pipeline.publish import publish_table, read_table
+from pipeline.publish import publish_table
 from pipeline.stage import Partition
 from schemas.errors import UserError
 from schemas.manifest import hash_json
@@ -130,7 +131,7 @@ def _status(job: Job, item: Status, name: str, key: str) -> Done:
     now = now[now["rule"] != URL]
     now = now[np.lexsort((now["id_lo"], now["id_hi"]))]
     before = read(job.work, item.before.file, MEMBER) if item.before else np.empty(0, MEMBER)
-    table = read_table(job.work / item.names.file.path, item.names.file.xxh3)
+    table = table_of(job.work, item.names)
     changes = _changes(before, now, table) if not item.new else CHANGES.empty_table()
     return Done(
         key=key,

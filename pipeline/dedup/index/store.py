@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from pipeline.dedup.job import Job
 from pipeline.dedup.records import Done, File, read_marker
-from pipeline.publish import publish_bytes
+from pipeline.publish import publish_bytes, read_table
 from pipeline.stage import Partition
 from schemas.errors import UserError, WorkError
+from schemas.ids import checksum
 from schemas.manifest import Strict, hash_json
 from schemas.storage import Folder
 
@@ -51,6 +53,12 @@ class IndexFile(Strict):
     generation: int = 0
     last: str = Field(default="", description="what the last change was: made again, it is the same change")
     partitions: list[Indexed] = Field(default_factory=list)
+    seal: str = Field(default="", description="xxh3_128 of all the rest")
+
+    def sealed(self) -> IndexFile:
+        """The same with its seal."""
+        bare = self.model_copy(update={"seal": ""})
+        return bare.model_copy(update={"seal": checksum(bare.model_dump_json().encode())})
 
 
 class Index:
@@ -72,7 +80,9 @@ class Index:
     @property
     def key(self) -> str:
         """Of everything that the records depend on, beside their texts."""
-        same = self.file.model_dump(mode="json", exclude={"generation", "partitions", "priorities"})
+        same = self.file.model_dump(
+            mode="json", exclude={"generation", "last", "seal", "partitions", "priorities"}
+        )
         return hash_json(same)
 
     def number(self, partitions: list[Partition]) -> dict[int, Partition]:
@@ -138,17 +148,31 @@ class Index:
             update={"partitions": listed, "generation": generation, "last": change}
         )
         self.known = {item.number: item for item in listed}
+        self.write()
+
+    def forget(self) -> None:
+        """Forget what was before the last change, which can then not be made again as the same."""
+        listed = [item.model_copy(update={"before": None}) for item in self.file.partitions]
+        self.file = self.file.model_copy(update={"partitions": listed, "last": ""})
+        self.write()
+
+    def write(self) -> None:
+        """Publish `index.json`."""
+        self.file = self.file.sealed()
         publish_bytes(self.folder, FILE, (self.file.model_dump_json(indent=1) + "\n").encode())
 
 
 def read_index(folder: Folder) -> IndexFile | None:
     """The index there, or None. Raises `WorkError` for a file that is none."""
     try:
-        return IndexFile.model_validate_json((folder / FILE).read())
+        found = IndexFile.model_validate_json((folder / FILE).read())
     except FileNotFoundError:
         return None
     except ValidationError:
         raise WorkError(f"{folder / FILE}: not an index of dedup") from None
+    if found.sealed() != found:
+        raise WorkError(f"{folder / FILE}: its bytes changed since it was written: the index is not whole")
+    return found
 
 
 def _checked(folder: Folder, found: IndexFile, mine: IndexFile) -> IndexFile:
@@ -171,6 +195,14 @@ def _checked(folder: Folder, found: IndexFile, mine: IndexFile) -> IndexFile:
                 f" this run has {priority}; use the same, or make a new index"
             )
     return found.model_copy(update={"priorities": {**found.priorities, **mine.priorities}})
+
+
+def table_of(work: Folder, file: File) -> pa.Table:
+    """A table of the index; raises `WorkError` if it is missing or not as it was written."""
+    try:
+        return read_table(work / file.file.path, file.file.xxh3)
+    except FileNotFoundError:
+        raise WorkError(f"{work / file.file.path}: missing: the index is not whole; make it anew") from None
 
 
 def marker(work: Folder, name: str) -> Done:

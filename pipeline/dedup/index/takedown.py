@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pipeline.dedup.groups import find
 from pipeline.dedup.index.status import NAMES, name_files
-from pipeline.dedup.index.store import marker
+from pipeline.dedup.index.store import marker, table_of
 from pipeline.dedup.job import BAND, HASH, I64, Job, copy_fields
 from pipeline.dedup.quality.sample import SAMPLE
 from pipeline.dedup.records import (
@@ -31,7 +31,7 @@ from pipeline.dedup.records import (
     write_marker,
 )  # fmt: skip
 from pipeline.dedup.sketch import group_files
-from pipeline.publish import publish_table, read_table
+from pipeline.publish import publish_table
 from schemas.documents import DOCUMENTS
 from schemas.errors import UserError
 from schemas.manifest import hash_json
@@ -76,8 +76,7 @@ def locate(job: Job, item: Purge) -> Done:
 
 
 def _names(job: Job, number: int) -> pa.Table:
-    file = marker(job.work, f"names/{number:06d}").files["names"].file
-    return read_table(job.work / file.path, file.xxh3)
+    return table_of(job.work, marker(job.work, f"names/{number:06d}").files["names"])
 
 
 def _matches(table: pa.Table, named: Sequence[str]) -> pa.Array:
@@ -95,8 +94,7 @@ def _is_id(name: str) -> bool:
 
 def found_names(job: Job, dones: Sequence[Done]) -> pa.Table:
     """All that `locate` found."""
-    files = [done.files["names"].file for done in dones]
-    tables = [read_table(job.work / file.path, file.xxh3) for file in files]
+    tables = [table_of(job.work, done.files["names"]) for done in dones]
     schema = pa.schema([DOCUMENTS.field(name) for name in NAMES])
     return pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
 
