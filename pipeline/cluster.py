@@ -59,6 +59,7 @@ class Workers:
                 "distributed.worker.daemon": True,
                 "distributed.admin.tick.limit": "60s",  # a long tokenizer call is no reason to warn
                 "distributed.nanny.pre-spawn-environ": WORKER_ENV,
+                "distributed.worker.preload": ["pipeline.interrupts"],
             }
         )
         for noisy in ("distributed", "distributed.nanny", "distributed.scheduler", "distributed.worker"):
@@ -73,15 +74,21 @@ class Workers:
                 ) from None
         workers = self.config.workers if self.config.workers is not None else os.cpu_count() or 1
         os.environ.update({name: os.environ.get(name, value) for name, value in WORKER_ENV.items()})
-        cluster = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            memory_limit=self.config.memory_limit,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        )
+        try:
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                memory_limit=self.config.memory_limit,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise WorkError(
+                f"the workers could not be started: {reason}; run the same command again"
+            ) from None
         self._stack.enter_context(cluster)
         return self._stack.enter_context(Client(cluster))
 

@@ -296,6 +296,8 @@ class Run:
             if e.path not in wanted and (whole or e.path.startswith(roots) or e.path in entry.old_files)
         ]
         entry.folder.delete(stale)
+        for root in (*roots, "removals/", "spans/"):
+            (entry.folder / root).sweep()
         publish_bytes(entry.folder, entry.manifest, (manifest.model_dump_json(indent=1) + "\n").encode())
         return manifest
 

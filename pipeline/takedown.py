@@ -20,6 +20,7 @@ def take_down(
     """
     from pipeline.cluster import Workers
     from pipeline.dedup.banding import Banding
+    from pipeline.dedup.index.change import NobodyNamed
     from pipeline.dedup.index.store import read_index
     from pipeline.dedup.index.takedown import wanted
     from pipeline.dedup.run import Deduplication
@@ -47,7 +48,10 @@ def take_down(
     with Workers(Cluster(workers=workers), address, progress) as scheduler:
         context = Context(recipe, out, out, [], {}, scheduler, progress.say)
         run = Deduplication(context, params, Banding(found.bands, found.rows), Dedup.version, named)
-        _, counters = run.run()
+        try:
+            _, counters = run.run()
+        except NobodyNamed as error:
+            raise UserError(f"{file}: {error}") from None
         assert run.change is not None and run.change.taken is not None
         taken = run.change.taken
         publish_table(out, "takedown.parquet", taken)

@@ -229,6 +229,16 @@ class Folder:
             raise failure from None
         return iter(sorted(found))
 
+    def sweep(self) -> None:
+        """Delete what killed local writers had begun: `name#1` and the like, which `list` leaves out."""
+        if not self.local:
+            return
+        for place, _, names in os.walk(self.url):
+            for name in names:
+                head, _, number = name.rpartition("#")
+                if head and number.isdigit():
+                    (Path(place) / name).unlink(missing_ok=True)
+
     def delete(self, paths: Sequence[str] | None = None) -> None:
         """Delete these objects below the folder, or all of them."""
         names = [entry.path for entry in self.list()] if paths is None else paths

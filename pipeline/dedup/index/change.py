@@ -22,6 +22,10 @@ STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "prec
 Map = Callable[..., list[Done]]
 
 
+class NobodyNamed(UserError):
+    """A takedown of documents that are not there."""
+
+
 class Change:
     """One addition to the index in `folder`, or one takedown of the documents `named`; `job` is that of the
     index, `added` the partitions at hand by their number in it."""
@@ -55,9 +59,7 @@ class Change:
             self.taken = takedown.found_names(self.job, located)
             if len(self.taken) == 0:
                 (self.job.work / "takedown").delete()
-                raise UserError(
-                    f"--takedown: none of the {len(self.named)} documents named is in {self.index.folder}"
-                )
+                raise NobodyNamed(f"none of the {len(self.named)} documents named is in {self.index.folder}")
             pairs = zip(items, located, strict=True)
             self.purged = {item.number for item, done in pairs if done.files["names"].file.rows}
             map_(takedown.purge, items, "takedown")
