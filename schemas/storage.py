@@ -243,11 +243,16 @@ class Folder:
         """Delete these objects below the folder, or all of them."""
         names = [entry.path for entry in self.list()] if paths is None else paths
         prefix = f"{self.path}/" if self.path else ""
-        try:
-            if names:
-                self.store.delete([prefix + name for name in names])
-        except Exception as error:
-            raise self._failed("delete", error) from None
+        # Object stores delete many at once, and whether they are there or not; files go one by one.
+        batches = [[prefix + name] for name in names] if self.local else [[prefix + name for name in names]]
+        for batch in batches:
+            try:
+                if batch:
+                    self.store.delete(batch)
+            except FileNotFoundError:
+                continue
+            except Exception as error:
+                raise self._failed("delete", error) from None
         if self.local:  # a store has no empty folders: nor do we leave any behind
             for folder, _, _ in os.walk(self.url, topdown=False):
                 with contextlib.suppress(OSError):
