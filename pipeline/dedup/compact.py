@@ -71,11 +71,14 @@ def _groups(job: Job, dones: Sequence[Done], name: str) -> Iterator[list[Done]]:
     """Neighbours whose files a task can hold at once, one at least."""
     most = job.budget // COPYING
     held: list[Done] = []
+    size = 0
     for done in dones:
-        if held and sum(d.files[name].file.bytes for d in [*held, done]) > most:
+        more = done.files[name].file.bytes
+        if held and size + more > most:
             yield held
-            held = []
+            held, size = [], 0
         held.append(done)
+        size += more
     if held:
         yield held
 

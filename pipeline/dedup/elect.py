@@ -1,7 +1,8 @@
 """Fifth step: clusters of verified pairs, on the driver; then which texts of each stay, per range of
 clusters.
 
-The driver reads forests of locations, 16 bytes for each text in a verified pair, and nothing else.
+The driver reads forests of locations, 16 bytes for each text in a verified pair, and nothing else; at its peak,
+while it sorts them, it holds about eight times as much (docs/scale.md).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 sketch (per partition) -> heads, edges (per range of keys) -> sets, verify (per partition) -> label (here) ->
 route (per partition) -> elect, settle (per range) -> removals (per partition). Every step is resumable by
-itself; the driver holds counts, where records lie, and 16 bytes for each text in a verified pair: never a
-signature or a text.
+itself; the driver holds counts, where records lie, and locations of texts in verified pairs (`elect.label`):
+never a signature or a text.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pipeline.dedup.groups import find
 from pipeline.dedup.index.store import table_of
 from pipeline.dedup.job import Job
+from pipeline.dedup.kernels.shingles import one_array
 from pipeline.dedup.records import (
     Done,
     File,
@@ -24,6 +25,7 @@ from pipeline.dedup.records import (
     read,
     read_slices,
     starts_of,
+    words,
     write,
 )  # fmt: skip
 from pipeline.dedup.removals import MEMBER, URL, rule_names
@@ -68,9 +70,6 @@ def _names(job: Job, item: Named, key: str) -> Done:
 
 def name_files(job: Job, name: str, table: pa.Table) -> dict[str, File]:
     """The files of `names`."""
-    from pipeline.dedup.kernels.shingles import one_array
-    from pipeline.dedup.records import words
-
     found = np.empty(len(table), IDENTITY)
     found["hi"], found["lo"] = words(one_array(table["doc_id"]))
     found = found[np.lexsort((found["lo"], found["hi"]))]

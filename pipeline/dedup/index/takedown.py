@@ -167,11 +167,8 @@ def _sketch(job: Job, item: Purge, sketch: Done, docs: Records, moved: Records) 
         sample = read(job.work, sketch.files["sample"].file, SAMPLE).copy()
         sample["location"] = _relocated(sample["location"], moved)
         files["sample"] = write(job.work, f"{name}.sample", sample[sample["location"] >= 0])
-    counters = dict(sketch.counters)
-    left = len(docs)
-    counters["docs"] = left
-    names = _source_counts(job, item)
-    counters = {k: v for k, v in counters.items() if not k.startswith("source/")} | names
+    counters = {k: v for k, v in sketch.counters.items() if not k.startswith("source/")}
+    counters |= {"docs": len(docs), **_source_counts(job, item)}
     _publish(job, f"sketch/{item.number:06d}", sketch.model_copy(update={"counters": counters}), files)
 
 
