@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import typer
 
 from schemas.errors import UserError
+from schemas.storage import Folder
+
+FINISHED = "takedown.json"  # written when all else is
 
 
 def take_down(
@@ -19,6 +23,7 @@ def take_down(
     `shards.parquet`: the blocks that hold them. Raises `UserError` if there is no index, or nothing is found.
     """
     from pipeline.cluster import Workers
+    from pipeline.dedup.account import publish_json
     from pipeline.dedup.banding import Banding
     from pipeline.dedup.index.change import NobodyNamed
     from pipeline.dedup.index.store import read_index
@@ -31,7 +36,6 @@ def take_down(
     from pipeline.stage import Context
     from schemas.dedup import DedupParams
     from schemas.recipe import Cluster, Recipe
-    from schemas.storage import Folder
 
     if index is None:
         raise UserError("--takedown: give the index too, with --index DIR")
@@ -48,23 +52,38 @@ def take_down(
     with Workers(Cluster(workers=workers), address, progress) as scheduler:
         context = Context(recipe, out, out, [], {}, scheduler, progress.say)
         run = Deduplication(context, params, Banding(found.bands, found.rows), Dedup.version, named)
+        assert run.change is not None
+        done = _finished(out, found.generation, run.change.key)
+        if done is not None:  # all is published: what a kill left of the last step is done
+            run.change.forget()
+            return {"output": out.url, **done}
         try:
             _, counters = run.run()
         except NobodyNamed as error:
             raise UserError(f"{file}: {error}") from None
-        assert run.change is not None and run.change.taken is not None
+        assert run.change.taken is not None
         taken = run.change.taken
         publish_table(out, "takedown.parquet", taken)
-        result: dict[str, Any] = {
-            "output": out.url, "named": len(named), "taken": len(taken), "counters": counters,
-        }  # fmt: skip
+        result: dict[str, Any] = {"named": len(named), "taken": len(taken), "counters": counters}
         if shards is not None:
             held = holding(Folder(shards), taken["doc_id"].to_pylist(), scheduler)
             publish_table(out, "shards.parquet", held)
             result["shards"] = sorted(set(held["shard"].to_pylist()))
-    run.change.forget()
     (out / "scratch").delete()
-    return result
+    finished = {"change": run.change.key, "generation": run.change.generation, "result": result}
+    publish_json(out, FINISHED, finished)
+    run.change.forget()
+    return {"output": out.url, **result}
+
+
+def _finished(out: Folder, generation: int, change: str) -> dict[str, Any] | None:
+    """The result of the same takedown, if it is the last change of the index and all of it is published."""
+    try:
+        said = json.loads((out / FINISHED).read())
+    except (FileNotFoundError, ValueError):
+        return None
+    same = said.get("change") == change and said.get("generation") == generation
+    return dict(said["result"]) if same else None
 
 
 def tell(given: dict[str, Any], file: str, out: str, shards: str | None) -> None:

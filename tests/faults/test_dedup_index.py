@@ -136,18 +136,7 @@ class Mortal:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [
-        "addition",
-        pytest.param(
-            "takedown",
-            marks=pytest.mark.xfail(
-                reason="killed in its very last writes a takedown is whole, but says `none` when repeated"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("change", ["addition", "takedown"])
 def test_a_change_of_an_index_killed_between_its_last_writes(
     main: Main, crawls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
