@@ -20,6 +20,7 @@ def build() -> typer.Typer:
         name="corpusmill", no_args_is_help=True, add_completion=False, epilog=EPILOG,
         help="Raw text in, a trained language model out, and an account of every step between.",
         context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # in 80 columns a table leaves help texts 16
     )  # fmt: skip
 
     def version(wanted: bool) -> None:

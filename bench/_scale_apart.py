@@ -141,7 +141,7 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     made ones: at the sizes that are run here they are lost in the rest."""
     from distributed.protocol import serialize
 
-    from pipeline.dedup import elect, removals
+    from pipeline.dedup import labels, removals
     from pipeline.dedup.banding import Banding
     from pipeline.dedup.candidates import ranges
     from pipeline.dedup.records import Done, by_part
@@ -158,9 +158,9 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         job = new_job(Folder(name), DedupParams(), Banding(13, 7), {}, texts, "")
         done = Done(key="", files={"forest": publish(job.work, "forest", pairs_of(texts))})
-        elect.label(job, [done])
+        labels.label(job, [done])
         start = time.process_time()
-        elect.label(job, [done])
+        labels.label(job, [done])
         labelled = time.process_time() - start
         table = publish_table(job.work, "part.parquet", removals.clusters_table(rows, {0: "web"}))
         schema = removals.clusters_table(rows[:0], {}).schema
@@ -213,7 +213,7 @@ def driver_constants() -> dict[str, float]:
     from distributed.protocol import serialize
 
     from pipeline.cluster import Workers
-    from pipeline.dedup import elect
+    from pipeline.dedup import labels
     from pipeline.dedup.banding import Banding
     from pipeline.dedup.records import Done, by_part
     from pipeline.dedup.records import write as publish
@@ -241,7 +241,7 @@ def driver_constants() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         job = new_job(Folder(name), DedupParams(), Banding(13, 7), {}, 500_000, "")
         done = Done(key="", files={"forest": publish(job.work, "forest", pairs_of(500_000))})
-        label = held(lambda: elect.label(job, [done]))[1] / 500_000
+        label = held(lambda: labels.label(job, [done]))[1] / 500_000
     spent = []
     with Workers(Cluster(workers=1)) as scheduler:
         scheduler.map(abs, [1] * 10, "warm")

@@ -9,13 +9,13 @@ from pipeline.dedup.banding import banding
 from pipeline.dedup.estimate.corpus import assumed
 from pipeline.dedup.estimate.limits import Limits, exceeded
 from pipeline.dedup.estimate.measured import OBJECT_STORE, measured
-from pipeline.dedup.estimate.model import Estimate, estimate
+from pipeline.dedup.estimate.model import ALONE, Estimate, estimate
 from pipeline.dedup.estimate.show import count, show, size, span
 from schemas.dedup import DedupParams
+from schemas.storage import IN_FLIGHT
 
 DOCUMENTS, BYTES, WORKERS = 10_000_000_000, 3000, 100
 COPIES, DUPLICATES = 0.3, 0.5
-IN_FLIGHT = 16
 DEFAULTS = (64, 512)  # a layout: MiB of text in a partition, dedup.memory_mb
 TRIED = [
     (part, memory)
@@ -37,7 +37,8 @@ The election is a bound from above: pairs of a cluster that are not verified are
 graphs, while copies of copies are mostly copies of each other. The bytes and requests of its row show by how much.
 
 Everything below multiplies those constants. What was not measured but assumed: an object store answers a request
-in {request:.0f} ms and gives a worker {rate} a second; a task makes its requests one after the other; each
+in {request:.0f} ms and gives a worker {rate} a second; of a task's reads all but the first {alone} have
+{flight} under way at once; each
 document has {copies:g} exact copies, {duplicates:g} documents spread evenly over Jaccard 0.5 to 1, and as many
 less similar ones as the documents of one source have in our test text ({siblings:.1f} at 0.1 and above); unrelated
 documents are as alike as those of two of our sources. A real crawl will differ: `corpusmill dedup-plan IN` looks
@@ -58,8 +59,8 @@ as above:
 
 {advice}
 
-Most of the wall time is waiting: with {flight} requests of a task in flight at once instead of one, the defaults would
-take {first_flight}, and the other layout {second_flight}.
+Without {flight} reads of a task under way at once the defaults would take {first_alone}, and the other layout
+{second_alone}.
 
 ## Against the slope
 
@@ -67,8 +68,8 @@ On one core of this machine the stage ran at {slope:.1f} MB/s on the largest cor
 the origin {total} of text take {straight} of CPU; the estimator says {cpu} at the default layout, and {best_cpu} at
 the other. Two things do not grow in a straight line: slices are files times ranges, and both grow with the corpus,
 even where files are put together first (then with the square of the records over `dedup.memory_mb`); and the exact
-comparison turns to as many partitions as a filling of its memory has partners, each time reading the whole index
-of the texts there.
+comparison turns, in each of its tasks, to as many partitions as its pairs have partners in, and reads the whole
+index of the texts there.
 """
 
 
@@ -181,8 +182,8 @@ def page(runs: dict[str, dict[str, Any]], held_out: str, shuffled: str) -> str:
         advice="\n\n".join(advice(name, item) for name, item in (("defaults", first), ("best", second))),
         slope=slope, total=size(total), straight=span(total / 1e6 / slope), cpu=span(first.cpu_seconds),
         best_cpu=span(second.cpu_seconds), flight=IN_FLIGHT,
-        first_flight=span(plan(DEFAULTS, DOCUMENTS, IN_FLIGHT).seconds),
-        second_flight=span(plan(layout, DOCUMENTS, IN_FLIGHT).seconds),
+        alone=ALONE, first_alone=span(plan(DEFAULTS, DOCUMENTS, 1).seconds),
+        second_alone=span(plan(layout, DOCUMENTS, 1).seconds),
     )  # fmt: skip
 
 
@@ -213,10 +214,9 @@ def best() -> tuple[tuple[int, int], str]:
     return chosen, f"{which}. It must have {needs}; what it exceeds all the same stands below."
 
 
-def plan(layout: tuple[int, int], documents: int, in_flight: int = 1) -> Estimate:
-    """The estimate for so many documents in a layout, and requests of a task at once."""
-    wait = OBJECT_STORE.request_seconds / in_flight
-    store = OBJECT_STORE.model_copy(update={"request_seconds": wait})
+def plan(layout: tuple[int, int], documents: int, in_flight: int = IN_FLIGHT) -> Estimate:
+    """The estimate for so many documents in a layout, and reads of a task at once."""
+    store = OBJECT_STORE.model_copy(update={"at_once": in_flight})
     partition_mb, memory_mb = layout
     params = DedupParams(memory_mb=memory_mb)
     corpus = assumed(documents, BYTES, partition_mb * 2**20, DUPLICATES, COPIES)

@@ -203,10 +203,7 @@ def _stage_command(name: str) -> Callable[..., None]:
         if workers is not None:
             config["cluster"] = {"workers": workers}
         recipe = validate(Recipe, override(config, settings or []), f"corpusmill {name}")
-        # The stage publishes straight into OUT, its ledger too; what comes before it goes below OUT/before.
-        before = {s: f"{out.rstrip('/')}/before/{s}" for s in stages if s != name}
-        ledger = f"{out.rstrip('/')}/ledger"
-        _execute(recipe, out, address, False, json, quiet, {name: out, **before, "ledger": ledger})
+        _execute(recipe, out, address, False, json, quiet, _folders(stages, out))
 
     command.__name__ = name
     command.__doc__ = summary
@@ -247,6 +244,14 @@ def _stage_command(name: str) -> Callable[..., None]:
     return command
 
 
+def _folders(stages: list[str], out: str) -> dict[str, str]:
+    """Where a stage command publishes: the stage, the last one, straight in OUT, its ledger too; what comes before
+    it below OUT/before."""
+    *before, name = stages
+    root = out.rstrip("/")
+    return {name: out, **{stage: f"{root}/before/{stage}" for stage in before}, "ledger": f"{root}/ledger"}
+
+
 def _options(model: type[Strict]) -> list[inspect.Parameter]:
     """One option per parameter whose type fits on a command line; the rest is reached by --set."""
     options = []
@@ -256,6 +261,8 @@ def _options(model: type[Strict]) -> list[inspect.Parameter]:
             continue
         default = field.get_default(call_default_factory=True)
         shown = ", ".join(map(str, default)) if isinstance(default, list) else default
+        if kind is bool:
+            shown = "on" if default else "off"
         text = (field.description or "").rstrip(".")
         help_text = text if shown in (None, "") else f"{text} (default: {shown})".strip()
         flag = "--" + name.replace("_", "-")
@@ -282,11 +289,11 @@ def _simple(annotation: Any) -> Any:
 
 
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run or a stage's output.")],
     set_: Set = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a run's report and data card anew, from what it published."""
+    """Write report and data card of a run or one stage anew."""
     from pipeline.cluster import Workers
     from pipeline.progress import Progress
     from pipeline.runner import Run
@@ -294,32 +301,42 @@ def report(
     from schemas.recipe import Cluster, Recipe
     from schemas.storage import Folder
 
-    config = _recipe_of(run).model_dump(mode="json")
-    config["stages"] = [*(s for s in config["stages"] if s != "report"), "report"]
+    found, alone = _recipe_of(run)
+    config = found.model_dump(mode="json")
+    stages = [s for s in config["stages"] if s != "report"]
+    config["stages"] = [*stages, "report"]
+    folders = {name: Folder(url) for name, url in _folders(stages, run).items()} if alone else {}
     settings = [s if s.startswith("report.") else f"report.{s}" for s in set_ or []]
     recipe = validate(Recipe, override(config, settings), run)
     progress = Progress(quiet=quiet)
     with Workers(Cluster(workers=0), None, progress) as scheduler:
-        Run(recipe, Folder(run), scheduler, progress).report()
+        Run(recipe, Folder(run), scheduler, progress, folders).report()
     typer.echo(f"{Folder(run) / 'report.html'}")
 
 
-def _recipe_of(run: str) -> Any:
+def _recipe_of(run: str) -> tuple[Any, bool]:
+    """The recipe of a run, and whether it was a stage by itself, whose folder is laid out in its own way."""
     import json
 
     from schemas.config import validate
     from schemas.recipe import Recipe
     from schemas.storage import Folder
 
+    file = "manifest.json"
     try:
-        manifest = json.loads((Folder(run) / "manifest.json").read())
-        return validate(Recipe, manifest["recipe"], f"{run}/manifest.json")
+        manifest = json.loads((Folder(run) / file).read())
+        alone = "recipe" not in manifest
+        if alone:
+            file = "run.json"
+            manifest = json.loads((Folder(run) / file).read())
+        return validate(Recipe, manifest["recipe"], f"{run}/{file}"), alone
     except FileNotFoundError:
         raise UserError(
-            f"{run}: no finished run there; give a run's folder, such as runs/quickstart"
+            f"{run}: no finished run there; give the folder of a run, such as runs/quickstart, or the OUT of a"
+            " stage's command"
         ) from None
     except (ValueError, KeyError):
-        raise UserError(f"{run}/manifest.json: not the manifest of a run") from None
+        raise UserError(f"{run}/{file}: not the manifest of a run") from None
 
 
 def why(
@@ -331,7 +348,7 @@ def why(
     ],
     json: Json = False,
 ) -> None:
-    """Every decision taken on one document, with values and thresholds."""
+    """Every decision on one document, values and thresholds."""
     from pipeline.ledger.why import explain
     from pipeline.ledger.why import why as ask
     from schemas.storage import Folder
@@ -348,7 +365,7 @@ def verify(
     path: Annotated[str, typer.Argument(help="Folder or URL of a run or a stage's output.")],
     json: Json = False,
 ) -> None:
-    """Recompute checksums and the conservation law: in = kept + removed + quarantined."""
+    """Recompute checksums; in = kept + removed + quarantined."""
     from pipeline.verify import verify as check
     from schemas.storage import Folder
 

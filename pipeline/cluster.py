@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
@@ -15,6 +17,8 @@ from schemas.recipe import Cluster
 
 # Workers are single-threaded processes: one core each, and results that cannot depend on thread timing.
 WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+PATIENCE = 120.0  # seconds without any worker: those that died are started anew within a few
 
 
 class Workers:
@@ -116,14 +120,24 @@ class Workers:
             for index, item in enumerate(items):
                 yield index, function(item)
             return
+        from concurrent.futures import CancelledError
+
         from distributed import KilledWorker, as_completed
 
         # pure=False: Dask must not guess from arguments that two tasks are one.
         futures = {self.client.submit(function, item, pure=False): index for index, item in enumerate(items)}
+        stop = threading.Event()
+        watch = threading.Thread(target=self._give_up, args=(list(futures), stop), daemon=True)
+        watch.start()
         try:
             for future in as_completed(list(futures)):
                 try:
                     yield futures[future], future.result()
+                except CancelledError:
+                    raise WorkError(
+                        f"no worker has been alive for {PATIENCE:.0f} s, and none came back (out of memory?);"
+                        " run the same command again"
+                    ) from None
                 except KilledWorker:
                     raise WorkError(
                         f"{items[futures[future]]}: its worker died {self.config.retries + 1} times (out of memory?);"
@@ -131,5 +145,18 @@ class Workers:
                     ) from None
                 future.release()
         finally:
+            stop.set()
             with contextlib.suppress(Exception):
                 self.client.cancel(list(futures), force=True)
+
+    def _give_up(self, futures: list[Any], stop: threading.Event) -> None:
+        """Cancel the tasks if the workers of this machine are gone and do not come back: no result ever would. A
+        cluster by address may yet get its first worker."""
+        alive = time.monotonic()
+        while not self.address and not stop.wait(min(5.0, PATIENCE)):
+            with contextlib.suppress(Exception):
+                if self.client.cluster.scheduler.workers:
+                    alive = time.monotonic()
+                elif time.monotonic() - alive > PATIENCE:
+                    self.client.cancel(futures, force=True)
+                    return

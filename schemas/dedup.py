@@ -65,7 +65,10 @@ class DedupParams(Strict):
     similarity: Share = Field(default=0.8, gt=0, le=1, description="exact Jaccard of the shingle sets")
     recall: Share = Field(default=0.95, gt=0, lt=1, description="wanted share of pairs at `similarity` found")
     containment: Share | None = Field(
-        default=None, gt=0, le=1, description="also remove what lies to this share inside a longer document"
+        default=None,
+        gt=0,
+        le=1,
+        description="also remove what lies to this share inside a longer document; absent: not",
     )
     shingle: Literal["word", "char"] = Field(default="word", description="word or char n-grams")
     ngram: int = Field(default=5, ge=1, le=64, description="words or characters in a shingle")
@@ -73,14 +76,16 @@ class DedupParams(Strict):
         default=1_000_000, ge=1_000, description="only so many of a document are signed; counted"
     )
     num_perm: int = Field(default=112, ge=8, le=1024, description="permutations, as in datasketch")
-    bands: int | None = Field(default=None, ge=1, description="null: solved for `recall` at `similarity`")
-    rows: int | None = Field(default=None, ge=1, description="bands x rows <= num_perm")
+    bands: int | None = Field(
+        default=None, ge=1, description="with `rows`, in place of `recall`; absent: solved for it"
+    )
+    rows: int | None = Field(default=None, ge=1, description="permutations in a band; given with `bands`")
     seed: int = Field(default=1, ge=0, lt=2**32, description="of the permutations, as in datasketch")
     memory_mb: int = Field(
         default=512, ge=16, description="records that a task holds at once, MiB; sets the number of tasks"
     )
     scratch_bytes_per_doc: int | None = Field(
-        default=None, ge=64, description="budget of intermediate files; limits the bands"
+        default=None, ge=64, description="budget of intermediate files; limits the bands; absent: none"
     )
     keep: str = Field(
         default="one",
@@ -92,7 +97,7 @@ class DedupParams(Strict):
         " signal:NAME or metadata:KEY of all; '-' before a name turns it round",
     )
     remove_only_from: list[str] | None = Field(
-        default=None, description="sources that may lose documents; null: all"
+        default=None, description="sources that may lose documents; absent: all"
     )
     max_source_loss: Share = Field(
         default=0.9,
@@ -109,10 +114,10 @@ class DedupParams(Strict):
     planted: int = Field(default=500, ge=0, description="near-copies planted to measure the recall")
     store_signatures: bool = Field(default=False, description="publish signatures/, for datasketch")
     index: str | None = Field(
-        default=None, description="folder of a lasting index that the documents are added to"
+        default=None, description="folder of a lasting index that the documents are added to; absent: none"
     )
-    lines: LineParams | None = Field(default=None, description="cut repeated lines; null: not")
-    substrings: SubstringParams | None = Field(default=None, description="cut repeated runs; null: not")
+    lines: LineParams | None = Field(default=None, description="cut repeated lines; absent: not")
+    substrings: SubstringParams | None = Field(default=None, description="cut repeated runs; absent: not")
 
     @field_validator("keep")
     @classmethod

@@ -33,15 +33,17 @@ class LanguageParams(Strict):
         default=0.65, ge=0, le=1, description="of the model's probability (FineWeb, DCLM)"
     )
     model: str | None = Field(
-        default=None, description="URL of another fastText .bin/.ftz; null: lid.176.ftz"
+        default=None, description="URL of another fastText .bin/.ftz; absent: lid.176.ftz"
     )
 
 
 class ClassifierParams(Strict):
     """A fastText classifier: `remove_above` for what is unwanted, `remove_below` for what is wanted."""
 
-    model: str | None = Field(default=None, description="URL of a fastText .bin/.ftz; null: the one shipped")
-    label: str | None = Field(default=None, description="the label scored; null: the shipped model's")
+    model: str | None = Field(
+        default=None, description="URL of a fastText .bin/.ftz; absent: the one shipped"
+    )
+    label: str | None = Field(default=None, description="the label scored; absent: the shipped model's")
     remove_above: Share | None = Field(default=None, ge=0, le=1)
     remove_below: Share | None = Field(default=None, ge=0, le=1)
 

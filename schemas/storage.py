@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from schemas.errors import UserError, WorkError
 
+IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
 REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https", "memory")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Entry(NamedTuple):
@@ -135,6 +141,28 @@ class Folder:
         if len(data) != size:
             raise WorkError(f"{self.url}: truncated: {size} bytes asked at {offset}, {len(data)} there")
         return data
+
+    def read_ranges(self, ranges: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
+        """`size` bytes from `offset` of each object (path, offset, size) below the folder, in this order."""
+        return self.at_once(lambda some: (self / some[0]).read_range(*some[1:]), ranges)
+
+    def at_once(self, call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """`call(item)` of each item, in this order, where calls wait for this store: if it is remote, on threads,
+        up to `IN_FLIGHT` ahead of the one that is taken. So many results lie in memory."""
+        if self.local:
+            yield from map(call, items)
+            return
+        under_way: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(IN_FLIGHT) as threads:
+            try:
+                for item in items:
+                    under_way.append(threads.submit(call, item))
+                    if len(under_way) == IN_FLIGHT:
+                        yield under_way.popleft().result()
+                while under_way:
+                    yield under_way.popleft().result()
+            finally:
+                threads.shutdown(cancel_futures=True)
 
     def open(self, buffer_size: int = 4 << 20) -> BinaryIO:
         """A seekable stream over the object; local files are the operating system's own."""

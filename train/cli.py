@@ -20,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="print one machine-readable r
 
 
 def train(config: Config, set_: Set = None, json_: Json = False) -> None:
-    """Train a model from a shard set; run it again to go on where it stopped."""
+    """Train a model from a shard set, or go on where it stopped."""
     from schemas.config import load
     from schemas.training import TrainConfig
     from train.trainer import train as run
@@ -31,7 +31,7 @@ def train(config: Config, set_: Set = None, json_: Json = False) -> None:
 
 
 def evaluate(run: Run, set_: Set = None, json_: Json = False) -> None:
-    """Loss, perplexity and bits per byte of each source, beside a unigram model's."""
+    """Loss and bits per byte by source, beside a unigram model."""
     from train.evaluate.evaluate import evaluate as work
     from train.evaluate.evaluate import table
     from train.run import open_run
@@ -80,7 +80,7 @@ def generate(
 
 
 def plan(config: Config, set_: Set = None, json_: Json = False) -> None:
-    """The mixture before the run: tokens, epochs per source, steps, bytes."""
+    """The mixture before the run: tokens, epochs, steps, bytes."""
     from schemas.config import load
     from schemas.training import TrainConfig
     from train.data.inspect import describe_plan
@@ -127,7 +127,7 @@ def batch(
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """The documents in the batch of any step, past or future, from the plan alone."""
+    """The documents in the batch of any step, past or future."""
     from schemas.config import load
     from schemas.training import TrainConfig
     from train.data.inspect import describe_batch

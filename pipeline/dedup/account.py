@@ -12,12 +12,13 @@ import numpy as np
 
 from pipeline.dedup import candidates
 from pipeline.dedup.job import PAIR, Job, parts_of
+from pipeline.dedup.labels import Labels
 from pipeline.dedup.quality.planted import PLANTED, mark_found
 from pipeline.dedup.quality.precision import AUDIT, audit, measure_precision
 from pipeline.dedup.quality.recall import PAIR as SAMPLE_PAIR
 from pipeline.dedup.quality.recall import Sample, measure
 from pipeline.dedup.quality.sample import SAMPLE
-from pipeline.dedup.quality.summary import labels_of, summary
+from pipeline.dedup.quality.summary import summary
 from pipeline.dedup.records import Done, Records, by_part, ids, read, starts_of, write
 from pipeline.dedup.removals import RULES
 from pipeline.dedup.sets import load_nodes
@@ -94,7 +95,7 @@ def count(steps: Steps) -> dict[str, int]:
 
 
 def quality(
-    steps: Steps, sample: Records, labelled: Records, promise: dict[str, Any], counters: dict[str, int],
+    steps: Steps, sample: Records, clusters: Labels, promise: dict[str, Any], counters: dict[str, int],
     map_: Callable[..., list[Done]],
 ) -> dict[str, Any]:  # fmt: skip
     """What `quality.json` holds: the promise, what was found, and how well, measured."""
@@ -112,7 +113,7 @@ def quality(
     )  # fmt: skip
     planted = _once_a_text(planted)
     precision = measure_precision(job, steps.partitions, _audits(steps), map_)
-    labels = labels_of(texts, labelled)
+    labels = clusters.of(texts["location"])
     return {
         **promise,
         "measured": summary(job.banding, job.params.similarity, texts, pairs, labels, planted, precision),

@@ -17,12 +17,12 @@ OPTIONS: list[tuple[str, Any, Any]] = [
     (
         "lines",
         str | None,
-        typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, sentences."),
+        typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, sentences; absent: none."),
     ),
     (
         "substrings",
         int | None,
-        typer.Option(metavar="TOKENS", help="Cut repeated runs of so many tokens or more."),
+        typer.Option(metavar="TOKENS", help="Cut repeated runs of so many tokens or more; absent: none."),
     ),
     (
         "takedown",
@@ -58,7 +58,10 @@ def dedup_plan(
         float, typer.Option(min=0, help="Near-copies (0.5 to 1) of a document, mean. Assumed likewise.")
     ] = 0.5,
     partition_mb: Annotated[
-        float | None, typer.Option(help="Text of a partition, MiB: ingest.partition_mb. [64]")
+        float | None,
+        typer.Option(
+            help="Text of a partition, MiB, as by ingest.partition_mb; absent: as IN is cut, without IN 64."
+        ),
     ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Partitions lie on a local disk, not in an object store.")
@@ -73,12 +76,12 @@ def dedup_plan(
         bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
     ] = False,
 ) -> None:
-    """What a deduplication would cost and find: tasks, bytes, requests, memory, time, limits exceeded."""
+    """What a deduplication would cost and find, and its limits."""
     from pipeline.dedup.banding import banding
     from pipeline.dedup.estimate.limits import Limits, exceeded
     from pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
     from pipeline.dedup.estimate.model import estimate
-    from pipeline.dedup.estimate.show import show, show_steps
+    from pipeline.dedup.estimate.show import show, show_steps, unpromised
     from schemas.config import override, validate
     from schemas.dedup import DedupParams
 
@@ -101,6 +104,8 @@ def dedup_plan(
         typer.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode())
         return
     typer.echo(show(found))
+    for line in unpromised(params, solved):
+        typer.echo(line)
     typer.echo(show_steps(found))
     for line in over:
         typer.echo(f"exceeded  {line}")

@@ -23,11 +23,19 @@ ROUNDS = 20  # rounds in which pairs are still compared: about 900 survivors of 
 @njit(cache=True, nogil=True)
 def components(count: int, a: Any, b: Any) -> Any:
     """The component of each of `count` nodes under the edges (a[i], b[i]): the least node in it,
-    int64[count].
+    int64[count]."""
+    parent = np.arange(count)
+    join(parent, a, b)
+    roots(parent)
+    return parent
+
+
+@njit(cache=True, nogil=True)
+def join(parent: Any, a: Any, b: Any) -> None:
+    """Join the trees of `parent`, integers[nodes], along the edges (a[i], b[i]).
 
     Union-find with path halving; the root is always the least node, whatever the order of the edges.
     """
-    parent = np.arange(count)
     for i in range(len(a)):
         x, y = a[i], b[i]
         while parent[x] != x:
@@ -40,9 +48,13 @@ def components(count: int, a: Any, b: Any) -> Any:
             parent[y] = x
         elif y < x:
             parent[x] = y
-    for x in range(count):  # ascending: the parent, never greater, has been settled before
+
+
+@njit(cache=True, nogil=True)
+def roots(parent: Any) -> None:
+    """Point every node straight at its root: ascending, its parent, never greater, was settled before."""
+    for x in range(len(parent)):
         parent[x] = parent[parent[x]]
-    return parent
 
 
 @njit(cache=True, nogil=True)

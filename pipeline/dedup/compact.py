@@ -10,19 +10,21 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pipeline.dedup.job import Job
-from pipeline.dedup.records import Done, File, Slices, by_part, once, read, read_marker, write
+from pipeline.dedup.records import Done, File, Records, Slices, by_part, once, read, read_marker, write
 from schemas.errors import WorkError
 from schemas.manifest import hash_json
 from schemas.storage import Folder
 
 MOST_SLICES = 1_000_000  # that the driver knows, and that are read one by one
 PEAK = "peak_bytes"  # a counter of what is told, never of what is published
-COPYING = 8  # times its bytes that a task holds, of records of any width
+COPIES = 2  # of the records that a task holds which puts files together
+NUMBERS = 32  # bytes for each record that it holds beside: parts and orders
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,12 @@ def parts(
 
 def _groups(job: Job, dones: Sequence[Done], name: str) -> Iterator[list[Done]]:
     """Neighbours whose files a task can hold at once, one at least."""
-    most = job.budget // COPYING
+    most = job.budget
     held: list[Done] = []
     size = 0
     for done in dones:
-        more = done.files[name].file.bytes
+        file = done.files[name].file
+        more = COPIES * file.bytes + NUMBERS * (file.rows or 0)
         if held and size + more > most:
             yield held
             held, size = [], 0
@@ -91,21 +94,23 @@ def compact(job: Job, item: Compact) -> Done:
 
 
 def _compact(job: Job, item: Compact, name: str, key: str) -> Done:
-    found, numbers = [], []
-    for marker in item.markers:
-        done = read_marker(item.work, marker)
-        if done is None:
-            raise WorkError(f"{item.work / marker}.json: missing or changed; run again, and it is made anew")
-        file = done.files[item.name]
-        width = file.file.bytes // max(1, file.file.rows or 0)
-        if not width:
-            continue
-        found.append(read(item.work, file.file, np.dtype(f"V{width}")))
-        table = file.table()
-        numbers.append(np.repeat(table["number"], table["count"]))
-    whole = np.concatenate(found) if found else np.empty(0, "V1")
+    pieces = list(item.work.at_once(partial(_piece, item), item.markers))
+    numbers = [np.repeat(table["number"], table["count"]) for _, table in pieces]
     number = np.concatenate([np.empty(0, np.int64), *numbers])
+    found = [records for records, _ in pieces if len(records)] or [np.empty(0, "V1")]
+    del pieces, numbers
+    whole = np.concatenate(found)
+    del found
     order = np.argsort(number, kind="stable")
-    return Done(
-        key=key, files={item.name: write(item.work, f"{name}.{item.name}", whole[order], number[order])}
-    )
+    whole = whole[order]
+    return Done(key=key, files={item.name: write(item.work, f"{name}.{item.name}", whole, number[order])})
+
+
+def _piece(item: Compact, marker: str) -> tuple[Records, Records]:
+    """The records of a step's file, and its parts."""
+    done = read_marker(item.work, marker)
+    if done is None:
+        raise WorkError(f"{item.work / marker}.json: missing or changed; run again, and it is made anew")
+    file = done.files[item.name]
+    width = file.file.bytes // max(1, file.file.rows or 0)
+    return read(item.work, file.file, np.dtype(f"V{max(1, width)}")), file.table()

@@ -14,49 +14,25 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.dedup import clusters
-from pipeline.dedup.clusters import F64, I64, components
+from pipeline.dedup.clusters import F64, I64
 from pipeline.dedup.groups import Routed, headed
-from pipeline.dedup.job import EDGE, LABEL, PAIR, Job, copy_fields, parts_of, survivor_order
+from pipeline.dedup.job import LABEL, PAIR, Job, copy_fields, survivor_order
 from pipeline.dedup.records import (
     Done,
-    File,
     Records,
     Slice,
     hashes_of,
     in_range,
     once,
-    read,
     read_slices,
     starts_of,
     write,
 )
-from pipeline.dedup.sets import load_nodes
+from pipeline.dedup.sets import load_nodes, places
 from pipeline.dedup.verify import similarities
 from schemas.manifest import hash_json
 
 WIDTH = 8  # times a member's record that an election holds
-
-
-def label(job: Job, verified: Sequence[Done]) -> tuple[File, Records]:
-    """Publish the cluster of every text in a verified pair, cut by partition; also returned, by location.
-
-    A cluster is named by its lowest location: union-find whose root is the least member.
-    """
-    forests = [read(job.work, done.files["forest"].file, EDGE) for done in verified]
-    forest = np.concatenate(forests) if forests else np.empty(0, EDGE)
-    nodes, ends = np.unique(np.r_[forest["a"], forest["b"]], return_inverse=True)
-    labels = np.zeros(len(nodes), LABEL)
-    labels["location"] = nodes
-    if len(nodes):
-        a, b = np.split(ends.ravel().astype(np.int64), 2)
-        labels["cluster"] = nodes[components(len(nodes), a, b)]
-        most = max(1, job.budget // (WIDTH * job.member.itemsize))
-        order = np.lexsort((nodes, labels["cluster"]))
-        new = starts_of(labels["cluster"][order])
-        # A cluster belongs to one range, that of its first member; ranges are filled one after the other.
-        first = np.flatnonzero(new)
-        labels["range"][order] = np.repeat(first // most, np.diff(np.r_[first, len(nodes)]))
-    return write(job.work, "labels", labels, parts_of(nodes)), labels
 
 
 @dataclass(frozen=True)
@@ -151,7 +127,7 @@ class Comparison:
 
     def __init__(self, job: Job, members: Records) -> None:
         self.job, self.location, self.size = job, members["location"], members["size"].astype(np.int64)
-        self.by_location = members[np.argsort(members["location"])]
+        self.known = places(members[np.argsort(members["location"])])
         self.compared = 0
 
     def __call__(self, turn: int, a: I64, b: I64) -> F64:
@@ -159,7 +135,7 @@ class Comparison:
         x, y = self.location[a], self.location[b]
         pairs = np.zeros(len(a), PAIR)
         pairs["jaccard"], pairs["inside"] = similarities(
-            self.job, np.minimum(x, y), np.maximum(x, y), self.by_location
+            self.job, np.minimum(x, y), np.maximum(x, y), self.known
         )
         return self.value(pairs, a, b)
 

@@ -146,7 +146,8 @@ def _intact(work: Folder, file: PublishedFile) -> bool:
 
 def write(work: Folder, path: str, records: Records, numbers: npt.NDArray[np.int64] | None = None) -> File:
     """Publish `records`; `numbers`, ascending, says which part each belongs to."""
-    data = memoryview(records.tobytes())
+    whole = records.tobytes()
+    data = memoryview(whole)
     width = records.dtype.itemsize
     parts = []
     if numbers is not None and len(numbers):
@@ -154,7 +155,7 @@ def write(work: Folder, path: str, records: Records, numbers: npt.NDArray[np.int
         for start, stop in zip(starts, [*starts[1:], len(records)], strict=True):
             part = checksum(data[start * width : stop * width])
             parts.append(Part(int(numbers[start]), start, stop - start, part))
-    return File.of(publish_bytes(work, path, bytes(data), rows=len(records)), parts)
+    return File.of(publish_bytes(work, path, whole, rows=len(records)), parts)
 
 
 def read(work: Folder, file: PublishedFile, dtype: np.dtype[Any]) -> Records:
@@ -164,16 +165,10 @@ def read(work: Folder, file: PublishedFile, dtype: np.dtype[Any]) -> Records:
 
 def read_slices(work: Folder, slices: Iterable[Slice], dtype: np.dtype[Any]) -> Records:
     """The records of several slices, one after the other."""
-    width = dtype.itemsize
+    width, parts = dtype.itemsize, list(slices)
+    data = read_ranges(work, ((part.path, part.start * width, part.size * width) for part in parts))
     found = [
-        _records(
-            work,
-            part.path,
-            read_bytes(work, part.path, part.start * width, part.size * width),
-            part.xxh3,
-            dtype,
-        )
-        for part in slices
+        _records(work, part.path, some, part.xxh3, dtype) for part, some in zip(parts, data, strict=True)
     ]
     return np.concatenate(found) if found else np.empty(0, dtype)
 
@@ -196,10 +191,23 @@ def read_bytes(work: Folder, path: str, start: int = 0, size: int | None = None)
     """A file or a range of it; raises `WorkError` if it is missing."""
     try:
         return (work / path).read() if size is None else (work / path).read_range(start, size)
-    except FileNotFoundError:
-        raise WorkError(
-            f"{work / path}: missing; run again, and it is made anew (an index that lost files is not whole)"
-        ) from None
+    except FileNotFoundError as error:
+        raise _missing(error) from None
+
+
+def read_ranges(work: Folder, ranges: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
+    """Ranges (path, offset, bytes) of files, in this order; raises `WorkError` if one is missing."""
+    try:
+        yield from work.read_ranges(ranges)
+    except FileNotFoundError as error:
+        raise _missing(error) from None
+
+
+def _missing(error: FileNotFoundError) -> WorkError:
+    place = str(error).removesuffix(": not found")
+    return WorkError(
+        f"{place}: missing; run again, and it is made anew (an index that lost files is not whole)"
+    )
 
 
 def _records(work: Folder, path: str, data: bytes, xxh3: str, dtype: np.dtype[Any]) -> Records:

@@ -2,7 +2,7 @@
 
 sketch (per partition) -> heads, edges (per range of keys) -> sets, verify (per partition) -> label (here) ->
 route (per partition) -> elect, settle (per range) -> removals (per partition). Every step is resumable by
-itself; the driver holds counts, where records lie, and locations of texts in verified pairs (`elect.label`):
+itself; the driver holds counts, where records lie, and locations of texts in verified pairs (`labels.py`):
 never a signature or a text.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.dedup import candidates, elect, groups, removals, sets, signatures, sketch, verify
+from pipeline.dedup import candidates, elect, groups, labels, removals, sets, signatures, sketch, verify
 from pipeline.dedup.account import Steps, alarms, all_records, count, publish_json, quality
 from pipeline.dedup.banding import Banding
 from pipeline.dedup.compact import MOST_SLICES, PEAK, parts, peak_bytes, slim
@@ -114,8 +114,8 @@ class Deduplication:
         self.load_sets(sketches, edges, sample, heads)
         pairs = verify.groups_of(self.job, self.parts(edges, "edges"))
         verified = self.steps(verify.verify, pairs, "exact similarity")
-        labels, labelled = elect.label(self.job, verified)
-        elected = self.elect(labels, verified, heads)
+        labelled, clusters = labels.label(self.job, verified)
+        elected = self.elect(labelled, verified, heads)
         decided = self.told(groups.settle, "text", texts, "survivors", self.parts(elected, "fates"))
         removed = self.removals(sketches, by_url, decided)
         sources = _sources(sketches)
@@ -126,7 +126,7 @@ class Deduplication:
             clustered,
         )  # fmt: skip
         counters = count(steps)
-        report = quality(steps, sample, labelled, promise, counters, self.map)
+        report = quality(steps, sample, clusters, promise, counters, self.map)
         self.say_actual(counters, [*made, *edges, *verified, *elected, *removed])
         files.append(publish_json(self.context.folder, "quality.json", report))
         alarms(self.params, counters, self.context.folder)
@@ -147,7 +147,7 @@ class Deduplication:
         from pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
         from pipeline.dedup.estimate.model import estimate
         from pipeline.dedup.estimate.pilot import pilot
-        from pipeline.dedup.estimate.show import show
+        from pipeline.dedup.estimate.show import show, unpromised
 
         alone = None
         if self.params.minhash and self.documents:
@@ -158,7 +158,8 @@ class Deduplication:
             self.expected = estimate(corpus, self.params, self.banding, max(1, cores or 1), store)
             # What is published must not know on how many workers it was made.
             alone = estimate(corpus, self.params, self.banding, 1, OBJECT_STORE)
-            self.context.say(show(self.expected))
+            for text in (show(self.expected), *unpromised(self.params, self.banding)):
+                self.context.say(text)
         return {
             "estimate": alone.model_dump(mode="json") if alone else None,
             "bands": self.banding.bands,
@@ -229,9 +230,9 @@ class Deduplication:
             items.append(sets.Wanted(index, partition, docs, nodes, rows, heads.get(index, ())))
         self.map(sets.sets, items, "shingle sets", [item.partition.text_bytes for item in items])
 
-    def elect(self, labels: File, verified: list[Done], heads: Told) -> list[Done]:
+    def elect(self, labelled: list[File], verified: list[Done], heads: Told) -> list[Done]:
         """What becomes of the texts in clusters, by range of clusters."""
-        mine = by_part([Done(key="", files={"labels": labels})], "labels")
+        mine = by_part([Done(key="", files={"labels": file}) for file in labelled], "labels")
         good = self.parts(verified, "pairs")
         routes = [
             elect.Route(index, slices, good.get(index, ()), heads.get(index, ()))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from pipeline.dedup.groups import Routed, headed
-from pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields
+from pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields, parts_of
 from pipeline.dedup.kernels.shingles import one_array
 from pipeline.dedup.kernels.shingling import Shingling
 from pipeline.dedup.records import (
@@ -24,8 +27,8 @@ from pipeline.dedup.records import (
     hashes_of,
     once,
     read,
-    read_bytes,
     read_marker,
+    read_ranges,
     read_slices,
     starts_of,
     write,
@@ -34,6 +37,11 @@ from pipeline.stage import Partition
 from schemas.errors import WorkError
 from schemas.manifest import PublishedFile, hash_json
 
+U64 = npt.NDArray[np.uint64]
+
+# Where the set of a text lies in its partition's file, how many hashes it has, and what they add up to.
+PLACE = np.dtype([("location", "<i8"), ("start", "<i8"), ("size", "<i8"), ("sum", "<u8")])
+SETS = "sets/{:06d}.sets"
 GAP = 8 << 10  # hashes between two wanted sets that are read rather than skipped by a second request
 
 
@@ -83,23 +91,23 @@ def _sets(job: Job, item: Wanted, key: str) -> Done:
         key=key,
         files={
             "nodes": write(job.work, f"sets/{item.index:06d}.nodes", nodes),
-            "sets": write(job.work, f"sets/{item.index:06d}.sets", hashes),
+            "sets": write(job.work, SETS.format(item.index), hashes),
         },
     )
 
 
-def _sums(hashes: npt.NDArray[np.uint64], bounds: I64) -> npt.NDArray[np.uint64]:
+def _sums(hashes: U64, bounds: I64) -> U64:
     running = np.r_[np.uint64(0), np.cumsum(hashes, dtype=np.uint64)]
-    sums: npt.NDArray[np.uint64] = running[bounds[1:]] - running[bounds[:-1]]
+    sums: U64 = running[bounds[1:]] - running[bounds[:-1]]
     return sums
 
 
 def load_nodes(job: Job, index: int) -> Records:
     """The wanted texts of a partition, by ascending location."""
-    return read(job.work, _set_files(job, index)["nodes"].file, job.node)
+    return read(job.work, _files(job, index)["nodes"].file, job.node)
 
 
-def _set_files(job: Job, index: int) -> dict[str, File]:
+def _files(job: Job, index: int) -> dict[str, File]:
     done = read_marker(job.work, f"sets/{index:06d}")
     if done is None:
         raise WorkError(
@@ -108,26 +116,63 @@ def _set_files(job: Job, index: int) -> dict[str, File]:
     return done.files
 
 
-def load_sets(job: Job, index: int, nodes: Records) -> tuple[I64, npt.NDArray[np.uint64]]:
-    """(bounds, hashes) of some `nodes` of one partition, ascending; neighbours are read in one request."""
-    path = _set_files(job, index)["sets"].file.path
-    bounds = np.r_[0, np.cumsum(nodes["size"])].astype(np.int64)
+def places_of(job: Job, locations: I64) -> Records:
+    """Where the sets of the texts at ascending `locations` lie: `PLACE` records. Reads the index of each partition
+    once."""
+    parts = parts_of(locations)
+    cuts = np.flatnonzero(starts_of(parts)).tolist()
+    homes = [(int(parts[first]), locations[first:last]) for first, last in pairwise([*cuts, len(parts)])]
+
+    def found(home: tuple[int, I64]) -> Records:
+        nodes = load_nodes(job, home[0])
+        return places(nodes[np.searchsorted(nodes["location"], home[1])])
+
+    return np.concatenate([np.empty(0, PLACE), *job.work.at_once(found, homes)])
+
+
+def places(nodes: Records) -> Records:
+    """`PLACE` records of nodes, or of records with the same fields."""
+    return copy_fields(nodes, np.empty(len(nodes), PLACE), PLACE.names)
+
+
+def load_sets(job: Job, wanted: Records) -> tuple[I64, U64]:
+    """(bounds, hashes) of the sets at `PLACE` records, by ascending location; neighbours are read in one request.
+    The bytes are checked by the sum of each set."""
+    bounds = np.r_[0, np.cumsum(wanted["size"])].astype(np.int64)
     hashes = np.empty(bounds[-1], np.uint64)
-    stops = nodes["start"] + nodes["size"]
-    cuts = np.flatnonzero(nodes["start"][1:] - stops[:-1] > GAP) + 1
-    for first, last in zip(np.r_[0, cuts], np.r_[cuts, len(nodes)], strict=True):
-        if first == last:
-            continue
-        begin, end = int(nodes["start"][first]), int(stops[last - 1])
-        run = np.frombuffer(read_bytes(job.work, path, begin * 8, (end - begin) * 8), HASH)
-        inside = nodes["start"][first:last] - begin
-        for place, where, size in zip(bounds[first:last], inside, nodes["size"][first:last], strict=True):
-            hashes[place : place + size] = run[where : where + size]
-    if not np.array_equal(_sums(hashes, bounds), nodes["sum"]):
+    parts = parts_of(wanted["location"])
+    begins, stops = wanted["start"], wanted["start"] + wanted["size"]
+    apart = starts_of(parts)
+    apart[1:] |= begins[1:] - stops[:-1] > GAP
+    runs = list(pairwise([*np.flatnonzero(apart).tolist(), len(wanted)]))
+    files = {part: _set_file(job, part) for part in np.unique(parts).tolist()}
+    asked = [
+        (files[int(parts[first])], int(begins[first]) * 8, int(stops[last - 1] - begins[first]) * 8)
+        for first, last in runs
+    ]
+    for (first, last), data in zip(runs, read_ranges(job.work, asked), strict=True):
+        _spread(
+            np.frombuffer(data, HASH), begins[first:last] - begins[first], bounds[first : last + 1], hashes
+        )
+    wrong = np.flatnonzero(_sums(hashes, bounds) != wanted["sum"])
+    if len(wrong):
         raise WorkError(
-            f"{job.work / path}: its bytes changed since they were written; run again, and it is made anew"
+            f"{job.work / files[int(parts[wrong[0]])]}: its bytes changed since they were written; run again, and it"
+            " is made anew"
         )
     return bounds, hashes
+
+
+@njit(cache=True, nogil=True)
+def _spread(run: Any, begins: Any, bounds: Any, hashes: Any) -> None:
+    for i in range(len(begins)):
+        size = bounds[i + 1] - bounds[i]
+        hashes[bounds[i] : bounds[i + 1]] = run[begins[i] : begins[i] + size]
+
+
+def _set_file(job: Job, index: int) -> str:
+    """Where the sets of a partition lie: a takedown wrote those of an index anew, by another name."""
+    return _files(job, index)["sets"].file.path if job.whole else SETS.format(index)
 
 
 def planted_partition(job: Job, index: int, docs: PublishedFile) -> Partition:

@@ -13,6 +13,7 @@ import xxhash
 
 from pipeline.dedup.job import BAND, I64, PLANTED, PLANTED_PART, Job, copy_fields, survivor_order
 from pipeline.dedup.kernels import kernel
+from pipeline.dedup.kernels.keys import text_keys
 from pipeline.dedup.kernels.shingles import one_array
 from pipeline.dedup.kernels.shingling import Shingling
 from pipeline.dedup.kernels.words import mix64
@@ -79,9 +80,7 @@ def urls(job: Job, item: Sketched) -> Done:
 def _urls(job: Job, item: Sketched, name: str, key: str) -> Done:
     docs = item.partition.read([*columns_needed(job.params), "text_hash", "url"])
     rows = np.flatnonzero(pc.is_valid(docs["url"]).to_numpy()).astype(np.int64)
-    keys = normal_urls(one_array(docs["url"])).to_pylist()
-    digests = [xxhash.xxh3_128_digest(keys[row].encode()) for row in rows]
-    found = _documents(job, item, docs, rows, *words(pa.array(digests, pa.binary(16))))
+    found = _documents(job, item, docs, rows, *text_keys(normal_urls(one_array(docs["url"])), rows))
     return group_files(job, name, key, found, np.zeros(len(found), np.int64), {}, {})
 
 
@@ -89,11 +88,11 @@ def normal_urls(urls: pa.Array) -> pa.Array:
     """URLs that name the same page made equal: no scheme, fragment, default port or final slash; the host in
     lower case."""
     urls = pc.utf8_trim_whitespace(urls)
-    urls = pc.replace_substring_regex(urls, r"^(?i:https?:)?//", "")
-    urls = pc.replace_substring_regex(urls, r"#.*$", "")
+    urls = pc.replace_substring_regex(urls, r"^(?:[A-Za-z][A-Za-z0-9+.\-]*:)?//", "")
+    urls = pc.replace_substring_regex(urls, r"(?s)#.*", "")
     host = pc.utf8_lower(pc.struct_field(pc.extract_regex(urls, r"^(?P<host>[^/?]*)"), ["host"]))
-    rest = pc.struct_field(pc.extract_regex(urls, r"^[^/?]*(?P<rest>.*)$"), ["rest"])
-    host = pc.replace_substring_regex(host, r":(80|443)$", "")
+    rest = pc.replace_substring_regex(urls, r"^[^/?]*", "")
+    host = pc.replace_substring_regex(host, r":(?:80|443)$", "")
     return pc.binary_join_element_wise(host, pc.replace_substring_regex(rest, r"/$", ""), "")
 
 

@@ -32,7 +32,7 @@ class Dedup(LocalStage):
     """
 
     name = "dedup"
-    version = "2"
+    version = "3"
     looks_across = True
 
     def __init__(self, recipe: Recipe) -> None:

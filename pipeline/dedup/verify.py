@@ -25,14 +25,14 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )  # fmt: skip
-from pipeline.dedup.sets import load_nodes, load_sets
+from pipeline.dedup.sets import load_sets, places_of
 from schemas.errors import WorkError
 from schemas.manifest import hash_json
 
 F64 = npt.NDArray[np.float64]
 
 TASKS = 256  # of exact comparison, at least, as far as there are partitions
-PAIR_COST = 256  # bytes that a task holds for each of its pairs, the sets not counted
+PAIR_COST = 320  # bytes that a task holds for each of its pairs and the places of both, the sets not counted
 BINS = 20  # of candidates by similarity, in the counters
 
 
@@ -75,7 +75,10 @@ def _verify(job: Job, item: Pairs, key: str) -> Done:
     pairs["a"], pairs["b"] = edges["a"], edges["b"]
     name = f"verify/{item.index:06d}"
     fresh = ~_known(job, name, pairs) if job.whole else np.ones(len(pairs), bool)
-    pairs["jaccard"][fresh], pairs["inside"][fresh] = similarities(job, pairs["a"][fresh], pairs["b"][fresh])
+    a, b = pairs["a"][fresh], pairs["b"][fresh]
+    pairs["jaccard"][fresh], pairs["inside"][fresh] = similarities(
+        job, a, b, places_of(job, np.unique(np.r_[a, b]))
+    )
     every = pairs
     real = pairs["b"] < PLANTED
     seen = np.bincount((pairs["jaccard"][real] * BINS).astype(int).clip(0, BINS), minlength=BINS + 1)
@@ -128,20 +131,20 @@ def linked(job: Job, pairs: Records) -> npt.NDArray[np.bool_]:
     return good
 
 
-def similarities(job: Job, a: I64, b: I64, known: Records | None = None) -> tuple[F64, F64]:
+def similarities(job: Job, a: I64, b: I64, known: Records) -> tuple[F64, F64]:
     """(exact Jaccard, containment of the smaller set in the larger) of pairs of texts by location, whose sets
-    are stored; in bounded memory. `known` has their nodes, by location, where these are at hand."""
+    are stored at the `known` places (`sets.PLACE`, by location); in bounded memory."""
     jaccard, inside = np.zeros(len(a)), np.zeros(len(a))
     by_a = np.argsort(a, kind="stable")
     for left in _chunks(job, np.unique(a), known):
         first, last = np.searchsorted(a[by_a], left["location"][[0, -1]] + [0, 1])
         rows = by_a[first:last]
         rows = rows[np.argsort(b[rows], kind="stable")]
-        left_bounds, left_sets = _load(job, left)
+        left_bounds, left_sets = load_sets(job, left)
         for right in _chunks(job, np.unique(b[rows]), known):
             begin, end = np.searchsorted(b[rows], right["location"][[0, -1]] + [0, 1])
             some = rows[begin:end]
-            right_bounds, right_sets = _load(job, right)
+            right_bounds, right_sets = load_sets(job, right)
             x = np.searchsorted(left["location"], a[some])
             y = np.searchsorted(right["location"], b[some])
             found = kernel.jaccard(left_bounds, left_sets, right_bounds, right_sets, x, y)
@@ -152,37 +155,15 @@ def similarities(job: Job, a: I64, b: I64, known: Records | None = None) -> tupl
     return jaccard, inside
 
 
-def _load(job: Job, nodes: Records) -> tuple[I64, npt.NDArray[np.uint64]]:
-    """Sets of nodes of several partitions."""
-    parts = parts_of(nodes["location"])
-    found = [load_sets(job, int(part), nodes[parts == part])[1] for part in np.unique(parts)]
-    bounds = np.r_[0, np.cumsum(nodes["size"])].astype(np.int64)
-    return bounds, np.concatenate(found) if found else np.empty(0, np.uint64)
-
-
-def _chunks(job: Job, locations: I64, known: Records | None) -> Iterator[Records]:
-    """The nodes at ascending locations, in runs whose sets fit a quarter of the budget, one node at least; out
-    of those `known`, by location, or as they are stored."""
+def _chunks(job: Job, locations: I64, known: Records) -> Iterator[Records]:
+    """The places of the texts at ascending locations, in runs whose sets fit a quarter of the budget, one text
+    at least."""
     most = job.budget // (4 * HASH.itemsize)
-    parts = parts_of(locations)
-    held: list[Records] = []
-    size = 0
-    for part in np.unique(parts):
-        nodes = load_nodes(job, int(part)) if known is None else known
-        nodes = nodes[np.searchsorted(nodes["location"], locations[parts == part])]
-        first = 0
-        ends = np.cumsum(nodes["size"])
-        while first < len(nodes):
-            before = ends[first - 1] if first else 0
-            last = int(np.searchsorted(ends, before + most - size, side="right"))
-            if last == first and not held:
-                last += 1
-            if last > first:
-                held.append(nodes[first:last])
-                size += int(ends[last - 1] - before)
-            if last < len(nodes):
-                yield np.concatenate(held)
-                held, size = [], 0
-            first = last
-    if held:
-        yield np.concatenate(held)
+    wanted = known[np.searchsorted(known["location"], locations)]
+    ends = np.cumsum(wanted["size"])
+    first = 0
+    while first < len(wanted):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield wanted[first:last]
+        first = last

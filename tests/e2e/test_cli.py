@@ -96,6 +96,27 @@ def test_dedup_on_ones_own_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.xdist_group("e2e")
+def test_the_report_of_a_stage_by_itself(tmp_path: Path) -> None:
+    """It is written beside what the stage published, which stays as it was: finished, valid, and found by `why`."""
+    words = [f"word{i}" for i in range(60)]
+    texts = [words, [*words, "more"], words[::-1]]
+    (tmp_path / "docs.jsonl").write_text("\n".join(json.dumps({"text": " ".join(text)}) for text in texts))
+    out = tmp_path / "out"
+    again = ("dedup", tmp_path / "docs.jsonl", out, "--workers", "0")
+    corpusmill(*again)
+    for _ in range(2):
+        assert corpusmill("report", out, "--set", "samples=1").stdout.split() == [str(out / "report.html")]
+    figures = json.loads((out / "report/report.json").read_text())
+    assert [step["stage"] for step in figures["flow"]] == ["ingest", "dedup"]
+    assert figures["duplicates"]["removed"] == 1 and figures["duplicates"]["s_curve"]
+    assert (out / "report.html").read_bytes() == (out / "report/report.html").read_bytes()
+    assert json.loads(corpusmill("verify", out, "--json").stdout)["problems"] == []
+    assert "everything is finished and valid" in corpusmill(*again).stderr
+    refused = corpusmill("report", out / "documents", check=False)
+    assert refused.returncode == 2 and "no finished run there" in refused.stderr
+
+
+@pytest.mark.xdist_group("e2e")
 def test_stage_by_stage_on_ones_own_files(tmp_path: Path) -> None:
     """What one command publishes, the next one reads; ids stay."""
     text = "Please write to jane.doe@example.org about the history of the harbour. " * 30

@@ -94,3 +94,12 @@ def test_piped_progress_is_one_line_a_step() -> None:
         scheduler.map(square, [1, 2], "squares", sizes=[1_000_000, 1_000_000])
     (line,) = out.getvalue().splitlines()
     assert line.startswith("squares") and "2 tasks" in line and "MB/s" in line
+
+
+def test_a_cluster_without_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.cluster.PATIENCE", 0.5)
+    with Workers(Cluster(workers=1), progress=Progress(quiet=True)) as scheduler:
+        assert scheduler.map(square, [2], "square") == [4]
+        scheduler.client.cluster.scale(0)
+        with pytest.raises(WorkError, match="no worker has been alive"):
+            scheduler.map(square, [3], "square")

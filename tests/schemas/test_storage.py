@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
+from schemas.storage import IN_FLIGHT, Folder
 
 
 def exercise(folder: Folder) -> None:
@@ -20,6 +21,13 @@ def exercise(folder: Folder) -> None:
     assert file.read_range(3, 4) == bytes([3, 4, 5, 6])
     with pytest.raises(WorkError, match="truncated|cannot read"):
         file.read_range(10_238, 4)
+    ranges = [("a/b.bin", start, 7) for start in range(0, 10_000, 31)] + [("a/a.bin", 0, 1)]
+    whole = file.read()
+    assert list(folder.read_ranges(ranges)) == [whole[i : i + 7] for _, i, _ in ranges[:-1]] + [b"x"]
+    found = folder.read_ranges([*ranges[:40], ("a/missing", 0, 1), *ranges])
+    assert [next(found) for _ in range(40)]
+    with pytest.raises(FileNotFoundError, match="a/missing: not found"):
+        next(found)
     with file.open() as stream:
         assert stream.read(2) == b"\x00\x01"
         stream.seek(256)
@@ -37,6 +45,22 @@ def exercise(folder: Folder) -> None:
 
 def test_local(tmp_path: Path) -> None:
     exercise(Folder(tmp_path / "x"))
+
+
+def test_reads_of_a_remote_store_are_in_flight_together() -> None:
+    folder = Folder("memory://flight")
+    gate = threading.Barrier(IN_FLIGHT)
+
+    def call(item: int) -> int:
+        gate.wait(timeout=30)  # broken unless so many wait at once
+        return item
+
+    assert list(folder.at_once(call, range(2 * IN_FLIGHT))) == list(range(2 * IN_FLIGHT))
+    taken: list[int] = []
+    some = folder.at_once(lambda item: taken.append(item) or item, iter(range(1000)))
+    assert next(some) == 0
+    some.close()
+    assert len(taken) <= IN_FLIGHT, "no more is asked for than may lie in memory"
 
 
 @pytest.mark.s3

@@ -15,7 +15,7 @@ MARKER = 600  # bytes of the marker of a partition's sets
 class Compared(NamedTuple):
     """Of one task."""
 
-    opened: float  # times that a partition's sets are turned to: each time its marker is read
+    opened: float  # partitions that have sets of it: of each the index is read once
     runs: float  # ranges of sets, one request each
     hashes: float  # bytes of them
     rounds: float  # fillings of the memory for the first texts
@@ -37,4 +37,5 @@ def comparison(q: Quantities, w: Widths, params: DedupParams, pairs: float, firs
     each = min(in_file, pairs / rounds / max(1e-9, others))
     mine, theirs = runs(own / max(1e-9, homes), in_file, gap), runs(each, in_file, gap)
     requests, texts = (homes * a + rounds * others * b for a, b in zip(mine, theirs, strict=True))
-    return Compared(homes + rounds * others, requests, texts * q.shingles * w.hash, rounds)
+    opened = min(q.partitions, homes + cells(pairs, 1, (q.partitions + 1) / 2))
+    return Compared(opened, requests, texts * q.shingles * w.hash, rounds)

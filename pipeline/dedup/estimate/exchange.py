@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pipeline.dedup.compact import COPYING
+from pipeline.dedup.compact import COPIES, NUMBERS
 from pipeline.dedup.estimate.measured import Measured
 from pipeline.dedup.estimate.quantities import Quantities, Widths, cells
 from pipeline.dedup.removals import MEMBER
@@ -18,8 +18,6 @@ from schemas.dedup import DedupParams
 
 PLACE_JSON = 54  # bytes of a slice in the marker of a task
 FILE_JSON = 150  # and of a file
-NUMBERS = 32  # bytes for each record that `compact` holds beside the records: parts and orders
-COPIES = 5  # of the records that it holds while it publishes them
 
 
 class Exchange(NamedTuple):
@@ -32,8 +30,13 @@ class Exchange(NamedTuple):
     columns: float
     kept: bool  # the driver holds the slices to the end of the run, not only for one step
     marked: bool  # and the results of the step that wrote them
-    together: float  # bytes that are put together in one task; 0: the files are read as they are
+    together: float  # bytes that a task holds which puts files together; 0: the files are read as they are
     apart: bool = False  # each part is in one file only
+
+    @property
+    def copying(self) -> int:
+        """Bytes that a task holds for each record which it puts together."""
+        return COPIES * self.width + NUMBERS
 
     @property
     def places(self) -> float:
@@ -45,7 +48,7 @@ class Exchange(NamedTuple):
         """Files that are read: as they are, or groups of neighbours, one file at least."""
         if not self.together:
             return self.files
-        each = self.records * self.width / max(1.0, self.files)
+        each = self.records * self.copying / max(1.0, self.files)
         return math.ceil(self.files / max(1, math.floor(self.together / max(1.0, each))))
 
     @property
@@ -56,7 +59,7 @@ class Exchange(NamedTuple):
 
 def exchanges(q: Quantities, w: Widths, params: DedupParams) -> dict[str, Exchange]:
     """All of them, by name: what is exchanged, if two steps use one name with the step that writes it."""
-    most = float((params.memory_mb << 20) // COPYING) if q.slim else 0.0
+    most = float(params.memory_mb << 20) if q.slim else 0.0
     told = q.grouped + q.linked
     found = {
         "texts": Exchange("signatures", q.sent, w.text, q.partitions, q.text_ranges, True, True, most),
@@ -99,9 +102,7 @@ def known_of(found: dict[str, Exchange], step: str) -> float:
 
 def copying_bytes(found: dict[str, Exchange]) -> float:
     """What the largest task holds that puts files together."""
-    each = [
-        (e.records / max(1.0, e.groups)) * (COPIES * e.width + NUMBERS) for e in found.values() if e.together
-    ]
+    each = [e.records / max(1.0, e.groups) * e.copying for e in found.values() if e.together]
     return max(each, default=0.0)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from schemas.manifest import Strict
+from schemas.storage import IN_FLIGHT
 
 FILE = "measured.json"
 
@@ -18,10 +19,11 @@ class Store(Strict):
 
     request_seconds: float = Field(ge=0, description="until the first byte of a read or the end of a write")
     bytes_per_second: float = Field(gt=0)
+    at_once: int = Field(default=1, ge=1, description="reads of a task that wait together")
 
 
 # Assumed, not measured: an object store in the workers' own region, and a local disk.
-OBJECT_STORE = Store(request_seconds=0.03, bytes_per_second=1e8)
+OBJECT_STORE = Store(request_seconds=0.03, bytes_per_second=1e8, at_once=IN_FLIGHT)
 LOCAL = Store(request_seconds=1e-4, bytes_per_second=1e9)
 
 

@@ -15,6 +15,8 @@ from pipeline.dedup.estimate.steps import Load, loads
 from schemas.dedup import DedupParams
 from schemas.manifest import Strict
 
+ALONE = 4  # reads of a task that wait for each other: its marker, what it works on
+
 
 class Step(Strict):
     """One step of the run. Bytes and requests are of all its tasks, `worker_bytes` of one."""
@@ -88,7 +90,8 @@ def estimate(
 ) -> Estimate:
     """What the stage will do with the corpus on so many workers; pure. `constants`: those measured.
 
-    Time counts the requests of a task one after the other, as the tasks make them, and whole waves of tasks.
+    Time counts whole waves of tasks, and the requests of a task as it makes them: writes and the first `ALONE`
+    reads one after the other, further reads `store.at_once` at a time.
     """
     constants = constants or measured()
     q, wide = quantities(corpus, params, banding), widths(params)
@@ -162,7 +165,8 @@ def cpu_seconds(load: Load, constants: Measured) -> float:
 def _step(load: Load, constants: Measured, workers: int, store: Store) -> Step:
     tasks = max(1, math.ceil(load.tasks - 1e-9))
     cpu = cpu_seconds(load, constants)
-    waiting = (load.gets + load.puts) * store.request_seconds
+    alone = min(load.gets, ALONE * tasks)
+    waiting = (load.puts + alone + (load.gets - alone) / store.at_once) * store.request_seconds
     waiting += (load.read + load.written) / store.bytes_per_second
     waves = tasks if load.on_driver else math.ceil(tasks / workers)
     return Step(

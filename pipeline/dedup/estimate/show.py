@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pipeline.dedup.banding import Banding
 from pipeline.dedup.estimate.model import Estimate
+from schemas.dedup import DedupParams
 
+Units = Sequence[tuple[float, str]]
+MANY: Units = ((1e6, " M"), *((10.0**power, f"e{power}") for power in range(9, 31, 3)))
+BYTES: Units = ((1e3, " kB"), (1e6, " MB"), (1e9, " GB"), (1e12, " TB"), (1e15, " PB"))
 HEIGHT = 5  # lines of the S-curve
 LEFT = 7  # columns before it
 # What `show_actual` compares, in this order, if it is given: name, what it is called, how it is written.
@@ -57,6 +61,21 @@ def show(found: Estimate, width: int = 80) -> str:
     return "\n".join(lines)
 
 
+def unpromised(params: DedupParams, banding: Banding, width: int = 80) -> list[str]:
+    """A warning, as lines, if bands and rows that were given (by hand or by the preset) find a smaller share of
+    the pairs at the similarity than `params.recall`. A solved banding keeps that promise."""
+    share = banding.found(params.similarity)
+    if not params.minhash or share >= params.recall:
+        return []
+    preset = params.preset == "datatrove" and params.bands is None
+    which = "those of dedup.preset datatrove" if preset else "given by hand"
+    return _wrap(
+        f"warning: dedup.recall {params.recall:g} is not promised: {banding.bands} bands x {banding.rows} rows,"
+        f" {which}, find {share:.4g} of the pairs at {params.similarity:g}",
+        width,
+    )
+
+
 def show_actual(found: Estimate, actual: Mapping[str, float], width: int = 80) -> str:
     """What was expected beside what came: of the quantities of `COMPARED` those in `actual`."""
     lines = [f"{'dedup':<24} {'expected':>12} {'actual':>12} {'ratio':>7}"]
@@ -101,28 +120,36 @@ def curve(banding: Banding, width: int = 80) -> list[str]:
 
 
 def count(value: float) -> str:
-    """A number in few characters."""
-    for limit, unit in ((1e15, "e15"), (1e12, "e12"), (1e9, "e9"), (1e6, "M")):
-        if value >= limit:
-            return f"{value / limit:,.3g} {unit}".replace(" e", "e")
-    return f"{value:,.0f}"
+    """A number in few characters: whole below a million, then three digits and a unit."""
+    if value < 999_999.5:
+        return f"{value:,.0f}"
+    return _scaled(value, MANY)
 
 
 def size(value: float) -> str:
-    """Bytes in decimal units."""
-    for limit, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}" if value < 1000 * limit else f"{value / limit:,.0f} {unit}"
-    return f"{value / 1e3:.3g} kB"
+    """Bytes in decimal units, three digits; below a kilobyte whole ones."""
+    if value < 999.5:
+        return f"{value:.0f} B"
+    return _scaled(value, BYTES)
 
 
 def span(seconds: float) -> str:
-    """A time in the unit that fits."""
+    """A time in the unit that fits, three digits; below a microsecond none."""
     for limit, unit, name in ((2 * 86_400, 86_400, "d"), (2 * 3600, 3600, "h"), (120, 60, "min")):
         if seconds >= limit:
             value = seconds / unit
-            return f"{value:.3g} {name}" if value < 1000 else f"{count(value)} {name}"
-    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+            return f"{value:.3g} {name}" if value < 999.5 else f"{count(value)} {name}"
+    if seconds >= 0.1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-6 else "0 s"
+
+
+def _scaled(value: float, units: Units) -> str:
+    """`value` in the largest unit of which it is at least 1 when rounded: what would be 1,000 of one unit is 1
+    of the next. No less than the first unit."""
+    limit, name = next(item for item in reversed(units) if item is units[0] or value >= 0.9995 * item[0])
+    part = value / limit
+    return (f"{part:.3g}" if part < 999.5 else f"{part:,.0f}") + name
 
 
 def _wrap(text: str, width: int) -> list[str]:

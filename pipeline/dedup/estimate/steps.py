@@ -27,6 +27,7 @@ from pipeline.dedup.estimate.quantities import SAMPLE_BYTES, Quantities, Widths,
 from pipeline.dedup.removals import MEMBER
 from pipeline.dedup.verify import PAIR_COST
 from schemas.dedup import DedupParams
+from schemas.storage import IN_FLIGHT
 
 PILOT_HELD = 6  # times the text of the documents that the pilot compares
 SAID = 40  # requests for what quality.json says: examples of hot buckets, results of the sample
@@ -132,19 +133,19 @@ def sets(q: Quantities, w: Widths, x: Exchanges) -> Load:
 
 
 def verify(q: Quantities, w: Widths, params: DedupParams, x: Exchanges) -> Load:
-    """Per group of partitions: exact similarity of the pairs whose first text is there. Each filling of the
-    memory reads the index of each partition that it turns to."""
+    """Per group of partitions: exact similarity of the pairs whose first text is there. The index of each partition
+    that has a text of them is read once."""
     tasks = max(1.0, q.verify_tasks)
     one = comparison(q, w, params, q.candidates / tasks, cells(q.edges, 1, q.partitions) / tasks)
     index = q.nodes * w.node / q.partitions
     slices = x["edges"].slices
-    held = min((params.memory_mb << 20) / 2, 2 * one.hashes) + PAIR_COST * q.edges / tasks + 2 * index
+    held = min((params.memory_mb << 20) / 2, 2 * one.hashes) + PAIR_COST * q.edges / tasks + IN_FLIGHT * index
     return Load(
         "exact similarity", tasks,
         {"hashes": 2 * q.candidates * q.shingles, "opened": tasks * one.opened, "slices": slices + tasks * one.runs},
-        read=q.edges * w.edge + tasks * (one.hashes + one.opened * (index + 2 * MARKER)),
+        read=q.edges * w.edge + tasks * (one.hashes + one.opened * (index + MARKER)),
         written=q.verified * w.pair + q.linked * w.edge,
-        gets=slices + tasks * (one.runs + 3 * one.opened + 1), puts=4 * tasks, files=3 * tasks, worker=held,
+        gets=slices + tasks * (one.runs + 2 * one.opened + 1), puts=4 * tasks, files=3 * tasks, worker=held,
     )  # fmt: skip
 
 
@@ -166,10 +167,9 @@ def elect(q: Quantities, w: Widths, params: DedupParams, x: Exchanges) -> Load:
     one = comparison(q, w, params, q.compared / q.cluster_ranges, q.partitions)
     return Load(
         "election", q.cluster_ranges,
-        {"linked": q.linked, "opened": q.cluster_ranges * one.opened,
-         "slices": slices + q.cluster_ranges * one.runs},
-        read=q.linked * w.member + q.verified * w.pair + q.cluster_ranges * (one.hashes + one.opened * MARKER),
-        written=q.linked * w.fate, gets=slices + q.cluster_ranges * (one.runs + one.opened + 1),
+        {"linked": q.linked, "slices": slices + q.cluster_ranges * one.runs},
+        read=q.linked * w.member + q.verified * w.pair + q.cluster_ranges * one.hashes,
+        written=q.linked * w.fate, gets=slices + q.cluster_ranges * (one.runs + 1),
         puts=2 * q.cluster_ranges, files=q.cluster_ranges, worker=8 * q.linked * w.member / q.cluster_ranges,
     )  # fmt: skip
 
@@ -258,7 +258,7 @@ def quality(q: Quantities, w: Widths, params: DedupParams) -> Load:
         read=q.stored * share + homes * q.nodes * w.node / q.partitions + one.hashes / 2
         + 1e6 * audited_mb,
         written=1e6 * audited_mb + q.sample * SAMPLE_BYTES,
-        gets=2 * audited + 3 * homes + one.runs / 2 + 2 * q.audits, puts=2 * audited + 45,
+        gets=2 * audited + 2 * homes + one.runs / 2 + 2 * q.audits, puts=2 * audited + 45,
     )  # fmt: skip
 
 

@@ -7,10 +7,12 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
+from pipeline.dedup.banding import Banding
 from pipeline.dedup.job import Job
 from pipeline.dedup.records import Done, File, read_marker
 from pipeline.publish import publish_bytes, read_table
 from pipeline.stage import Partition
+from schemas.dedup import DedupParams
 from schemas.errors import UserError, WorkError
 from schemas.ids import checksum
 from schemas.manifest import Strict, hash_json
@@ -18,10 +20,11 @@ from schemas.storage import Folder
 
 FILE = "index.json"
 RANGES = 64  # at least: an index grows, and its files stay cut as they are
-# What may differ from one addition to the next: nothing in the index depends on it.
+# What may differ from one addition to the next: nothing in the index depends on it. Of `recall`, its budget, and
+# bands and rows by hand it knows the bands x rows that follow.
 FREE = {
     "sample", "planted", "max_source_loss", "max_cluster", "memory_mb", "scratch_bytes_per_doc", "index",
-    "store_signatures", "recall",
+    "store_signatures", "recall", "bands", "rows",
 }  # fmt: skip
 
 
@@ -74,7 +77,7 @@ class Index:
             priorities=dict(job.priorities),
         )  # fmt: skip
         found = read_index(folder)
-        self.file = mine if found is None else _checked(folder, found, mine)
+        self.file = mine if found is None else _checked(folder, found, mine, job.params)
         self.known = {item.number: item for item in self.file.partitions}
 
     @property
@@ -175,19 +178,20 @@ def read_index(folder: Folder) -> IndexFile | None:
     return found
 
 
-def _checked(folder: Folder, found: IndexFile, mine: IndexFile) -> IndexFile:
-    for name in sorted({*found.params, *mine.params}):
+def _checked(folder: Folder, found: IndexFile, mine: IndexFile, asked: DedupParams) -> IndexFile:
+    for name in sorted({*found.params, *mine.params} - FREE):
         if found.params.get(name) != mine.params.get(name):
             raise UserError(
-                f"{folder}: the index was made with dedup.{name} {found.params.get(name)}, this run has"
-                f" {mine.params.get(name)}; use the same, or make a new index"
+                f"{folder}: the index was made with dedup.{name} {_said(found.params.get(name))}, this run has"
+                f" {_said(mine.params.get(name))}; use the same, or make a new index"
             )
-    for name in ("version", "bands", "rows"):
-        if getattr(found, name) != getattr(mine, name):
-            raise UserError(
-                f"{folder}: the index was made with {name} {getattr(found, name)}, this run has"
-                f" {getattr(mine, name)}; make a new index"
-            )
+    if found.version != mine.version:
+        raise UserError(
+            f"{folder}: the index was made with version {found.version}, this run has {mine.version}; make a new"
+            " index"
+        )
+    if (found.bands, found.rows) != (mine.bands, mine.rows):
+        raise UserError(f"{folder}: {_other_bands(found, mine, asked)}")
     for source, priority in mine.priorities.items():
         if found.priorities.get(source, priority) != priority:
             raise UserError(
@@ -195,6 +199,31 @@ def _checked(folder: Folder, found: IndexFile, mine: IndexFile) -> IndexFile:
                 f" this run has {priority}; use the same, or make a new index"
             )
     return found.model_copy(update={"priorities": {**found.priorities, **mine.priorities}})
+
+
+def _other_bands(found: IndexFile, mine: IndexFile, asked: DedupParams) -> str:
+    """What was asked for, what the index has, and what to do. The similarity is the same in both."""
+    share = f"{Banding(found.bands, found.rows).found(asked.similarity):.4g}"
+    if asked.bands:
+        wish = f"dedup.bands {asked.bands} and dedup.rows {asked.rows} were asked for"
+    elif asked.preset == "datatrove":
+        wish = f"dedup.preset datatrove has {mine.bands} bands x {mine.rows} rows"
+    else:
+        budget = asked.scratch_bytes_per_doc
+        within = "" if budget is None else f" within dedup.scratch_bytes_per_doc {budget}"
+        wish = (
+            f"dedup.recall {asked.recall:g} at dedup.similarity {asked.similarity:g}{within} takes {mine.bands}"
+            f" bands x {mine.rows} rows"
+        )
+    return (
+        f"{wish}, the index was made with {found.bands} x {found.rows}, which find {share} of"
+        f" the pairs at {asked.similarity:g}; give dedup.bands {found.bands} and dedup.rows {found.rows}, or make a new index"
+    )
+
+
+def _said(value: Any) -> str:
+    """A parameter's value as a user writes it."""
+    return "none" if value is None else str(value)
 
 
 def table_of(work: Folder, file: File) -> pa.Table:

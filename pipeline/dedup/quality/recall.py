@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.dedup.job import Job, parts_of
+from pipeline.dedup.job import Job
 from pipeline.dedup.kernels import kernel
 from pipeline.dedup.kernels.shingling import Shingling
 from pipeline.dedup.quality.sample import SAMPLE, STRATA, scattered, shares, strata
 from pipeline.dedup.records import Done, Records, Slice, once, read_slices, starts_of, write
-from pipeline.dedup.sets import load_nodes, load_sets
+from pipeline.dedup.sets import load_sets, places_of
 from schemas.manifest import hash_json
 
 I64 = npt.NDArray[np.int64]
@@ -73,18 +73,10 @@ def _load(job: Job, sample: Records) -> tuple[Records, I64, U64]:
     whose draws are equal, go or stay together.
     """
     by_place = sample[np.argsort(sample["location"])]
-    parts = parts_of(by_place["location"])
-    nodes = []
-    for part in np.unique(parts):
-        found = load_nodes(job, int(part))
-        nodes.append(found[np.searchsorted(found["location"], by_place["location"][parts == part])])
-    sizes = np.concatenate([some["size"] for some in nodes]) if nodes else np.empty(0, np.int64)
-    fits = fitting(by_place, sizes)
-    sets = []
-    for part, some in zip(np.unique(parts), nodes, strict=True):
-        sets.append(load_sets(job, int(part), some[fits[parts == part]])[1])
-    bounds = np.r_[0, np.cumsum(sizes[fits])].astype(np.int64)
-    return by_place[fits], bounds, np.concatenate(sets) if sets else np.empty(0, np.uint64)
+    places = places_of(job, by_place["location"])
+    fits = fitting(by_place, places["size"])
+    bounds, hashes = load_sets(job, places[fits])
+    return by_place[fits], bounds, hashes
 
 
 def fitting(sample: Records, sizes: I64) -> npt.NDArray[np.bool_]:

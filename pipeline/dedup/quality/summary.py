@@ -23,17 +23,6 @@ Count = Callable[[Flags, Flags], Facts]  # (which things are meant, which are fo
 BINS = tuple(round(LEAST + 0.05 * step, 2) for step in range(11))
 
 
-def labels_of(texts: Records, labelled: Records) -> I64:
-    """The cluster of each text of the sample, -1 for none; `labelled` has location and cluster, by
-    location."""
-    found = np.full(len(texts), -1, np.int64)
-    if len(labelled):
-        row = np.searchsorted(labelled["location"], texts["location"]).clip(max=len(labelled) - 1)
-        same = labelled["location"][row] == texts["location"]
-        found[same] = labelled["cluster"][row[same]]
-    return found
-
-
 def summary(
     banding: Banding, similarity: float, texts: Records, pairs: Records, labels: I64, planted: Records,
     precision: Facts,

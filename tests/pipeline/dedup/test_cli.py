@@ -83,6 +83,29 @@ def test_a_look_at_real_partitions(tmp_path: Path) -> None:
     assert more["documents"] == 8000 and more["text_bytes"] == pytest.approx(100 * seen["text_bytes"])
 
 
+def test_the_plan_of_partitions_cut_anew(tmp_path: Path) -> None:
+    """`--partition-mb` plans as if IN had been ingested so: the same corpus in other partitions."""
+    texts = [f"page {i} of the book with a few words that are its own {i * i} {i * 7}" for i in range(60)]
+    folder = finished_stage(tmp_path / "a", texts, 4)
+    as_cut = json.loads(run(folder, "--json"))
+    size = as_cut["corpus"]["text_bytes"]
+    for wanted in (1, 10):
+        megabytes = size / wanted / 2**20 * 1.001
+        found = json.loads(run(folder, "--partition-mb", f"{megabytes:.9f}", "--json"))
+        assert found["corpus"] == as_cut["corpus"] | {"partitions": wanted}
+        tasks = {step["name"]: step["tasks"] for step in found["estimate"]["steps"]}
+        assert tasks["signatures"] == wanted
+    larger = json.loads(run(folder, "--documents", "6000", "--partition-mb", f"{megabytes:.9f}", "--json"))
+    assert larger["corpus"]["partitions"] == 1000
+
+
+def test_bands_that_promise_less_are_warned_of() -> None:
+    assert "warning: dedup.recall 0.95 is not promised: 14 bands" in run(
+        *NUMBERS, "--set", "preset=datatrove"
+    )
+    assert "warning" not in run(*NUMBERS)
+
+
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert "give IN, or both --documents and --bytes-per-document" in mistake("--documents", "1e6")
     assert "did you mean 'num_perm'" in mistake(*NUMBERS, "--set", "num_perms=3")

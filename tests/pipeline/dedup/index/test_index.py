@@ -225,10 +225,45 @@ def test_other_parameters_are_refused(root: Folder) -> None:
     add(root, "a", docs[:50])
     with pytest.raises(UserError, match=r"made with dedup\.ngram 5, this run has 4"):
         add(root, "b", docs[50:], ngram=4)
-    with pytest.raises(UserError, match=r"made with dedup\.bands None, this run has 20"):
-        add(root, "b", docs[50:], bands=20, rows=5)
+    with pytest.raises(
+        UserError, match=r"made with dedup\.containment none, this run has 0\.9; use the same"
+    ):
+        add(root, "b", docs[50:], containment=0.9)
     with pytest.raises(ValueError, match="an index holds no URLs"):
         recipe(url=True, index="x")
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (
+            {"recall": 0.999},
+            "dedup.recall 0.999 at dedup.similarity 0.8 takes 18 bands x 5 rows, the index was made with 13 x 7,"
+            " which find 0.9531 of the pairs at 0.8; give dedup.bands 13 and dedup.rows 7, or make a new index",
+        ),
+        (
+            {"scratch_bytes_per_doc": 400},
+            "dedup.recall 0.95 at dedup.similarity 0.8 within dedup.scratch_bytes_per_doc 400 takes",
+        ),
+        ({"bands": 20, "rows": 5}, "dedup.bands 20 and dedup.rows 5 were asked for, the index was made with 13 x 7"),
+    ],
+)  # fmt: skip
+def test_other_bands_are_refused_in_the_words_of_who_asked(
+    root: Folder, asked: dict[str, Any], told: str
+) -> None:
+    docs = corpus()
+    add(root, "a", docs[:50])
+    with pytest.raises(UserError) as caught:
+        add(root, "b", docs[50:], **asked)
+    assert str(caught.value).startswith(f"{root / 'index'}: {told}") and "\n" not in str(caught.value)
+
+
+def test_what_the_refusal_advises_is_taken(root: Folder) -> None:
+    """The index knows the bands, not who chose them: solved or by hand, it is the same index."""
+    docs = corpus()
+    add(root, "a", docs[:50])
+    result = add(root, "b", docs[50:], 2, recall=0.999, bands=13, rows=7)
+    assert result.read("clusters.parquet") == scratch(root, docs).read("clusters.parquet")
 
 
 def test_takedown_files(root: Folder) -> None:

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from pipeline.dedup.banding import Banding
-from pipeline.dedup.job import LABEL
 from pipeline.dedup.quality.interval import share, wilson
 from pipeline.dedup.quality.planted import PLANTED
 from pipeline.dedup.quality.recall import PAIR, Sample, measure
 from pipeline.dedup.quality.sample import SAMPLE, draw, sample_records, scattered
-from pipeline.dedup.quality.summary import labels_of, summary
+from pipeline.dedup.quality.summary import summary
 from pipeline.dedup.records import Done, Slice, read, write
 from schemas.storage import Folder
 from tests.pipeline.dedup.kernels.reference import expected_sets
@@ -69,13 +68,11 @@ def test_measured_recall_is_the_true_one(tmp_path: Path) -> None:
             near[i, j] = len(sets[i] & sets[j]) / len(sets[i] | sets[j])
     assert {(a, b): j for a, b, j, _ in pairs.tolist()} == near and len(near) == 150
     # What shared a band is in one cluster.
-    labelled = np.zeros(300, LABEL)
-    labelled["location"] = used["location"]
-    labelled["cluster"] = np.arange(300)
+    labels = np.arange(300)
     for a, b, _, hit in pairs.tolist():
         if hit:
-            labelled["cluster"][b] = a
-    found = summary(HALF, 0.8, used, pairs, labels_of(used, labelled), np.zeros(0, PLANTED), {"value": 1.0})
+            labels[b] = a
+    found = summary(HALF, 0.8, used, pairs, labels, np.zeros(0, PLANTED), {"value": 1.0})
     above = [pair for pair in pairs.tolist() if pair[2] >= 0.8]
     assert found["recall"]["of"] == len(above) and found["recall"]["found"] == sum(pair[3] for pair in above)
     assert found["lsh_recall"]["found"] == found["recall"]["found"] and found["precision"] == {"value": 1.0}
@@ -126,15 +123,6 @@ def test_planted_and_sample_are_told_apart_and_added_up() -> None:
         (64, 127, 1),
         (128, 255, 1),
     ]
-
-
-def test_labels_of_texts_without_a_cluster() -> None:
-    labelled = np.zeros(2, LABEL)
-    labelled["location"], labelled["cluster"] = [3, 9], [3, 3]
-    texts = np.zeros(4, SAMPLE)
-    texts["location"] = [2, 3, 9, 10]
-    assert labels_of(texts, labelled).tolist() == [-1, 3, 3, -1]
-    assert labels_of(texts, labelled[:0]).tolist() == [-1] * 4
 
 
 def test_measuring_is_done_once(tmp_path: Path) -> None:
