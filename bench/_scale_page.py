@@ -144,7 +144,7 @@ def in_all(runs: dict[str, dict[str, Any]]) -> list[str]:
             "requests": (found.requests, sum(step["gets"] + step["puts"] for step in steps)),
             "tasks": (found.tasks, sum(step["tasks"] for step in steps)),
             "peak memory, driver and worker in one": (
-                found.worker_bytes + found.driver_bytes - measured().worker_bytes, item["peak"] * 2**20
+                found.worker_bytes + found.driver_bytes - measured().worker_bytes, item["memory_peak"] * 2**20
             ),
             "candidate pairs": (found.candidates, counters["candidates"]),
             "pairs at the similarity": (found.verified, counters["verified"]),

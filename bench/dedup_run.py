@@ -1,6 +1,7 @@
 """The `dedup` stage by its own interface in a process of its own, one thread, from Parquet to Parquet.
 
-The process runs the stage on a little corpus first (Numba compiles, imports end), then on the one to measure.
+The process runs the stage on a little corpus first (Numba compiles, imports end), then on the one to measure;
+`scale.py` looks at other things meanwhile, in the same way.
 Seconds are CPU seconds of that process; its memory is its peak resident set, Arrow's and Numba's included.
 """
 
@@ -13,12 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from bench import corpus, natural
 from bench.peers import ONE_THREAD
 from pipeline.stage import Partition
+from schemas.recipe import Recipe
 from schemas.storage import Folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,8 +68,18 @@ def run(
     and `memory_peak` (MiB), `scratch_bytes` and `quality` (what the stage measured of itself).
     """
     little = corpus.write(root / "little", LITTLE, 600).partitions
+    names = sorted({*sources, *natural.sources()})
+    return in_child("bench.dedup_run", root, names, params or {}, little, partitions)
+
+
+def in_child(
+    module: str, root: Folder, sources: Sequence[str], params: dict[str, Any],
+    little: Sequence[Partition], partitions: Sequence[Partition], **options: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """What `figures(recipe, folder, partitions, **options)` of `module` returns of the second corpus, with the
+    memory of the process before and at its peak (MiB). Its folders are `root/warm` and `root/out`."""
     spec = {
-        "params": params or {}, "sources": sorted({*sources, *natural.sources()}),
+        "module": module, "params": params, "sources": list(sources), "options": options,
         "little": [_plain(part) for part in little], "in": [_plain(part) for part in partitions],
     }  # fmt: skip
     (root / "spec.json").write(json.dumps(spec).encode())
@@ -84,22 +97,25 @@ def child(url: str) -> None:
     root = Folder(url)
     spec = json.loads((root / "spec.json").read())
     sources = {name: {"paths": ["-"]} for name in spec["sources"]}
-    recipe = {"name": "bench", "sources": sources, "dedup": spec["params"]}
-    _stage(recipe, root / "warm", spec["little"])
+    recipe = Recipe.model_validate({"name": "bench", "sources": sources, "dedup": spec["params"]})
+    stage = import_module(spec["module"]).figures
+
+    def turn(out: str, some: str) -> dict[str, Any]:
+        parts = [Partition(**{**part, "folder": Folder(part["folder"])}) for part in spec[some]]
+        return dict(stage(recipe, root / out, parts, **spec["options"]))
+
+    turn("warm", "little")
     before = _memory()
-    figures = _stage(recipe, root / "out", spec["in"])
-    print(json.dumps({**figures, "memory_before": before, "memory_peak": _memory()}))
+    print(json.dumps({**turn("out", "in"), "memory_before": before, "memory_peak": _memory()}))
 
 
-def _stage(recipe_: dict[str, Any], out: Folder, parts: list[dict[str, Any]]) -> dict[str, Any]:
+def figures(recipe: Recipe, out: Folder, partitions: list[Partition]) -> dict[str, Any]:
+    """Run the stage into `out`: what `run` returns, without the memory."""
     from pipeline.dedup.stage import Dedup
     from pipeline.publish import publish_table
     from pipeline.stage import Context
-    from schemas.recipe import Recipe
 
-    recipe = Recipe.model_validate(recipe_)
     dedup, serial = Dedup(recipe), Serial(out / "scratch")
-    partitions = [Partition(**{**part, "folder": Folder(part["folder"])}) for part in parts]
     wall, start = time.perf_counter(), time.process_time()
     _, counters = dedup.prepare(Context(recipe, out.parent, out, partitions, {}, serial))
     preparing = time.process_time() - start - serial.weighing

@@ -9,10 +9,6 @@ fit: constants from the two others, corpus by the pilot. Also written: docs/scal
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -25,8 +21,9 @@ from bench import _scale_apart as apart
 from bench import _scale_fit as fitted
 from bench import _scale_page as page
 from bench import corpus, natural
-from bench.dedup_run import _memory
+from bench.dedup_run import in_child
 from pipeline.stage import Partition
+from schemas.recipe import Recipe
 from schemas.storage import Folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,30 +95,16 @@ class Counted:
         return results
 
 
-def child(url: str) -> None:
-    """Run the stage on a little corpus, then on the one to measure; prints the figures as JSON."""
-    root = Folder(url)
-    spec = json.loads((root / "spec.json").read())
-    sources = {name: {"paths": ["-"]} for name in spec["sources"]}
-    recipe = {"name": "bench", "sources": sources, "dedup": spec["params"]}
-    _stage(recipe, root / "warm", spec["little"], spec["slim"])
-    idle = _memory()
-    figures = _stage(recipe, root / "out", spec["in"], spec["slim"])
-    print(json.dumps({**figures, "idle": idle, "peak": _memory()}))
-
-
-def _stage(config: dict[str, Any], out: Folder, parts: list[dict[str, Any]], slim: bool) -> dict[str, Any]:
+def figures(recipe: Recipe, out: Folder, partitions: list[Partition], slim: bool) -> dict[str, Any]:
+    """Run the stage into `out`, in two levels if `slim`: `steps` and `counters`."""
     from pipeline.dedup import compact
     from pipeline.dedup import run as run_module
     from pipeline.dedup.stage import Dedup
     from pipeline.publish import publish_bytes, publish_table
     from pipeline.stage import Context
-    from schemas.recipe import Recipe
 
-    recipe = Recipe.model_validate(config)
     dedup = Dedup(recipe)
     run_module.MOST_SLICES = 0 if slim else compact.MOST_SLICES
-    partitions = [Partition(**{**part, "folder": Folder(part["folder"])}) for part in parts]
     before = Folder.read, Folder.read_range, Folder.write
     counted = Counted()
     _, counters = dedup.prepare(Context(recipe, out.parent, out, partitions, {}, counted))
@@ -157,30 +140,16 @@ def run(
     with tempfile.TemporaryDirectory() as name:
         root = Folder(name)
         little, made = write(root / "little", *LITTLE), write(root / "in", documents, mean_bytes, partitions)
-        spec = {
-            "params": params,
-            "slim": slim,
-            "sources": list(natural.sources()),
-            "little": _plain(little),
-            "in": _plain(made),
-        }
-        (root / "spec.json").write(json.dumps(spec).encode())
         checked = DedupParams.model_validate(params)
         seen = pilot(made, checked)
         start = time.process_time()
         seen = pilot(made, checked)
         pilot_seconds = time.process_time() - start
-        command = [sys.executable, "-c", "import sys; from bench.scale import child; child(sys.argv[1])"]
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         found: dict[str, Any] = {}
         for _ in range(TURNS):
             for out in ("warm", "out"):
                 (root / out).delete()
-            done = subprocess.run(
-                [*command, root.url], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True,
-                env={**os.environ, **threads},
-            )  # fmt: skip
-            turn = json.loads(done.stdout)
+            turn = in_child("bench.scale", root, list(natural.sources()), params, little, made, slim=slim)
             for step, amounts in found.get("steps", {}).items():
                 turn["steps"][step]["seconds"] = min(turn["steps"][step]["seconds"], amounts["seconds"])
             found = turn
@@ -212,7 +181,7 @@ def measure() -> dict[str, Any]:
     two_levels = run(*SIZES[HELD_OUT], SHUFFLED_PARAMS, slim=True)
     driver: dict[str, Any] = {**apart.driver_constants(), **fitted.alike()}
     known = apart.prices()
-    idle = max(item["idle"] for item in runs.values()) * 2**20
+    idle = max(item["memory_before"] for item in runs.values()) * 2**20
 
     def constants(some: Sequence[dict[str, Any]]) -> Measured:
         seconds = fitted.fit(some, known)
@@ -249,16 +218,6 @@ def main() -> None:
     (ROOT / "docs" / "scale.md").write_text(text, encoding="utf-8")
     print(page.tables(found["runs"], HELD_OUT, SHUFFLED))
     print("\nThe plan for 10 billion documents: docs/scale.md.")
-
-
-def _plain(parts: Sequence[Partition]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": part.name, "folder": part.folder.url, "rows": part.rows, "text_bytes": part.text_bytes,
-            "xxh3": part.xxh3,
-        }
-        for part in parts
-    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from schemas.storage import Folder
 from tests.e2e.cli import difference, published
 from tests.faults.dedup import Main, adding, one_line, other, taking
 from tests.pipeline.dedup.helpers import edited, words
+from tests.pipeline.dedup.vandal import DAMAGES, Kill, Mortal, damage
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
@@ -25,19 +25,6 @@ NEEDED = (
     "records/sets/000000.sets", "records/names/000000.json", "records/names/000000.ids",
     "records/names/000000.parquet", "records/status/0001/000000.members",
 )  # fmt: skip
-DAMAGES = ("truncate", "flip", "delete")
-
-
-def damage(file: Path, kind: str, seed: int = 0) -> None:
-    data = bytearray(file.read_bytes())
-    if kind == "delete":
-        file.unlink()
-    elif kind == "truncate":
-        file.write_bytes(bytes(data[: len(data) // 2]))
-    else:
-        place = random.Random(seed).randrange(len(data))
-        data[place] ^= 1 << seed % 8
-        file.write_bytes(bytes(data))
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
@@ -48,7 +35,7 @@ def test_damage_of_an_index_stops_the_addition_or_does_no_harm(
     """Exit code 1 and one line that names the file; or it was not needed, and the result is the right one."""
     index = tmp_path / "index"
     shutil.copytree(crawls / "index", index)
-    damage(index / name, kind)
+    damage(Folder(index), name, kind, random.Random(0))
     code, error = main(*adding(crawls, "b", index, tmp_path / "out"))
     if code == 0:
         assert other(crawls / "second", tmp_path / "out") == []
@@ -65,7 +52,7 @@ def test_damage_of_an_index_stops_the_takedown_or_does_no_harm(
 ) -> None:
     index = tmp_path / "index"
     shutil.copytree(crawls / "both", index)
-    damage(index / name, kind)
+    damage(Folder(index), name, kind, random.Random(0))
     code, error = main(*taking(crawls / "list", index, tmp_path / "out"))
     if code == 0:
         assert other(crawls / "down", tmp_path / "out") == []
@@ -81,7 +68,7 @@ def test_the_list_of_an_index_is_needed_whole(main: Main, crawls: Path, tmp_path
         if kind == "empty":
             (index / "index.json").write_bytes(b"")
         else:
-            damage(index / "index.json", kind)
+            damage(Folder(index), "index.json", kind, random.Random(0))
         code, error = main(*adding(crawls, "b", index, tmp_path / "out"))
         assert code == 1
         one_line(error, "index.json", said)
@@ -92,7 +79,7 @@ def test_a_flipped_bit_in_the_list_of_an_index(main: Main, crawls: Path, tmp_pat
     """Never another result: it stops the addition, or does not matter."""
     index = tmp_path / "index"
     shutil.copytree(crawls / "index", index)
-    damage(index / "index.json", "flip", seed)
+    damage(Folder(index), "index.json", "flip", random.Random(seed))
     code, error = main(*adding(crawls, "b", index, tmp_path / "out"))
     if code == 0:
         assert other(crawls / "second", tmp_path / "out") == []
@@ -107,32 +94,6 @@ def test_an_index_without_its_list_is_no_index(main: Main, crawls: Path, tmp_pat
     code, error = main(*taking(crawls / "list", index, tmp_path / "out"))
     assert code == 2
     one_line(error, "no index there")
-
-
-class Death(BaseException):
-    """Stands for SIGKILL: nothing catches it."""
-
-
-class Mortal:
-    """Dies before the change of a file of a given number, counted over writes and deletions."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left, self.done = -1, 0
-        write, create, delete = Folder.write, Folder.create, Folder.delete
-
-        def wrapped(real: Any) -> Any:
-            def change(folder: Folder, *given: Any) -> Any:
-                if self.left == 0:
-                    raise Death
-                self.left -= 1
-                self.done += 1
-                return real(folder, *given)
-
-            return change
-
-        monkeypatch.setattr(Folder, "write", wrapped(write))
-        monkeypatch.setattr(Folder, "create", wrapped(create))
-        monkeypatch.setattr(Folder, "delete", wrapped(delete))
 
 
 @pytest.mark.slow
@@ -161,7 +122,7 @@ def test_a_change_of_an_index_killed_between_its_last_writes(
         shutil.rmtree(out)
         shutil.copytree(start, index)
         mortal.left = number
-        with pytest.raises(Death):
+        with pytest.raises(Kill):
             main(*command(index, out))
         mortal.left = -1
         code, error = main(*command(index, out))

@@ -172,6 +172,8 @@ def scan_characters(
     """As `scan_words`, of characters: letters with their marks, and one space between words."""
     last = len(out) - RESERVE
     while i < stop and count <= last:
+        # As in `scan_words`: a helper for these lines cost that one 6 % or more on accented letters; one that
+        # reads `rule.pieces` cost this one two thirds of its speed there.
         point, i = code_point(data, i, stop)
         entry = entry_of(point, rule)
         pieces = 1

@@ -17,8 +17,8 @@ from pipeline.progress import Progress
 from schemas.errors import WorkError
 from schemas.recipe import Cluster
 from schemas.storage import Folder
-from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, Result, dedup, edited, words
+from tests.pipeline.dedup.vandal import Dying, Mortal, Vandal, contents, damage_some, refuse, until_it_lives
 
 
 @pytest.fixture(scope="module")
@@ -120,66 +120,23 @@ def test_on_dask_workers(corpus: list[Doc], expected: Result, tmp_path: Path) ->
         same(dedup(Folder(tmp_path), corpus, 3, scheduler=workers), expected)
 
 
-class Kill(Exception):
-    """Stands for SIGKILL."""
-
-
-class Dying(Serial):
-    """Dies before the task of a given number."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__()
-        self.left = tasks
-
-    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
-        def mortal(item: Any) -> Any:
-            if self.left == 0:
-                raise Kill
-            self.left -= 1
-            return function(item)
-
-        return super().map(mortal, items, label, sizes)
-
-
-def work_files(root: Folder) -> dict[str, bytes]:
-    return {
-        entry.path: (root / "dedup/scratch" / entry.path).read() for entry in (root / "dedup/scratch").list()
-    }
-
-
 def test_killed_at_any_task(corpus: list[Doc], expected: Result, tmp_path: Path) -> None:
     """One folder, killed again and again, one task further each time; then finished."""
-    root = Folder(tmp_path)
-    total = len(expected.labels)
-    for tasks in range(total):
-        with pytest.raises(Kill):
-            dedup(root, corpus, 3, scheduler=Dying(tasks))
-    same(dedup(root, corpus, 3), expected)
+    result, kills = until_it_lives(
+        lambda tasks: dedup(Folder(tmp_path), corpus, 3, scheduler=Dying(tasks)), range(200)
+    )
+    assert kills == len(expected.labels)
+    same(result, expected)
 
 
 def test_killed_inside_any_write(
     corpus: list[Doc], expected: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before each single object is published, among them the moments between a file and its marker."""
-    root, write = Folder(tmp_path), Folder.write
-    left = [0]
-
-    def mortal(folder: Folder, data: bytes) -> None:
-        if "/in/" not in folder.path:
-            if left[0] == 0:
-                raise Kill
-            left[0] -= 1
-        write(folder, data)
-
-    monkeypatch.setattr(Folder, "write", mortal)
-    for kill in range(200):
-        left[0] = kill
-        try:
-            result = dedup(root, corpus, 3)
-        except Kill:
-            continue
-        break
-    assert kill > 8
+    """Killed before changes of files, among them the moments between a file and its marker."""
+    root = Folder(tmp_path)
+    mortal = Mortal(monkeypatch, spared=root / "in")
+    result, kills = until_it_lives(mortal.living(lambda: dedup(root, corpus, 3)), range(200))
+    assert kills > 8
     same(result, expected)
 
 
@@ -188,9 +145,6 @@ def test_finished_steps_are_not_run_again(
 ) -> None:
     root = Folder(tmp_path)
     first = dedup(root, corpus, 3)
-
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("done before")
 
     for module, name in ((sketch, "_sketch"), (candidates, "_edges"), (groups, "_heads"), (groups, "_settle"),
                          (sets, "_sets"), (verify, "_verify"), (elect, "_route"), (elect, "_elect"),
@@ -209,37 +163,11 @@ def test_damaged_and_missing_intermediates_are_made_again(
 ) -> None:
     root = Folder(tmp_path)
     dedup(root, corpus, 3)
-    before = work_files(root)
-    generator = random.Random(seed)
-    for path in generator.sample(sorted(before), 6):
-        data = bytearray(before[path])
-        damage = generator.choice(["delete", "truncate", "flip"])
-        if damage == "delete" or not data:
-            (root / "dedup/scratch").delete([path])
-        elif damage == "truncate":
-            (root / "dedup/scratch" / path).write(bytes(data[: len(data) // 2]))
-        else:
-            data[generator.randrange(len(data))] ^= 0x40
-            (root / "dedup/scratch" / path).write(bytes(data))
+    before = contents(root / "dedup/scratch")
+    damage_some(root / "dedup/scratch", 6, seed)
+    assert contents(root / "dedup/scratch") != before
     same(dedup(root, corpus, 3), expected)
-    assert work_files(root) == before
-
-
-class Vandal(Serial):
-    """Flips a bit in the middle of a file as soon as the step that wrote it is over."""
-
-    def __init__(self, file: Folder, step: str) -> None:
-        super().__init__()
-        self.file, self.step = file, step
-
-    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
-        results = super().map(function, items, label, sizes)
-        if label == self.step:
-            data = bytearray(self.file.read())
-            data[len(data) // 2] ^= 1
-            self.file.write(bytes(data))
-            self.step = ""
-        return results
+    assert contents(root / "dedup/scratch") == before
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_labels_are_the_components(forests: list[list[tuple[int, int]]]) -> None
     np.testing.assert_array_equal(whole["cluster"], expected)
     # Ranges: clusters by name, each whole in the range of its first member, so many members to a range.
     order = np.lexsort((nodes, expected))
-    first = {}
+    first: dict[int, int] = {}
     for place, cluster in enumerate(expected[order].tolist()):
         first.setdefault(cluster, place // 2)
     np.testing.assert_array_equal(whole["range"], [first[cluster] for cluster in expected.tolist()])

@@ -15,7 +15,7 @@ from schemas.documents import DOCUMENTS
 from schemas.errors import UserError, WorkError
 from schemas.ledger import DECISIONS
 from schemas.storage import Folder
-from tests.pipeline.dedup.helpers import Doc, dedup, docs_of, edited, recipe, table, words
+from tests.pipeline.dedup.helpers import Doc, chain, dedup, docs_of, edited, recipe, table, words
 
 NEARDUP = Path(__file__).resolve().parents[4] / "shared/data/neardup/mccormick_minhash"
 
@@ -50,18 +50,6 @@ def test_texts_without_words_are_no_near_copies_but_equal_ones_are_copies(root: 
     result = dedup(root, docs_of(["", "", "", "!!", "??", "...", "a real text"]))
     assert len(result.removed) == 2 and result.counters["exact_removed"] == 2
     assert result.counters["without_words"] == 6
-
-
-def chain(generator: random.Random) -> list[str]:
-    """A, B, C, D of 400 words, each with 8 more words of the one before replaced: J about .82 with the next,
-    .67 with the one after, .46 from A to D."""
-    text = words(generator, 400)
-    found = []
-    for step in range(4):
-        for i in range(8 if step else 0):
-            text[(3 * i + step) * 16 % 400] = words(generator, 1)[0]
-        found.append(" ".join(text))
-    return found
 
 
 def test_chain_does_not_take_its_far_end(root: Folder) -> None:

@@ -33,7 +33,7 @@ def table(texts: list[str], params: DedupParams, used: int) -> pa.Table:
 @pytest.mark.parametrize("shingle", ["word", "char"])
 @pytest.mark.parametrize("used", [112, 91])
 def test_stored_signatures_are_queried_in_datasketch(tmp_path: Path, shingle: str, used: int) -> None:
-    params = DedupParams(shingle=shingle)
+    params = DedupParams.model_validate({"shingle": shingle})
     for part in (0, 1):
         half = table(TEXTS, params, used).slice(15 * part, 15)
         publish_table(Folder(tmp_path), f"signatures/part-{part}.parquet", half)

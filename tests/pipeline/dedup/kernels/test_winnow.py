@@ -77,7 +77,7 @@ def test_texts_that_share_a_run_share_a_fingerprint(
 
 @pytest.mark.parametrize("preset", ["corpusmill", "datatrove"])
 def test_the_door_selects_members_of_the_sets(preset: str) -> None:
-    door = Shingling(DedupParams(preset=preset, ngram=2), 112)
+    door = Shingling(DedupParams.model_validate({"preset": preset, "ngram": 2}), 112)
     text, rows = pa.array(HARD, pa.large_string()), np.arange(len(HARD))
     bounds, hashes = door.winnow(text, rows, 4)
     all_bounds, all_hashes = door.sets(text, rows)

@@ -20,6 +20,7 @@ from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc
 from tests.pipeline.dedup.lines import reference
 from tests.pipeline.dedup.lines.corpus import Found, run
+from tests.pipeline.dedup.vandal import Dying, Mortal, Vandal, contents, damage_some, refuse, until_it_lives
 
 LINE = LineParams(min_words=1)
 PARAGRAPH = LineParams(unit="paragraph", min_words=1)
@@ -75,27 +76,6 @@ def test_any_partitions_order_and_ranges(
         assert any(name.endswith("-001.lost") for name in names), "of several shares"
 
 
-class Kill(Exception):
-    """Stands for SIGKILL."""
-
-
-class Dying(Serial):
-    """Dies before the task of a given number."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__()
-        self.left = tasks
-
-    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
-        def mortal(item: Any) -> Any:
-            if self.left == 0:
-                raise Kill
-            self.left -= 1
-            return function(item)
-
-        return super().map(mortal, items, label, sizes)
-
-
 def published(found: Found) -> dict[str, bytes]:
     return {file.path: (found.folder / file.path).read() for file in found.files}
 
@@ -104,34 +84,20 @@ def published(found: Found) -> dict[str, bytes]:
 def test_killed_at_any_task(corpus: list[Doc], tmp_path: Path, params: LineParams) -> None:
     serial = Serial()
     expected = run(Folder(tmp_path / "whole"), corpus, params, 3, scheduler=serial)
-    root = Folder(tmp_path / "killed")
-    for tasks in range(len(serial.labels)):
-        with pytest.raises(Kill):
-            run(root, corpus, params, 3, scheduler=Dying(tasks))
-    found = run(root, corpus, params, 3)
+    found, kills = until_it_lives(
+        lambda tasks: run(Folder(tmp_path / "killed"), corpus, params, 3, scheduler=Dying(tasks)), range(200)
+    )
+    assert kills == len(serial.labels)
     assert published(found) == published(expected) and found.counters == expected.counters
 
 
 def test_killed_inside_any_write(corpus: list[Doc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(Folder(tmp_path / "whole"), corpus, LINE, 2)
-    root, write, left = Folder(tmp_path / "killed"), Folder.write, [0]
-
-    def mortal(folder: Folder, data: bytes) -> None:
-        if "/in/" not in folder.path:
-            if left[0] == 0:
-                raise Kill
-            left[0] -= 1
-        write(folder, data)
-
-    monkeypatch.setattr(Folder, "write", mortal)
-    for kill in range(100):
-        left[0] = kill % 3
-        try:
-            found = run(root, corpus, LINE, 2)
-        except Kill:
-            continue
-        break
-    assert kill > 5
+    root = Folder(tmp_path / "killed")
+    mortal = Mortal(monkeypatch, spared=root / "in")
+    lives = [number % 3 for number in range(100)]
+    found, kills = until_it_lives(mortal.living(lambda: run(root, corpus, LINE, 2)), lives)
+    assert kills > 5
     assert published(found) == published(expected) and found.counters == expected.counters
 
 
@@ -139,9 +105,6 @@ def test_finished_steps_are_not_run_again(
     corpus: list[Doc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = run(Folder(tmp_path), corpus, C4, 3)
-
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("done before")
 
     for name in ("_units", "_compare", "_mark", "_publish"):
         monkeypatch.setattr(steps, name, refuse)
@@ -159,34 +122,11 @@ def test_damaged_and_missing_intermediates_are_made_again(
     root = Folder(tmp_path)
     expected = published(run(root, corpus, C4, 3))
     scratch = root / "dedup/scratch"
-    before = {entry.path: (scratch / entry.path).read() for entry in scratch.list()}
-    generator = random.Random(seed)
-    for path in generator.sample(sorted(before), 6):
-        data = bytearray(before[path])
-        if generator.random() < 0.3 or not data:
-            scratch.delete([path])
-        else:
-            data[generator.randrange(len(data)) if ".json" not in path else 0] ^= 0x40
-            (scratch / path).write(bytes(data))
+    before = contents(scratch)
+    damage_some(scratch, 6, seed)
+    assert contents(scratch) != before
     assert published(run(root, corpus, C4, 3)) == expected
-    assert {entry.path: (scratch / entry.path).read() for entry in scratch.list()} == before
-
-
-class Vandal(Serial):
-    """Flips a bit of a file as soon as the step that wrote it is over."""
-
-    def __init__(self, file: Folder, step: str) -> None:
-        super().__init__()
-        self.file, self.step = file, step
-
-    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
-        results = super().map(function, items, label, sizes)
-        if label == self.step:
-            data = bytearray(self.file.read())
-            data[len(data) // 2] ^= 1
-            self.file.write(bytes(data))
-            self.step = ""
-        return results
+    assert contents(scratch) == before
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, words
 from tests.pipeline.dedup.substrings.helpers import Corpus, Found, search
+from tests.pipeline.dedup.vandal import Dying, Mortal, Vandal, contents, damage_some, refuse, until_it_lives
 
 N = 20
 ORDER: dict[str, Any] = {"priorities": {"books": 1}, "own": ["web", "books"]}
@@ -50,15 +51,10 @@ def same(found: Found, expected: Found) -> None:
     assert found.spans == expected.spans and found.counters == expected.counters
 
 
-def files_of(found: Found) -> dict[str, bytes]:
-    """All that the search wrote, intermediate files included."""
-    return {entry.path: (found.folder / entry.path).read() for entry in found.folder.list()}
-
-
 def test_the_corpus_is_hard(corpus: list[Doc], expected: Found) -> None:
     assert expected.spans == Corpus(corpus, N, *ORDER.values()).spans()
     assert expected.counters["substrings_cut"] > 50 and expected.counters["longest_repeat"] > 90
-    written = {path.split("/")[2] for path in files_of(expected) if path.startswith("scratch")}
+    written = {path.split("/")[2] for path in contents(expected.folder) if path.startswith("scratch")}
     assert written == {"scan", "repeats", "blocks", "settle", "windows", "elect", "cut"}
 
 
@@ -77,7 +73,7 @@ def test_any_order_of_documents_and_tasks(
 
 def test_order_of_tasks_changes_no_byte(corpus: list[Doc], expected: Found, tmp_path: Path) -> None:
     found = search(Folder(tmp_path), corpus, N, 3, scheduler=Serial(reverse=True), **ORDER)
-    assert files_of(found) == files_of(expected)
+    assert contents(found.folder) == contents(expected.folder)
 
 
 @pytest.mark.parametrize("room", [1, 17, 200])
@@ -94,7 +90,7 @@ def test_any_number_of_ranges_and_chunks(
     same(found, expected)
     for label in ("repeated anchors", "first runs", "first windows"):
         assert serial.labels.count(f"dedup {label}") > (1 if room == 200 else 8)
-    chunks = [path for path in files_of(found) if path.endswith(".records")]
+    chunks = [path for path in contents(found.folder) if path.endswith(".records")]
     assert len(chunks) > (6 if room == 200 else 60)
 
 
@@ -120,76 +116,34 @@ def test_a_task_holds_what_its_budget_allows(
 def test_on_dask_workers(corpus: list[Doc], expected: Found, tmp_path: Path) -> None:
     with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:
         found = search(Folder(tmp_path), corpus, N, 3, scheduler=workers, **ORDER)
-    assert files_of(found) == files_of(expected)
-
-
-class Kill(Exception):
-    """Stands for SIGKILL."""
-
-
-class Dying(Serial):
-    """Dies before the task of a given number."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__()
-        self.left = tasks
-
-    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
-        def mortal(item: Any) -> Any:
-            if self.left == 0:
-                raise Kill
-            self.left -= 1
-            return function(item)
-
-        return super().map(mortal, items, label, sizes)
+    assert contents(found.folder) == contents(expected.folder)
 
 
 def test_killed_at_any_task(corpus: list[Doc], expected: Found, tmp_path: Path) -> None:
     """One folder, killed again and again, one task further each time; then finished."""
-    for tasks in range(100):
-        try:
-            found = search(Folder(tmp_path), corpus, N, 3, scheduler=Dying(tasks), **ORDER)
-        except Kill:
-            continue
-        break
-    assert tasks == 15
+    found, kills = until_it_lives(
+        lambda tasks: search(Folder(tmp_path), corpus, N, 3, scheduler=Dying(tasks), **ORDER), range(100)
+    )
+    assert kills == 15
     same(found, expected)
-    assert files_of(found) == files_of(expected)
+    assert contents(found.folder) == contents(expected.folder)
 
 
 def test_killed_inside_any_write(
     corpus: list[Doc], expected: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before each single object is published, among them the moments between a file and its marker."""
-    write = Folder.write
-    left = [0]
-
-    def mortal(folder: Folder, data: bytes) -> None:
-        if "/in/" not in folder.path:
-            if left[0] == 0:
-                raise Kill
-            left[0] -= 1
-        write(folder, data)
-
-    monkeypatch.setattr(Folder, "write", mortal)
-    for kill in range(200):
-        left[0] = kill
-        try:
-            found = search(Folder(tmp_path), corpus, N, 3, **ORDER)
-        except Kill:
-            continue
-        break
-    assert kill > 5
-    assert files_of(found) == files_of(expected)
+    """Killed before changes of files, among them the moments between a file and its marker."""
+    root = Folder(tmp_path)
+    mortal = Mortal(monkeypatch, spared=root / "in")
+    found, kills = until_it_lives(mortal.living(lambda: search(root, corpus, N, 3, **ORDER)), range(200))
+    assert kills > 5
+    assert contents(found.folder) == contents(expected.folder)
 
 
 def test_finished_steps_are_not_run_again(
     corpus: list[Doc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = search(Folder(tmp_path), corpus, N, 3, **ORDER)
-
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("done before")
 
     monkeypatch.setattr("pipeline.dedup.spans.Kept.read", refuse)
     for module, name in ((blocks.groups, "settle"), (blocks.groups, "group"), (blocks.groups, "repeated")):
@@ -206,37 +160,11 @@ def test_damaged_and_missing_files_are_made_again(
     corpus: list[Doc], expected: Found, tmp_path: Path, seed: int
 ) -> None:
     found = search(Folder(tmp_path), corpus, N, 3, **ORDER)
-    generator = random.Random(seed)
-    before = files_of(found)
-    for path in generator.sample(sorted(before), 8):
-        data = bytearray(before[path])
-        damage = generator.choice(["delete", "truncate", "flip"])
-        if damage == "delete" or not data:
-            found.folder.delete([path])
-        elif damage == "truncate" or path.endswith(".json"):
-            (found.folder / path).write(bytes(data[: len(data) // 2]))
-        else:
-            data[generator.randrange(len(data))] ^= 0x40
-            (found.folder / path).write(bytes(data))
+    before = contents(found.folder)
+    damage_some(found.folder, 8, seed)
+    assert contents(found.folder) != before
     again = search(Folder(tmp_path), corpus, N, 3, **ORDER)
-    assert files_of(again) == before == files_of(expected)
-
-
-class Vandal(Serial):
-    """Flips a bit in the middle of a file as soon as the step that wrote it is over."""
-
-    def __init__(self, file: Folder, step: str) -> None:
-        super().__init__()
-        self.file, self.step = file, step
-
-    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
-        results = super().map(function, items, label, sizes)
-        if label == self.step:
-            data = bytearray(self.file.read())
-            data[len(data) // 2] ^= 1
-            self.file.write(bytes(data))
-            self.step = ""
-        return results
+    assert contents(again.folder) == before == contents(expected.folder)
 
 
 @pytest.mark.parametrize(

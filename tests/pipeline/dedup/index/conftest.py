@@ -1,0 +1,20 @@
+"""A folder, and an index of few ranges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.dedup.index import store
+from schemas.storage import Folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def few_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "RANGES", 4)  # each range is a task for every step
