@@ -42,7 +42,7 @@ def main() -> None:
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         sys.exit(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
-    sections = []
+    sections, failed = [], []
     for name in names or BENCHES:
         print(f"bench {name} ...", file=sys.stderr, flush=True)
         start = time.monotonic()
@@ -56,11 +56,14 @@ def main() -> None:
         )
         sections.append(f"## {name}\n\n`python -m bench {name}` ({seconds:.0f} s)\n\n{body}\n")
         print(body, flush=True)
-        if result.returncode != 0:
-            sys.exit(f"bench {name} failed")
-    if not names:
-        text = "\n".join([INTRODUCTION, f"Machine: {machine()}\n", *sections])
-        (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
+        failed += [name] if result.returncode != 0 else []
+        if (
+            not names
+        ):  # after each of them: what was measured in a quarter of an hour is not lost with the next
+            text = "\n".join([INTRODUCTION, f"Machine: {machine()}\n", *sections])
+            (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

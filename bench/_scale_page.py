@@ -9,7 +9,7 @@ from pipeline.dedup.banding import banding
 from pipeline.dedup.estimate.corpus import assumed
 from pipeline.dedup.estimate.limits import Limits, exceeded
 from pipeline.dedup.estimate.measured import OBJECT_STORE, measured
-from pipeline.dedup.estimate.model import ALONE, Estimate, estimate
+from pipeline.dedup.estimate.model import Estimate, estimate
 from pipeline.dedup.estimate.show import count, show, size, span
 from schemas.dedup import DedupParams
 from schemas.storage import IN_FLIGHT
@@ -37,9 +37,8 @@ The election is a bound from above: pairs of a cluster that are not verified are
 graphs, while copies of copies are mostly copies of each other. The bytes and requests of its row show by how much.
 
 Everything below multiplies those constants. What was not measured but assumed: an object store answers a request
-in {request:.0f} ms and gives a worker {rate} a second; of a task's reads all but the first {alone} have
-{flight} under way at once; each
-document has {copies:g} exact copies, {duplicates:g} documents spread evenly over Jaccard 0.5 to 1, and as many
+in {request:.0f} ms and gives a worker {rate} a second, and tasks keep {flight} reads under way;
+each document has {copies:g} exact copies, {duplicates:g} documents spread evenly over Jaccard 0.5 to 1, and as many
 less similar ones as the documents of one source have in our test text ({siblings:.1f} at 0.1 and above); unrelated
 documents are as alike as those of two of our sources. A real crawl will differ: `corpusmill dedup-plan IN` looks
 at a real sample of it instead.
@@ -88,7 +87,7 @@ def tables(runs: dict[str, dict[str, Any]], held_out: str, shuffled: str) -> str
         lines.append(
             f"| {name} | {seen.documents:,} | {seen.text_bytes / 1e6:.0f} | {seen.partitions} |"
             f" {seen.text_bytes / 1e6 / sum(step['seconds'] for step in steps):.1f} |"
-            f" {written / seen.documents:,.0f} | {requests:,.0f} | {item['peak']:.0f} | {item['pilot_seconds']:.1f} |"
+            f" {written / seen.documents:,.0f} | {requests:,.0f} | {item['memory_peak']:.0f} | {item['pilot_seconds']:.1f} |"
         )
     lines.append(
         f"\nEstimated over measured, by step, for '{held_out}': the constants are of the other corpora, the corpus is"
@@ -182,7 +181,7 @@ def page(runs: dict[str, dict[str, Any]], held_out: str, shuffled: str) -> str:
         advice="\n\n".join(advice(name, item) for name, item in (("defaults", first), ("best", second))),
         slope=slope, total=size(total), straight=span(total / 1e6 / slope), cpu=span(first.cpu_seconds),
         best_cpu=span(second.cpu_seconds), flight=IN_FLIGHT,
-        alone=ALONE, first_alone=span(plan(DEFAULTS, DOCUMENTS, 1).seconds),
+        first_alone=span(plan(DEFAULTS, DOCUMENTS, 1).seconds),
         second_alone=span(plan(layout, DOCUMENTS, 1).seconds),
     )  # fmt: skip
 
