@@ -48,8 +48,8 @@ def documents() -> pa.Table:
 
 def language_accuracy(model: Any) -> tuple[int, float]:
     """(sentences, share right): news sentences of 75 languages."""
+    from pipeline.filter.classifiers.scores import languages
     from pipeline.filter.models.sources import json_lines
-    from pipeline.filter.scores import languages
 
     path = next((DATA / "langid/lingua_testdata").glob("*.jsonl.gz"))
     rows = [row for row in json_lines(path) if row["kind"] == "sentences"]
@@ -62,10 +62,10 @@ def language_accuracy(model: Any) -> tuple[int, float]:
 
 def measure() -> dict[str, Any]:
     """Megabytes of text, documents and CPU seconds of each part; memory in MiB; accuracy of the language."""
-    from pipeline.filter import scores
     from pipeline.filter.apply import signals_of_text
+    from pipeline.filter.classifiers import scores
     from pipeline.filter.stage import Filter
-    from pipeline.filter.view import spans
+    from pipeline.filter.text.view import spans
     from schemas.recipe import Recipe
     from schemas.storage import Folder
 

@@ -48,7 +48,7 @@ def table(values: list[str]) -> pa.Table:
 def speed(values: list[str]) -> dict[str, float]:
     """MB, MB/s per core, finds."""
     from pipeline.redact.stage import redact
-    from schemas.stages import RedactParams
+    from schemas.redact import RedactParams
 
     docs = table(values)
     size = sum(len(value.encode()) for value in values)
@@ -67,7 +67,7 @@ def score(name: str) -> dict[str, dict[str, float]]:
     """Kind -> precision and recall of finds (a find counts where it overlaps a label of its kind) of a labelled
     set of ../shared/data/pii, with the counts."""
     from pipeline.redact.batch import find
-    from schemas.stages import RedactParams
+    from schemas.redact import RedactParams
 
     params = RedactParams()
     counts: dict[str, dict[str, int]] = {

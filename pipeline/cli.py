@@ -14,7 +14,9 @@ from pipeline.dedup.cli import OPTIONS, dedup_plan
 from schemas import stages as params
 from schemas.dedup import DedupParams
 from schemas.errors import UserError, WorkError
+from schemas.filter import FilterParams
 from schemas.manifest import Strict
+from schemas.redact import RedactParams
 
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
@@ -30,9 +32,9 @@ WorkerCount = Annotated[
 
 COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
     "ingest": (params.IngestParams, ["ingest"], "Raw files to document partitions."),
-    "filter": (params.FilterParams, ["ingest", "filter"], "Measure signals, judge rules, keep what passes."),
+    "filter": (FilterParams, ["ingest", "filter"], "Measure signals, judge rules, keep what passes."),
     "dedup": (DedupParams, ["ingest", "dedup"], "Remove exact and verified near-duplicates."),
-    "redact": (params.RedactParams, ["ingest", "redact"], "Replace personal data and secrets."),
+    "redact": (RedactParams, ["ingest", "redact"], "Replace personal data and secrets."),
     "tokenizer": (
         params.TokenizerParams,
         ["ingest", "split", "tokenizer"],
@@ -65,7 +67,7 @@ def register(app: typer.Typer) -> None:
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
     app.command("why", epilog="Example: corpusmill why 1791_george_washington_n --run runs/quickstart")(why)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
-    from pipeline.filter.cli import app as classifier
+    from pipeline.filter.classifiers.cli import app as classifier
 
     app.command("dedup-plan", epilog=f"Example: {PLAN_EXAMPLE}")(dedup_plan)
 

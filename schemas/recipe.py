@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from schemas.dedup import DedupParams
+from schemas.filter import FilterParams
 from schemas.manifest import Strict
+from schemas.redact import RedactParams
 from schemas.stages import (
-    FilterParams,
     IngestParams,
-    RedactParams,
     ReportParams,
     ShardParams,
     SplitParams,

@@ -25,64 +25,6 @@ class IngestParams(Strict):
     min_chars: int = Field(default=1, ge=1, description="records with less text are quarantined as empty")
 
 
-class LanguageParams(Strict):
-    """fastText lid.176; a document is removed when its language is not in `keep` or the model is unsure."""
-
-    keep: list[str] | None = Field(default=None, description="ISO 639-1 codes; null keeps every language")
-    threshold: Share = Field(
-        default=0.65, ge=0, le=1, description="of the model's probability (FineWeb, DCLM)"
-    )
-    model: str | None = Field(
-        default=None, description="URL of another fastText .bin/.ftz; absent: lid.176.ftz"
-    )
-
-
-class ClassifierParams(Strict):
-    """A fastText classifier: `remove_above` for what is unwanted, `remove_below` for what is wanted."""
-
-    model: str | None = Field(
-        default=None, description="URL of a fastText .bin/.ftz; absent: the one shipped"
-    )
-    label: str | None = Field(default=None, description="the label scored; absent: the shipped model's")
-    remove_above: Share | None = Field(default=None, ge=0, le=1)
-    remove_below: Share | None = Field(default=None, ge=0, le=1)
-
-
-RuleSet = Literal["gopher_quality", "gopher_repetition", "c4", "fineweb"]
-
-
-class FilterParams(Strict):
-    """Signals measured once, rules judged on them."""
-
-    rules: list[RuleSet] = Field(default=["gopher_repetition", "gopher_quality", "c4", "fineweb"])
-    thresholds: dict[str, float] = Field(
-        default_factory=dict, description="`<rule set>.<rule>` -> number in place of the published one"
-    )
-    disable: list[str] = Field(default_factory=list, description="`<rule set>.<rule>` measured, never judged")
-    skip_sources: dict[str, list[str]] = Field(
-        default_factory=dict, description="source -> rule sets not judged there, such as code: [c4]; `*`: all"
-    )
-    language: LanguageParams | None = LanguageParams()
-    toxicity: ClassifierParams | None = ClassifierParams(remove_above=0.95)
-    quality: ClassifierParams | None = ClassifierParams()
-
-
-PiiKind = Literal["email", "phone", "ip", "card", "iban", "ssn", "secret"]
-
-
-class RedactParams(Strict):
-    """Personal data and secrets, found by pattern, confirmed by validator, replaced by a tag or pseudonym."""
-
-    kinds: list[PiiKind] = Field(default=["email", "phone", "ip", "card", "iban", "ssn", "secret"])
-    replacement: Literal["tag", "pseudonym"] = Field(
-        default="tag", description="tag, or pseudonym: the same value gives the same stand-in under one key"
-    )
-    phone_regions: list[str] = Field(default=["US", "GB"], description="plans tried for numbers without +")
-    key_env: str = Field(
-        default="CORPUSMILL_REDACT_KEY", description="environment variable that holds the pseudonyms' key"
-    )
-
-
 class SplitParams(Strict):
     """Validation split, by duplicate cluster, so that no near-copy of it is trained on."""
 

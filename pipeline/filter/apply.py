@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter import fasttext_model, scores
-from pipeline.filter.judge import judge
-from pipeline.filter.rules import Rule
-from pipeline.filter.signals import measure, text_specs
-from pipeline.filter.view import spans, text_buffers, view_of
+from pipeline.filter.classifiers import fasttext_model, scores
+from pipeline.filter.rules.judge import judge
+from pipeline.filter.rules.sets import Rule
+from pipeline.filter.signals.catalogue import measure, text_specs
+from pipeline.filter.text.view import spans, text_buffers, view_of
 from pipeline.transform import Outcome
 from schemas.errors import UserError, nearest
+from schemas.filter import FilterParams
 from schemas.signals import ARROW_TYPES, SignalSpec, signals_schema
-from schemas.stages import FilterParams
 
 
-def all_specs() -> list[SignalSpec]:
-    """Every signal of the stage, in the order of the columns of its signals partitions."""
-    return [*text_specs(), *scores.SPECS]
+def all_specs(asked: Collection[str] = ()) -> list[SignalSpec]:
+    """The signals of the stage, in the order of the columns of its signals partitions; of those measured on
+    demand the ones `asked` for."""
+    return [*text_specs(asked), *scores.SPECS]
 
 
-def signals_of_text(text: pa.LargeStringArray) -> dict[str, pa.Array]:
+def signals_of_text(text: pa.LargeStringArray, asked: Collection[str] = ()) -> dict[str, pa.Array]:
     """The text signals of one batch, as columns of their specs' types."""
-    values = measure(view_of(*text_buffers(text)))
-    return {spec.name: pa.array(values[spec.name]).cast(ARROW_TYPES[spec.dtype]) for spec in text_specs()}
+    values = measure(view_of(*text_buffers(text)), asked)
+    specs = text_specs(asked)
+    return {spec.name: pa.array(values[spec.name]).cast(ARROW_TYPES[spec.dtype]) for spec in specs}
 
 
 class Filtering:
@@ -38,6 +40,7 @@ class Filtering:
     ) -> None:
         self.params = params
         self.rules = rules
+        self.asked = frozenset(rule.signal for rule in rules)
         self.models: dict[str, Any] = {}
         self.labels: dict[str, str] = {}
         self.languages: dict[str, tuple[str, ...]] = {}
@@ -57,14 +60,14 @@ class Filtering:
 
     def signals(self, docs: pa.Table) -> pa.Table:
         """Every signal of every document, as `signals_schema(all_specs())`."""
-        schema = signals_schema(all_specs())
+        schema = signals_schema(all_specs(self.asked))
         tables = []
         for chunk in docs.select(["doc_id", "text"]).to_batches():
             for first, last in spans(chunk["text"]):
                 part = chunk.slice(first, last - first)
                 columns = {
                     "doc_id": part["doc_id"],
-                    **signals_of_text(part["text"]),
+                    **signals_of_text(part["text"], self.asked),
                     **self._scores(part["text"]),
                 }
                 tables.append(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))

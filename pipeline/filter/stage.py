@@ -5,12 +5,12 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from pipeline.filter import fasttext_model
-from pipeline.filter.rules import MODEL_SETS, resolve
+from pipeline.filter.classifiers import fasttext_model
+from pipeline.filter.rules.sets import MODEL_SETS, resolve
 from pipeline.stage import LocalStage
 from schemas.errors import UserError, nearest
+from schemas.filter import FilterParams
 from schemas.recipe import Recipe
-from schemas.stages import FilterParams
 from schemas.storage import Folder
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from schemas.errors import UserError
 from schemas.ids import text_hash
 from schemas.ledger import KEPT
 from schemas.recipe import Recipe
-from schemas.stages import RedactParams
+from schemas.redact import RedactParams
 from schemas.storage import Folder
 
 BATCH_BYTES = 16 << 20  # text scanned at once

@@ -13,7 +13,7 @@ from pipeline.report.survey import read_columns
 from pipeline.stage import LocalStage, Scheduler, load_stage
 from schemas.documents import DOCUMENTS
 from schemas.recipe import Recipe
-from schemas.stages import RedactParams
+from schemas.redact import RedactParams
 from schemas.storage import Folder
 
 # A secret that the end of an excerpt would cut in half goes unseen: this much more is redacted, then dropped.

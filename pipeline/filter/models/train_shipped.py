@@ -12,10 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.filter import fasttext_model
-from pipeline.filter.building import Made, build
-from pipeline.filter.classifier import Labelled, Training, evaluate_classifier, is_held_out, train_classifier
-from pipeline.filter.fasttext_model import load_bytes
+from pipeline.filter.classifiers import fasttext_model
+from pipeline.filter.classifiers.building import Made, build
+from pipeline.filter.classifiers.fasttext_model import load_bytes
+from pipeline.filter.classifiers.training import (
+    Labelled,
+    Training,
+    evaluate_classifier,
+    is_held_out,
+    train_classifier,
+)
 from pipeline.filter.models import made, sources
 from pipeline.filter.models.sources import one_class
 from schemas.ids import checksum

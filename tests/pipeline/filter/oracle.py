@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-from pipeline.filter.unicode import CLOSER, TERMINAL, class_table
+from pipeline.filter.text.unicode import CLOSER, TERMINAL, class_table
 
 STOP = {"the", "be", "to", "of", "and", "that", "have", "with"}
 PUNCTUATION = "".join(c for c in map(chr, range(128)) if unicodedata.category(c)[0] == "P")

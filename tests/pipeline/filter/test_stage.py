@@ -192,7 +192,7 @@ def test_a_foreign_model_needs_a_label_that_it_has() -> None:
 
 def test_importing_the_stage_is_light() -> None:
     code = (
-        "import sys, pipeline.filter.stage, pipeline.filter.cli;"
+        "import sys, pipeline.filter.stage, pipeline.filter.classifiers.cli;"
         "print({'numba', 'fasttext', 'torch', 'dask'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

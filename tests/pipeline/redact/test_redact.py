@@ -20,7 +20,7 @@ from pipeline.transform import Outcome, check_conservation
 from schemas.documents import DOCUMENTS
 from schemas.errors import UserError
 from schemas.ids import text_hash
-from schemas.stages import RedactParams
+from schemas.redact import RedactParams
 from schemas.storage import Folder
 from tests.pipeline.corpus import documents, recipe
 

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.filter.apply import signals_of_text
-from pipeline.filter.signals import signal, text_specs
-from pipeline.filter.unicode import ALPHA, DIGIT, PUNCT, SPACE, UPPER, class_table
-from pipeline.filter.view import spans, text_buffers, view_of
+from pipeline.filter.signals.catalogue import text_specs
+from pipeline.filter.signals.registry import signal
+from pipeline.filter.text.unicode import ALPHA, DIGIT, PUNCT, SPACE, UPPER, class_table
+from pipeline.filter.text.view import spans, text_buffers, view_of
 from tests.pipeline.filter import oracle
 from tests.pipeline.filter.helpers import PROSE, measured, one
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pipeline.filter.classifier import Labelled
+    from pipeline.filter.classifiers.training import Labelled
 
 app = typer.Typer(no_args_is_help=True, help="Train and judge fastText classifiers for `filter`.")
 
@@ -27,7 +27,7 @@ def read_labelled(path: Path, text_column: str, label_column: str, positive: lis
     import io
     import json
 
-    from pipeline.filter.classifier import Labelled
+    from pipeline.filter.classifiers.training import Labelled
     from schemas.errors import UserError, nearest
 
     name = path.name.removesuffix(".gz")
@@ -85,8 +85,8 @@ def train(
     """Train a quantised model on labelled text and write it with its card."""
     from dataclasses import replace
 
-    from pipeline.filter.building import build
-    from pipeline.filter.classifier import Training
+    from pipeline.filter.classifiers.building import build
+    from pipeline.filter.classifiers.training import Training
     from schemas.errors import UserError
 
     if precision is not None and kept is not None:
@@ -124,9 +124,9 @@ def evaluate(
     import json
     from dataclasses import asdict
 
-    from pipeline.filter import fasttext_model
-    from pipeline.filter.card import table
-    from pipeline.filter.classifier import evaluate_classifier
+    from pipeline.filter.classifiers import fasttext_model
+    from pipeline.filter.classifiers.card import table
+    from pipeline.filter.classifiers.training import evaluate_classifier
     from schemas.errors import UserError, nearest
 
     file = fasttext_model.find(model)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.filter import fasttext_model
-from pipeline.filter.card import model_card
-from pipeline.filter.classifier import (
+from pipeline.filter.classifiers import fasttext_model
+from pipeline.filter.classifiers.card import model_card
+from pipeline.filter.classifiers.training import (
     Labelled,
     Training,
     choose_threshold,

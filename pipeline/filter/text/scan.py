@@ -15,7 +15,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.unicode import ALPHA, BULLET, CLOSER, DIGIT, PUNCT, SPACE, SPECIAL, TERMINAL, UPPER
+from pipeline.filter.text.unicode import ALPHA, BULLET, CLOSER, DIGIT, PUNCT, SPACE, SPECIAL, TERMINAL, UPPER
 
 # Bits of `line_flags`.
 LINE_BULLET = 1  # starts with a bullet

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.filter import rules
-from pipeline.filter.judge import failures, judge
-from pipeline.filter.rules import Rule, resolve
-from pipeline.filter.signals import MEASURES
+from pipeline.filter.rules import sets as rules
+from pipeline.filter.rules.judge import failures, judge
+from pipeline.filter.rules.sets import Rule, resolve
+from pipeline.filter.signals.registry import MEASURES
 from schemas.errors import UserError
-from schemas.stages import FilterParams
+from schemas.filter import FilterParams
 from tests.pipeline.filter.helpers import documents, stage, without_models
 
 # What the papers say, written down a second time.

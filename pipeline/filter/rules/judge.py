@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.rules import Rule, skipped
+from pipeline.filter.rules.sets import Rule, skipped
+from schemas.filter import FilterParams
 from schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
-from schemas.stages import FilterParams
 
 STAGE = "filter"
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.filter import fasttext_model, scores
-from pipeline.filter.fasttext_model import MODELS
+from pipeline.filter.classifiers import fasttext_model, scores
+from pipeline.filter.classifiers.fasttext_model import MODELS
 from schemas.errors import UserError, WorkError
 from schemas.storage import Folder
 from tests.pipeline.filter.helpers import PROSE

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.filter.classifier import Evaluation, Labelled, Training
-from pipeline.filter.scores import MAX_WINDOWS, WINDOW_CHARS, WORST
+from pipeline.filter.classifiers.scores import MAX_WINDOWS, WINDOW_CHARS, WORST
+from pipeline.filter.classifiers.training import Evaluation, Labelled, Training
 
 
 def model_card(

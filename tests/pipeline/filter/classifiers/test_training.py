@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipeline.filter import cli, fasttext_model
-from pipeline.filter.classifier import (
+from pipeline.filter.classifiers import cli, fasttext_model
+from pipeline.filter.classifiers.training import (
     Labelled,
     Training,
     auc,

@@ -11,10 +11,10 @@ from pydantic import Field, model_validator
 
 from schemas.config import read_yaml, validate
 from schemas.errors import UserError, nearest
+from schemas.filter import ClassifierParams, FilterParams, RuleSet
 from schemas.manifest import Strict
-from schemas.stages import ClassifierParams, FilterParams, RuleSet
 
-RULES_FOLDER: Final = Path(__file__).resolve().parents[2] / "configs" / "rules"
+RULES_FOLDER: Final = Path(__file__).resolve().parents[3] / "configs" / "rules"
 
 Comparison = Literal["at_least", "at_most", "more_than", "less_than", "among"]
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.filter import kernels
-from pipeline.filter.repetition import later_copies, ngram_shares
-from pipeline.filter.unicode import class_table
+from pipeline.filter.text import scan as kernels
+from pipeline.filter.text.repetition import later_copies, ngram_shares
+from pipeline.filter.text.unicode import class_table
 
 Array = npt.NDArray[Any]
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from pipeline.filter import scores
-from pipeline.filter.fit import fit
+from pipeline.filter.classifiers import scores
+from pipeline.filter.classifiers.fit import fit
 from schemas.errors import UserError
 
 OTHER = "other"  # the label of everything that is not `positive`

@@ -1,4 +1,4 @@
-"""The training itself, in a process of its own: `python -m pipeline.filter.fit < options.json`.
+"""The training itself, in a process of its own: `python -m pipeline.filter.classifiers.fit < options.json`.
 
 With one thread, fastText 0.9 gives random values to the first tenth of its input matrix only; the rest holds
 whatever the memory held. A young process whose large blocks come straight from the system, and so are zero,
@@ -37,7 +37,7 @@ def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, A
     said: list[str] = []
     for _ in range(ATTEMPTS):
         done = subprocess.run(
-            [sys.executable, "-m", "pipeline.filter.fit"],
+            [sys.executable, "-m", "pipeline.filter.classifiers.fit"],
             input=json.dumps(options).encode(), env=environment, capture_output=True, check=False,
         )  # fmt: skip
         if done.returncode == 0 and target.exists():
@@ -47,7 +47,7 @@ def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, A
 
 
 def _main() -> None:
-    from pipeline.filter.fasttext_model import fasttext
+    from pipeline.filter.classifiers.fasttext_model import fasttext
 
     options = json.loads(sys.stdin.buffer.read())
     module = fasttext()

@@ -17,7 +17,7 @@ from schemas.errors import UserError, WorkError
 from schemas.ids import checksum
 from schemas.storage import Folder
 
-MODELS: Final = Path(__file__).resolve().parent / "models"
+MODELS: Final = Path(__file__).resolve().parents[1] / "models"
 LANGUAGE_MODEL: Final = "lid.176.ftz"
 CACHE_ENV: Final = "CORPUSMILL_CACHE"
 

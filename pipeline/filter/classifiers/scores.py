@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter import fasttext_model
+from pipeline.filter.classifiers import fasttext_model
 from schemas.signals import SignalSpec
 
 LANGUAGE_CHARS: Final = 2_000  # the language is read off the first so many characters

@@ -1,0 +1,2 @@
+"""fastText: models found, checked, loaded and asked (`scores.py`); classifiers trained, judged and described.
+Their command line is `cli.py`."""

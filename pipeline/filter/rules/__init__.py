@@ -1,0 +1,1 @@
+"""Rules as data: sets of `configs/rules/` (`sets.py`), judged on columns of signals (`judge.py`)."""

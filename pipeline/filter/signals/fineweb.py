@@ -1,0 +1,28 @@
+"""What FineWeb's rules look at."""
+
+from __future__ import annotations
+
+from pipeline.filter.signals.registry import SHARE, share_of_lines, signal
+from pipeline.filter.text import scan as k
+from pipeline.filter.text.view import share
+
+FINEWEB = "Penedo et al. 2024 (FineWeb), arXiv:2406.17557, section 3.6"
+
+SHORT_LINE = 30  # characters; a line of exactly 30 is short, as in datatrove
+
+signal(
+    "fineweb.line_punct_ratio",
+    "share of lines that end in a terminal mark of any script",
+    FINEWEB,
+    range=SHARE,
+)(share_of_lines(k.LINE_TERMINAL))
+signal("fineweb.short_line_ratio", "share of lines of at most 30 characters", FINEWEB, range=SHARE)(
+    lambda v: share(v.lines_where(v.line_chars <= SHORT_LINE), v.lines)
+)
+signal(
+    "fineweb.char_dup_ratio",
+    "share of characters, line feeds left out, in later copies",
+    FINEWEB,
+    range=SHARE,
+)(lambda v: share(v.line_copies[:, 1], v.count(k.CHARS) - v.count(k.NEWLINES)))
+signal("fineweb.newline_ratio", "line feeds per word", FINEWEB)(lambda v: share(v.count(k.NEWLINES), v.words))
