@@ -162,7 +162,7 @@ def in_bins_of_ranges(banding: Banding, ranges: int) -> Any:
 def cells(records: float, rows: float, columns: float) -> float:
     """How many of rows x columns slices are not empty, if so many records are spread over them at random."""
     slots = rows * columns
-    return slots * -math.expm1(-records / slots) if slots > 0 else 0.0
+    return min(records, slots * -math.expm1(-records / slots)) if slots > 0 else 0.0
 
 
 def runs(wanted: float, of: float, gap: float) -> tuple[float, float]:

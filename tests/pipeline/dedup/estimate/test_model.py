@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.dedup.banding import Banding, banding
@@ -110,6 +110,7 @@ def test_local_files_are_faster_than_an_object_store() -> None:
 
 
 @given(st.floats(0, 1e12), st.floats(1, 1e6), st.floats(1, 1e6))
+@example(2.2250738585072014e-308, 107.0, 120426.25)
 def test_slices_that_are_not_empty(records: float, rows: float, columns: float) -> None:
     found = cells(records, rows, columns)
     assert 0 <= found <= min(records, rows * columns) * (1 + 1e-9)
