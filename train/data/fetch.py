@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 import threading
 import time
@@ -123,12 +122,14 @@ class Blocks:
         _checked(payload, block.xxh3, ".tokens.npy")
         _checked(docs, block.docs_xxh3, ".docs.npy")
         tokens = np.frombuffer(payload, dtype=source.dtype, offset=block.header)
-        starts = np.load(io.BytesIO(docs), allow_pickle=False).astype(np.int64)
+        # Not np.load: it parses the header by `ast`, which fails now and then when threads do so together (CPython
+        # before 3.12).
+        starts = np.frombuffer(docs[max(0, len(docs) - 4 * block.ndocs) :], dtype="<u4").astype(np.int64)
         if len(tokens) != block.ntokens:
             raise WorkError(f"holds {len(tokens)} tokens, the index says {block.ntokens}")
         if len(tokens) and int(tokens.max()) >= source.index.vocab_size:
             raise WorkError(f"token {int(tokens.max())} is not in a vocabulary of {source.index.vocab_size}")
-        if starts.ndim != 1 or len(starts) != block.ndocs or (len(starts) and (np.diff(starts) <= 0).any()):
+        if len(starts) != block.ndocs or (np.diff(starts) <= 0).any():
             raise WorkError(".docs.npy does not hold the rising starts of the documents")
         return BlockData(tokens, starts)
 
