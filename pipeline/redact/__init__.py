@@ -1,4 +1,5 @@
-"""Personal data and secrets: found by pattern over a whole batch, confirmed by validators, replaced.
+"""Personal data and secrets: found by one pass over a batch's bytes, confirmed by validators, replaced.
 
-`batch.py` is the loop over a batch; `network`, `numbers` and `secrets` find; `pseudonyms` replaces.
+`apply.py` turns documents into an outcome, `batch.py` is the loop over a batch; `kernels/` yields the places worth a look;
+`network`, `numbers`, `national`, `coins`, `secrets`, `phones` and `models` decide; `pseudonyms` and `standins` replace.
 """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +12,37 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.redact.network import addresses, emails
-from pipeline.redact.numbers import cards, ibans, runs, ssns
+from pipeline.redact.coins import coins
+from pipeline.redact.kernels.anchors import candidates
+from pipeline.redact.kernels.tables import (
+    ASSIGNED,
+    AT,
+    CARD,
+    CARD_TABLE,
+    COIN,
+    FORMAT,
+    IBAN,
+    IP4,
+    IP6,
+    MAC,
+    NUMBER,
+    PEM,
+    PHONE,
+    QUERY,
+    SSN,
+    USERINFO,
+    WORD,
+)  # fmt: skip
+from pipeline.redact.models import Detector, find_spans
+from pipeline.redact.national import NUMBERS, national
+from pipeline.redact.network import emails, hardware, ipv4, ipv6
+from pipeline.redact.numbers import cards, iban_length, ssns
 from pipeline.redact.phones import phones
-from pipeline.redact.pseudonyms import OWN
-from pipeline.redact.scan import SEPARATOR, Hit, Kind, spans
-from pipeline.redact.secrets import secrets
+from pipeline.redact.plans import plans
+from pipeline.redact.pseudonyms import is_own, is_tag
+from pipeline.redact.scan import SEPARATOR, Hit, Kind
+from pipeline.redact.secrets import armoured, assigned, formats, query, userinfo
+from schemas.redact import MODEL_KINDS
 
 MAX_ROUNDS = 8
 Replace = Callable[[Kind, bytes], bytes]
@@ -30,70 +57,120 @@ class Edit(NamedTuple):
     replacement: bytes
 
 
-def find(buffer: bytes, kinds: Sequence[Kind], regions: Sequence[str], own: bool) -> list[Hit]:
+class Look(NamedTuple):
+    """What is looked for."""
+
+    kinds: Sequence[Kind]
+    regions: Sequence[str] = ()  # plans of telephone numbers without +
+    every_ip: bool = False  # private ones too
+    own: bool = False  # leave alone what `pseudonyms` makes
+    detector: Detector | None = None  # of names and addresses
+
+
+def find(buffer: bytes, look: Look, more: Sequence[Hit] = ()) -> list[Hit]:
     """Non-overlapping finds in a buffer of separated texts, in order. Of finds that overlap, the earliest
-    start wins, then the longest, then the kind named first in `kinds`. `own`: leave pseudonyms alone."""
-    hits = list(_all(buffer, frozenset(kinds), regions))
-    rank = {kind: place for place, kind in enumerate(kinds)}
+    start wins, then the longest, then the kind named first. `more`: finds made elsewhere."""
+    hits = [*_all(buffer, look), *more]
+    rank = {kind: place for place, kind in enumerate(look.kinds)}
     hits.sort(key=lambda hit: (hit.start, -hit.end, rank[hit.kind]))
-    taken = [(start, end) for start, end in spans(OWN, buffer)] if own and hits else []
     chosen: list[Hit] = []
-    place = 0
     for hit in hits:
-        while place < len(taken) and taken[place][1] <= hit.start:
-            place += 1
-        if place < len(taken) and taken[place][0] < hit.end:
+        if chosen and hit.start < chosen[-1].end:
             continue
-        if not chosen or hit.start >= chosen[-1].end:
+        if look.own and is_own(buffer, hit.start, hit.end):
+            continue
+        if hit.kind not in MODEL_KINDS or not is_tag(buffer, hit.start, hit.end):
             chosen.append(hit)
     return chosen
 
 
-def _all(buffer: bytes, kinds: frozenset[str], regions: Sequence[str]) -> Iterator[Hit]:
-    if "email" in kinds:
-        yield from emails(buffer)
-    if "ip" in kinds:
-        yield from addresses(buffer)
-    if "secret" in kinds:
-        yield from secrets(buffer)
-    if "iban" in kinds:
-        yield from ibans(buffer)
-    if kinds & {"card", "ssn", "phone"}:
-        for groups, likely in runs(buffer, kinds):
-            if "card" in likely:
-                yield from cards(buffer, groups)
-            if "ssn" in likely:
-                yield from ssns(buffer, groups)
-            if "phone" in likely:
-                yield from phones(buffer, groups, regions)
+def _all(buffer: bytes, look: Look) -> Iterator[Hit]:
+    kinds = frozenset(look.kinds)
+    data = np.frombuffer(buffer, dtype=np.uint8)
+    for kind, start, end in candidates(data, wanted(kinds), plans(look.regions), iban_lengths()).tolist():
+        if kind == PHONE:
+            yield from phones(buffer, start, end, look.regions)
+        elif kind == IP4:
+            yield from ipv4(buffer, start, end, look.every_ip)
+        elif kind == AT:
+            yield from emails(buffer, start, end)
+        elif kind in (NUMBER, WORD):
+            yield from national(buffer, start, end, kinds)
+        elif kind in (CARD, CARD_TABLE):
+            yield from cards(buffer, start, end, kind == CARD_TABLE)
+        elif kind == SSN:
+            yield from ssns(buffer, start, end)
+        elif kind == IP6:
+            yield from ipv6(buffer, start, end, look.every_ip)
+        elif kind == MAC:
+            yield from hardware(buffer, start, end)
+        elif kind == IBAN:
+            yield Hit(start, end, "iban")
+        elif kind == COIN:
+            yield from coins(buffer, start, end)
+        elif kind == FORMAT:
+            yield from formats(buffer, start)
+        elif kind == PEM:
+            yield from armoured(buffer, start)
+        elif kind == ASSIGNED:
+            yield from assigned(buffer, start)
+        elif kind == USERINFO:
+            yield from userinfo(buffer, start)
+        else:
+            yield from query(buffer, start, end)
+
+
+_CANDIDATES: dict[Kind, tuple[int, ...]] = {
+    "email": (AT,), "url_credential": (USERINFO, QUERY), "ip": (IP4, IP6), "mac": (MAC,), "card": (CARD, CARD_TABLE),
+    "iban": (IBAN,), "ssn": (SSN,), "crypto": (COIN,), "secret": (FORMAT, PEM, ASSIGNED), "phone": (PHONE,),
+    **dict.fromkeys(NUMBERS, (NUMBER, WORD)),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def wanted(kinds: frozenset[Kind]) -> npt.NDArray[np.bool_]:
+    """bool per class of candidates: whether a detector of the kinds looks at it."""
+    table = np.zeros(QUERY + 1, np.bool_)
+    for kind in kinds:
+        table[list(_CANDIDATES.get(kind, ()))] = True
+    return table
+
+
+@lru_cache(maxsize=1)
+def iban_lengths() -> npt.NDArray[np.uint8]:
+    """uint8[676]: the characters of an IBAN per pair of letters, 0 for no country's."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return np.array([iban_length(a + b) for a in letters for b in letters], dtype=np.uint8)
 
 
 def find_edits(
-    texts: pa.LargeStringArray, kinds: Sequence[Kind], regions: Sequence[str], replace: Replace, own: bool
-) -> dict[int, list[Edit]]:
-    """Row -> its edits, in order, for the rows that have any.
+    texts: pa.LargeStringArray, look: Look, replace: Replace
+) -> tuple[dict[int, list[Edit]], dict[int, Counter[str]]]:
+    """(row -> its edits, in order; row -> finds by kind) for the rows that have any.
 
     What was written is scanned again until nothing is found, since a replacement moves its neighbours closer
-    to a word that tells what they are: so a second pass over the output has nothing left to do.
+    to a word that tells what they are: so a second pass over the output has nothing left to do. A find may so
+    take the place of an earlier one, and its edit that of the earlier edit; `finds` counts both.
     """
     edits: dict[int, list[Edit]] = {}
+    finds: dict[int, Counter[str]] = {}
     rows = np.arange(len(texts))
     current = texts
     for _ in range(MAX_ROUNDS):
-        found = _scan(current, kinds, regions, replace, own)
+        found = _scan(current, look, replace)
         if not found:
-            return edits
-        for row, new in found.items():
-            edits[int(rows[row])] = compose(edits.get(int(rows[row]), []), new)
+            break
+        for place, new in found.items():
+            row = int(rows[place])
+            edits[row] = compose(edits.get(row, []), new)
+            finds.setdefault(row, Counter()).update(edit.kind for edit in new)
         places = sorted(found)
         current = rewrite(current.take(pa.array(places)), {i: found[row] for i, row in enumerate(places)})
         rows = rows[places]
-    return edits
+    return edits, finds
 
 
-def _scan(
-    texts: pa.LargeStringArray, kinds: Sequence[Kind], regions: Sequence[str], replace: Replace, own: bool
-) -> dict[int, list[Edit]]:
+def _scan(texts: pa.LargeStringArray, look: Look, replace: Replace) -> dict[int, list[Edit]]:
     if len(texts) == 0:
         return {}
     large = pa.large_string()
@@ -101,7 +178,7 @@ def _scan(
     offsets = text_offsets(joined)
     buffer = joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0])).to_pybytes()
     offsets = offsets - offsets[0]
-    hits = find(buffer, kinds, regions, own)
+    hits = find(buffer, look, _by_model(texts, offsets, look) if look.detector else ())
     rows = np.searchsorted(offsets, np.array([hit.start for hit in hits], dtype=np.int64), side="right") - 1
     found: dict[int, list[Edit]] = {}
     for hit, row in zip(hits, rows.tolist(), strict=True):
@@ -109,6 +186,21 @@ def _scan(
         value = replace(hit.kind, buffer[hit.start : hit.end])
         found.setdefault(row, []).append(Edit(hit.start - base, hit.end - base, hit.kind, value))
     return found
+
+
+def _by_model(texts: pa.LargeStringArray, offsets: npt.NDArray[np.int64], look: Look) -> list[Hit]:
+    """What the detector finds, in bytes of the joined buffer."""
+    hits = []
+    assert look.detector is not None
+    for row, text in enumerate(texts.to_pylist()):
+        place, at = 0, int(offsets[row])  # the same place in characters of the text, and in bytes
+        for span in find_spans(look.detector, text):
+            if span.kind not in look.kinds or span.start < place:
+                continue
+            start = at + len(text[place : span.start].encode())
+            place, at = span.end, start + len(text[span.start : span.end].encode())
+            hits.append(Hit(start, at, span.kind))
+    return hits
 
 
 def compose(old: list[Edit], new: list[Edit]) -> list[Edit]:

@@ -1,4 +1,4 @@
-"""E-mail addresses, and public IPv4 and IPv6 addresses."""
+"""E-mail addresses, IPv4 and IPv6 addresses, and the addresses of network hardware."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from pipeline.redact.scan import ALNUM, DIGITS, LETTERS, WORD, Hit, after, before, spans
+from pipeline.redact.scan import ALNUM, DIGITS, LETTERS, WORD, Hit, after, before
 
 # --- e-mail: found by its '@' and domain; the local part is then read backwards.
-AT_DOMAIN = rb"@[A-Za-z0-9\x80-\xff][A-Za-z0-9.\-\x80-\xff]*\.[A-Za-z]{2,24}"
 _LOCAL = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+$")
 _DOMAIN = re.compile(r"@((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+)([A-Za-z]{2,24})(?![A-Za-z0-9])")
 _SENTENCE = re.compile(r"(@(?:[^\W_][\w-]*\.)+[a-z]{2,24})\.[A-Z][a-z]*$")  # "…@site.org.Next sentence"
@@ -17,8 +16,6 @@ _IMAGES = frozenset(("png", "jpg", "jpeg", "gif", "svg", "webp", "ico", "css", "
 _EAST_ASIAN = "\u2e80"  # from here on scripts are written without spaces, and glue to an address
 
 # --- IP addresses
-IPV4_RUN = rb"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}"
-IPV6 = rb"[23][0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]*"  # 2000::/3 is all of the public space
 _NOT_AN_ADDRESS = re.compile(
     rb"(?:\b(?:v|ver|versions?|releases?|sections?|sect|sec|chapters?|clauses?|articles?|build|firmware|rev"
     rb"|revision|oid|update|patch|figure|fig|table|appendix|part)|\xc2\xa7)[.:#]?(?:[ \t]|\xc2\xa0){0,2}$"
@@ -32,13 +29,19 @@ _SAYS_ADDRESS = re.compile(
 )
 _RESOLVERS = frozenset((b"8.8.8.8", b"8.8.4.4", b"1.1.1.1", b"1.0.0.1", b"9.9.9.9"))  # known to everybody
 
+# --- network hardware
+_SAYS_HARDWARE = re.compile(
+    rb"(?i)\bmac\b|hwaddr|\bether|bssid|\bphysical|wlan|wi-?fi|bluetooth|\bnic\b|\barp\b"
+)
 
-def emails(buffer: bytes) -> Iterator[Hit]:
-    """Addresses with a dotted domain; letters of any script (RFC 6531), no quoted local parts."""
-    for at, end in spans(AT_DOMAIN, buffer):
-        domain = _domain(buffer[at:end].decode("utf-8", "ignore"))
+
+def emails(buffer: bytes, at: int, end: int) -> Iterator[Hit]:
+    """The address around the `@` at `at`: a dotted domain, letters of any script (RFC 6531), no quoted local
+    part."""
+    domain = _domain(buffer[at:end].decode("utf-8", "ignore"))
+    if domain:
         local = _local(before(buffer, at, 260))
-        if domain and local:
+        if local:
             yield Hit(at - len(local), at + len(domain.encode()), "email")
 
 
@@ -73,21 +76,18 @@ def _local(window: bytes) -> bytes:
     return text.encode()
 
 
-def addresses(buffer: bytes) -> Iterator[Hit]:
-    """IPv4 and IPv6 addresses that `ipaddress` calls global. Not section numbers, versions or OIDs: more than
-    four groups, a word such as "section" before, or four small numbers with no word of networks say so."""
-    for start, end in spans(IPV4_RUN, buffer):
-        if _plain_ipv4(buffer, start, end) and _is_global(buffer[start:end]):
-            yield Hit(start, end, "ip")
-    for start, end in spans(IPV6, buffer):
-        while end > start and buffer[end - 1] == 0x3A and buffer[end - 2] != 0x3A:
-            end -= 1
-        left, right = before(buffer, start, 1), after(buffer, end, 1)
-        if (left and left[0] in WORD | {0x2E, 0x3A}) or (right and right[0] in WORD | {0x3A}):
-            continue
-        groups = [group for group in buffer[start:end].split(b":") if group]
-        if len(groups) >= 3 and _is_global(buffer[start:end]):  # `x[2000::2]` has two, and is a slice
-            yield Hit(start, end, "ip")
+def ipv4(buffer: bytes, start: int, end: int, every: bool) -> Iterator[Hit]:
+    """Four octets, unless what is around them says section, version or OID: a fifth group, a word such as
+    "section" before them, or four small numbers with no word of networks. `every`: private ones too."""
+    if _plain_ipv4(buffer, start, end) and _is_address(buffer[start:end], every):
+        yield Hit(start, end, "ip")
+
+
+def ipv6(buffer: bytes, start: int, end: int, every: bool) -> Iterator[Hit]:
+    """Groups of hexadecimal digits that are an address; at least three, since `x[2000::2]` is a slice."""
+    groups = sum(1 for group in buffer[start:end].split(b":") if group)
+    if groups >= 3 and _is_address(buffer[start:end], every):
+        yield Hit(start, end, "ip")
 
 
 def _plain_ipv4(buffer: bytes, start: int, end: int) -> bool:
@@ -98,24 +98,40 @@ def _plain_ipv4(buffer: bytes, start: int, end: int) -> bool:
         return False
     if right and right[0] in WORD:
         return False
-    if (
-        len(right) == 2
-        and right[0] in b".-,"
-        and right[1] in {0x2E: ALNUM, 0x2D: LETTERS, 0x2C: DIGITS}[right[0]]
-    ):
+    followers = {0x2E: ALNUM, 0x2D: LETTERS, 0x2C: DIGITS}
+    if len(right) == 2 and right[0] in followers and right[1] in followers[right[0]]:
         return False
     if _NOT_AN_ADDRESS.search(left):
         return False
     if all(int(octet) < _SMALL for octet in buffer[start:end].split(b".")):
-        line = before(buffer, start, 40).rpartition(b"\n")[
-            2
-        ]  # "the server.\n\n27.2.5.2 Setting up": a heading
+        # "the server.\n\n27.2.5.2 Setting up": a heading
+        line = before(buffer, start, 40).rpartition(b"\n")[2]
         return buffer[start:end] in _RESOLVERS or _SAYS_ADDRESS.search(line) is not None
     return True
 
 
-def _is_global(raw: bytes) -> bool:
+def _is_address(raw: bytes, every: bool) -> bool:
+    """Public; or any that can be a machine's: neither unspecified, loopback nor the mask of a network."""
     try:
-        return ipaddress.ip_address(raw.decode()).is_global
+        address = ipaddress.ip_address(raw.decode())
     except ValueError:
         return False
+    if not every:  # 2000::/3 is all that is given out of IPv6
+        return address.is_global and (address.version == 4 or int(address) >> 125 == 1)
+    return not (address.is_unspecified or address.is_loopback or raw.startswith((b"255.", b"0.")))
+
+
+def hardware(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
+    """An EUI-48 (IEEE 802) as `00:1a:2b:3c:4d:5e`, with `-`, or as `001a.2b3c.4d5e`; without a letter only beside
+    a word of networks, since six pairs of digits are often a time."""
+    value = bytes(byte for byte in buffer[start:end] if byte in ALNUM).lower()
+    if len(set(value)) < 3:  # 00:00:00:00:00:00, ff:ff:ff:ff:ff:ff: nobody's
+        return
+    left, right = before(buffer, start, 1), after(buffer, end, 2)
+    if (left and (left[0] in WORD or left[0] in b".:-")) or (right and right[0] in WORD):
+        return
+    if len(right) == 2 and right[0] in b".:-" and right[1] in ALNUM:
+        return
+    letters = any(byte in LETTERS for byte in value)
+    if letters or _SAYS_HARDWARE.search(before(buffer, start, 48)):
+        yield Hit(start, end, "mac")

@@ -2,10 +2,11 @@
 
 A pseudonym is a function of (key, kind, normal form of the datum): the same address becomes the same
 pseudonym in any partition and any run with the key, and nothing can be linked without it. All pseudonyms
-lie where real data cannot: example.com, the 555-01xx telephones, the networks that RFC 2544 and RFC 3849 set
-aside, card numbers of no issuer, the country code ZZ, area 000. So they are known again, and a second pass
-leaves them alone. Telephones and IPv4 addresses have small such ranges (about 60,000 and 131,072): there two
-people may share a pseudonym.
+lie where real data cannot: example.com, telephones kept for fiction, the networks that RFC 2544 and RFC 3849 set
+aside, cards of test ranges, the country code ZZ, area 000, test networks of coins, and what `standins` says of
+national numbers. So they are known again, and a second pass leaves them alone. Some of those ranges are small
+(telephones: about 60,000 with +1, some thousands elsewhere; IPv4: 131,072; BSN: 91,000): there two people may share a
+pseudonym.
 """
 
 from __future__ import annotations
@@ -14,18 +15,52 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
+from pipeline.redact.coins import base58check, bech32, eip55, is_base58check
+from pipeline.redact.national import compact
 from pipeline.redact.scan import Kind
+from pipeline.redact.standins import NATIONAL, OWN_CARDS, Draw, card, iban, own_phones, phone
 from schemas.errors import UserError
 
 MIN_KEY = 16  # bytes
 
-# Every form that `pseudonym` makes. Finds that overlap one are dropped.
-OWN = (
-    rb"user-[0-9a-f]{16}@example\.com|\+1-[2-9][0-8][0-9]-555-01[0-9]{2}|198\.1[89]\.[0-9]{1,3}\.[0-9]{1,3}"
-    rb"|2001:db8(?::[0-9a-f]{4}){6}|9[0-9]{3} [0-9]{4} [0-9]{4} [0-9]{4}|ZZ[0-9]{20}|000-[0-9]{2}-[0-9]{4}"
-    rb"|secret-[0-9a-f]{16}"
+# The forms that `pseudonym` makes and a detector might read. Finds that overlap one are dropped.
+OWN = re.compile(
+    rb"user-[0-9a-f]{16}@example\.com|user-[0-9a-f]{8}:secret-[0-9a-f]{16}|secret-[0-9a-f]{16}"
+    rb"|198\.1[89]\.[0-9]{1,3}\.[0-9]{1,3}|2001:db8(?::[0-9a-f]{4}){6}|02:00:5e(?::[0-9a-f]{2}){3}"
+    rb"|ZZ[0-9]{2}[0-9A-Z]{11,30}|000-[0-9]{2}-[0-9]{4}|0x0{8}[0-9a-fA-F]{32}|tb1q[02-9ac-hj-np-z]{38}"
+    rb"|(?:Person|Address) [0-9a-f]{8}|" + OWN_CARDS + b"|" + own_phones()
 )
+MARGIN = 80  # bytes; no pseudonym is longer
+_TEST_COIN = re.compile(rb"(?<![A-Za-z0-9])[mn2][1-9A-HJ-NP-Za-km-z]{25,34}(?![A-Za-z0-9])")
+_TAG = re.compile(rb"<[A-Z_]{2,20}>")
+
+
+def is_own(buffer: bytes, start: int, end: int) -> bool:
+    """Whether a find overlaps what `pseudonym` makes."""
+    return _touches(OWN, buffer, start, end) or any(
+        is_base58check(word, test=True) for word in _words(_TEST_COIN, buffer, start, end)
+    )
+
+
+def is_tag(buffer: bytes, start: int, end: int) -> bool:
+    """Whether a find overlaps a tag: models may take one for a name."""
+    return _touches(_TAG, buffer, start, end)
+
+
+def _touches(pattern: re.Pattern[bytes], buffer: bytes, start: int, end: int) -> bool:
+    return next(_words(pattern, buffer, start, end), None) is not None
+
+
+def _words(pattern: re.Pattern[bytes], buffer: bytes, start: int, end: int) -> Iterator[str]:
+    """The matches that overlap a find."""
+    low = max(0, start - MARGIN)
+    for match in pattern.finditer(buffer[low : end + MARGIN]):
+        if match.start() + low < end and match.end() + low > start:
+            yield match.group().decode()
 
 
 def tag(kind: Kind) -> bytes:
@@ -53,34 +88,42 @@ def fingerprint(key: bytes) -> str:
     return hmac.new(key, b"corpusmill redact fingerprint", hashlib.sha256).hexdigest()[:16]
 
 
-def pseudonym(key: bytes, kind: Kind, value: bytes) -> bytes:
-    """The pseudonym of a datum (HMAC-SHA256); other spellings of the same datum get the same one."""
-    text = normal_form(kind, value.decode("utf-8", "replace"))
+def pseudonym(key: bytes, kind: Kind, value: bytes, regions: Sequence[str] = ()) -> bytes:
+    """The pseudonym of a datum (HMAC-SHA256); other spellings of the same datum get the same one. `regions`: whose
+    plans a telephone number without + follows."""
+    text = normal_form(kind, value.decode("utf-8", "replace"), tuple(regions))
     digest = hmac.new(key, f"{kind}\x00{text}".encode(), hashlib.sha256).digest()
-    number, code = int.from_bytes(digest[:8], "big"), digest.hex()
-    if kind == "email":
+    draw, code = Draw(digest), digest.hex()
+    if kind in NATIONAL:
+        made = NATIONAL[kind](text, draw)
+    elif kind == "email":
         made = f"user-{code[:16]}@example.com"
     elif kind == "phone":
-        made = f"+1-{2 + number % 8}{number // 8 % 9}{number // 72 % 10}-555-01{number // 720 % 100:02d}"
+        made = phone(_country(text), draw)
     elif kind == "ip" and ":" in text:
         made = "2001:db8:" + ":".join(code[i : i + 4] for i in range(0, 24, 4))
     elif kind == "ip":
-        made = str(ipaddress.IPv4Address(int(ipaddress.IPv4Address("198.18.0.0")) + number % 2**17))
+        made = str(ipaddress.IPv4Address(int(ipaddress.IPv4Address("198.18.0.0")) + draw.below(2**17)))
+    elif kind == "mac":
+        made = f"02:00:5e:{code[:2]}:{code[2:4]}:{code[4:6]}"  # locally administered: no maker's
     elif kind == "card":
-        body = f"9{number % 10**14:014d}"
-        full = body + _luhn(body)
-        made = " ".join(full[i : i + 4] for i in range(0, 16, 4))
+        made = card(text, draw)
     elif kind == "iban":
-        body = f"{number % 10**18:018d}"
-        made = f"ZZ{98 - int(body + '353500') % 97:02d}{body}"
+        made = iban(text, draw)
     elif kind == "ssn":
-        made = f"000-{number % 100:02d}-{number // 100 % 10000:04d}"
+        made = f"000-{draw.digits(2)}-{draw.digits(4)}"
+    elif kind == "crypto":
+        made = _coin(text, digest)
+    elif kind == "url_credential" and b":" in value:
+        made = f"user-{code[:8]}:secret-{code[8:24]}"
+    elif kind in ("name", "address"):
+        made = f"{'Person' if kind == 'name' else 'Address'} {code[:8]}"
     else:
         made = f"secret-{code[:16]}"
     return made.encode()
 
 
-def normal_form(kind: Kind, text: str) -> str:
+def normal_form(kind: Kind, text: str, regions: tuple[str, ...] = ()) -> str:
     """One spelling for all spellings of a datum."""
     if kind == "email":
         return text.lower()
@@ -89,14 +132,42 @@ def normal_form(kind: Kind, text: str) -> str:
     if kind in ("card", "ssn"):
         return "".join(c for c in text if c.isdigit())
     if kind == "phone":
-        digits = "".join(c for c in text if c.isdigit())
-        return digits[-10:]  # with or without the country's code
-    if kind == "iban":
-        return "".join(c for c in text if c.isalnum()).upper()
+        return _e164(text, regions)
+    if kind in ("iban", "mac") or kind in NATIONAL:
+        return compact(text)
+    if kind == "crypto" and text[:2].lower() in ("bc", "0x"):
+        return text.lower()
+    if kind in ("name", "address"):
+        return " ".join(text.lower().split())
     return text
 
 
-def _luhn(digits: str) -> str:
-    from stdnum import luhn
+@lru_cache(maxsize=4096)
+def _e164(text: str, regions: tuple[str, ...]) -> str:
+    """A telephone number with its country's code and without its extension; its digits where no plan knows it."""
+    import phonenumbers
 
-    return str(luhn.calc_check_digit(digits))
+    first = phonenumbers.normalize_digits_only(text)
+    if not text.lstrip("( ").startswith("+") and first.startswith("00"):
+        text = "+" + first[2:]
+    for region in (None,) if "+" in text else regions:
+        try:
+            number = phonenumbers.parse(text, region)
+        except phonenumbers.NumberParseException:
+            continue
+        if phonenumbers.is_possible_number(number):
+            return f"+{number.country_code} {number.national_number}"
+    return first
+
+
+def _country(normal: str) -> int:
+    return int(normal[1:].partition(" ")[0]) if normal.startswith("+") else 1
+
+
+def _coin(text: str, digest: bytes) -> str:
+    """An address of the same form: of Bitcoin's test network, of Ethereum with eight zeros first."""
+    if text.startswith("0x"):
+        return "0x" + eip55("0" * 8 + digest.hex()[:32])
+    if text.startswith("bc1"):
+        return bech32("tb", digest[:20])
+    return base58check((b"\x6f" if text.startswith("1") else b"\xc4") + digest[:20])

@@ -244,7 +244,7 @@ LOOKALIKES: tuple[tuple[str, str, str], ...] = (
     ("ip", "127.0.0.1", "During the test the page was served from {} on the same machine."),
     ("ip", "256.300.12.999", "A misprint in the first edition gave the number {} without any explanation."),
     ("ip", "fe80::1", "The router of the reading room uses the link-local address {} by default."),
-    ("ip", "00:1A:2B:3C:4D:5E", "The label on the old network card reads {} in faded ink."),
+    ("ip", "00:1A:2B:3C:4D", "The label on the old network card reads {} in faded ink."),
     (
         "card",
         "4111 1111 1111 1112",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.redact.batch import find
+from pipeline.redact.batch import Look, find
 from pipeline.redact.numbers import iban_length, is_card
 from pipeline.redact.scan import Kind
 from pipeline.redact.secrets import entropy, looks_random
+from schemas.redact import DEFAULT_KINDS
 
 KINDS: list[Kind] = ["email", "phone", "ip", "card", "iban", "ssn", "secret"]
+ALL = list(DEFAULT_KINDS)
 AWS, SLACK = (
     "AKIA" + "IOSFODNN7QXAMPLE",
     "xoxb-" + "123456789012-abcdefABCDEF",
@@ -18,6 +20,13 @@ GITHUB, GOOGLE = (
     "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8",
     "AIza" + "SyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6q",
 )
+NEW = [
+    "sk-" + "ant-api03-" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7", "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeF12", "glpat-" + "a1B2c3D4e5F6g7H8i9J0",
+    "npm_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8", "SG." + "a1B2c3D4e5F6g7H8i9J0k1." + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0u1V",
+    "sk_" + "live_a1B2c3D4e5F6g7H8", "dop_v1_" + "0123456789abcdef" * 4, "SK" + "0123456789abcdef" * 2, "ya29." + "a0AfH6SMBx1b2c3d4e5f6",
+    "shpat_" + "0123456789abcdef" * 2, "GOCSPX-" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4",
+]  # fmt: skip
+CUT_PEM = "-----BEGIN PRIVATE " + "KEY-----\n" + "MIIEpAIBAAKCAQEA7bq1Ab9zMIIEpAIBAAKCAQEA7bq1Ab9z\n" * 3
 JWT = "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0NTY3ODkwIn0" + ".dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P"
 PEM = "-----BEGIN RSA PRIVATE " + "KEY-----\nMIIEpAIBAAKCAQEA7bq1\nAb+/9z==\n-----END RSA PRIVATE KEY-----"
 
@@ -26,7 +35,7 @@ def found(
     text: str, kinds: list[Kind] = KINDS, regions: tuple[str, ...] = ("US", "GB")
 ) -> list[tuple[str, str]]:
     data = text.encode() + b"\x00"
-    return [(hit.kind, data[hit.start : hit.end].decode()) for hit in find(data, kinds, regions, own=False)]
+    return [(hit.kind, data[hit.start : hit.end].decode()) for hit in find(data, Look(kinds, regions))]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +153,7 @@ def test_several_numbers_in_one_run() -> None:
 
 def test_nothing_reaches_over_a_documents_end() -> None:
     data = b"call 212\x00555-0123\x00ann\x00@site.org\x00ssn\x00123456789\x00"
-    assert find(data, KINDS, ("US",), own=False) == []
+    assert find(data, Look(KINDS, ("US",))) == []
 
 
 def test_validators() -> None:
@@ -161,6 +170,72 @@ def test_long_lines_take_linear_time() -> None:
         "1 " * 200_000,
         "a" * 400_000 + "@",
         "@a." * 150_000,
-        "-----BEGIN PRIVATE KEY-----\n" * 9_000,
+        "-----BEGIN PRIVATE " + "KEY-----\n" * 9_000,
+        "1-2 " * 100_000,
+        "a:" * 200_000,
+        "http://a" * 50_000,
+        "&key=" * 80_000,
+        "api_key=" + "a1" * 200_000,
+        "ab-" * 130_000,
+        "gb82 " * 80_000,
+        "12:" * 130_000,
+        "0x" + "1" * 400_000,
     ):
-        assert len(found(text)) <= 1
+        assert len(found(text, ALL)) <= 1
+
+
+@pytest.mark.parametrize("key", NEW)
+def test_keys_of_issuers_are_found_whole_and_only_at_the_start_of_a_word(key: str) -> None:
+    assert found(f"use {key} here", ALL) == [("secret", key)]
+    assert found(f'{{"k": "{key}"}}', ALL) == [("secret", key)]
+    assert ("secret", key) not in found(f"x{key}", ALL)
+
+
+def test_a_private_key_that_the_text_cuts_short() -> None:
+    assert found(f"x {CUT_PEM}", ALL) == [("secret", CUT_PEM.rstrip())]
+    assert found("-----BEGIN PRIVATE " + "KEY-----\nshort\n", ALL) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("eth0 00:1A:2b:3c:4d:5e up", "mac", "00:1A:2b:3c:4d:5e"), ("00-1A-2B-3C-4D-5E", "mac", "00-1A-2B-3C-4D-5E"),
+        ("001a.2b3c.4d5e", "mac", "001a.2b3c.4d5e"), ("aabb.ccdd.1234,", "mac", "aabb.ccdd.1234"),
+        ("MAC 11:22:33:44:55:66", "mac", "11:22:33:44:55:66"),
+        ("https://ann:hunter2@site.org/x", "url_credential", "ann:hunter2"),
+        ("postgres://u:p4ss@10.0.0.1:5432/db", "url_credential", "u:p4ss"),
+        ("https://site.org/a?x=1&password=hunter2&y=2", "url_credential", "hunter2"),
+        ("see https://site.org/?access_token=ab12cd34ef.", "url_credential", "ab12cd34ef"),
+        ("www.site.org/?api_key=a1B2c3D4e5F6g7H8&amp;x=1", "url_credential", "a1B2c3D4e5F6g7H8"),
+        ("https://x.blob.net/c?sv=2020&sig=a1B2c3D4e5F6g7H8i9J0%3D", "url_credential", "a1B2c3D4e5F6g7H8i9J0%3D"),
+        ("Authorization: Bearer a1B2c3D4e5F6g7H8i9J0", "secret", "a1B2c3D4e5F6g7H8i9J0"),
+        ("AccountKey=a1B2c3D4e5F6g7H8i9J0k1L2==", "secret", "a1B2c3D4e5F6g7H8i9J0k1L2=="),
+        ("01.84.17.61.18 fax", "phone", "01.84.17.61.18"), ("call me on 01.84.17.61.18?", "phone", "01.84.17.61.18"),
+        ("416 60 039 office\n", "phone", "416 60 039"), ("(37) 788-063-Office, x", "phone", "(37) 788-063"),
+        ("they are not answering at 78 651 450", "phone", "78 651 450"),
+    ],
+)  # fmt: skip
+def test_new_kinds_are_found(text: str, kind: str, value: str) -> None:
+    assert found(text, ALL) == [(kind, value)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # hardware
+        "12:30:45:10:20:30", "12-30-45-10-20-30", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "x00:1a:2b:3c:4d:5e",
+        "00:1a:2b:3c:4d:5e:6f", "aa:00:1a:2b:3c:4d:5e", "00:1a:2b-3c:4d:5e", "dead.beef.cafe.0001", "1234.5678.9012",
+        "SHA256 fingerprint aa:bb:cc:dd:ee:01:02:03",
+        # URLs
+        "https://user:password@host", "https://site.org/a:b@c", "https://ann@site/", "http://[::1]:80/", "mailto:a:b@c",
+        "https://{user}:{token}@host/", "https://site.org/?key=value", "https://site.org/?token=name", "?password=hunter2",
+        "https://site.org/?id=a1B2c3D4e5F6g7H8&page=3", "https://books.org/?id=x&sig=a1B2c3D4e5F6g7H8i9J0",
+        "https://site.org/?password=your_password", "std::password=a1",
+        # not quite keys
+        "sk-skeleton-loading-animation-wide", "sk-123", "hf_hub_download", "SG.short.x", "npm_config_registry", "pypi-simple",
+        # telephones that are none
+        "Room 200 300 office hours", "in 2000 2010 phones were sold", "1200 500 workers", "1.2.3.4.5.6.7 fax", "it answers at 192.168.1.17 now", "phone 10.120.130.140", "99.5 98.6 home",
+    ],
+)  # fmt: skip
+def test_new_kinds_leave_alone(text: str) -> None:
+    assert found(text, ALL) == []

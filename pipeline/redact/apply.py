@@ -1,0 +1,120 @@
+"""Documents in, an `Outcome` out: edits in the ledger, the datum itself nowhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.redact import models
+from pipeline.redact.batch import Edit, Look, find_edits, rewrite
+from pipeline.redact.pseudonyms import pseudonym, tag
+from pipeline.redact.scan import Kind
+from pipeline.transform import Outcome, decisions
+from schemas.documents import ID
+from schemas.ids import text_hash
+from schemas.ledger import KEPT, REMOVED
+from schemas.redact import RedactParams
+
+STAGE = "redact"
+BATCH_BYTES = 4 << 20  # text scanned at once
+
+
+def redact(docs: pa.Table, params: RedactParams, key: bytes = b"") -> Outcome:
+    """`docs` (schema `DOCUMENTS`) with personal data replaced, and without those that hold a kind to be removed for.
+
+    A decision per edited or removed document. `edits` count characters of the text as it came; a removed document has
+    the rule `redact.<kind>` of the first such kind in `params.kinds`, the number of its finds, and all such kinds in
+    `failed`. Counters: finds replaced per kind and per source and kind, documents removed per kind. A second pass over
+    the output changes nothing, as far as patterns go; of a model nobody can promise it.
+    """
+    how = {kind: params.replacement_of(kind) for kind in params.kinds}
+    own = "pseudonym" in how.values()
+    detector = models.load(params.model) if params.model else None
+    look = Look(params.kinds, tuple(params.phone_regions), params.ip == "all", own, detector)
+
+    def replace(kind: Kind, value: bytes) -> bytes:
+        named = how[kind] == "pseudonym"
+        return pseudonym(key, kind, value, params.phone_regions) if named else tag(kind)
+
+    removing = [kind for kind in params.kinds if how[kind] == "remove"]
+    batches, rows, counters = [], [], Counter[str]()
+    for batch in _batches(docs):
+        texts = batch["text"].combine_chunks()
+        edits, finds = find_edits(texts, look, replace)
+        ids, sources = (
+            batch[name].take(pa.array(sorted(edits), pa.int64())).to_pylist() for name in ("doc_id", "source")
+        )
+        gone, edited = [], {}
+        for row, doc_id, source in zip(sorted(edits), ids, sources, strict=True):
+            reasons = [kind for kind in removing if finds[row][kind]]
+            if reasons:
+                gone.append(row)
+                rows.append(_removed(doc_id, reasons, finds[row]))
+                counters.update(f"removed/{kind}" for kind in reasons)
+                continue
+            edited[row] = edits[row]
+            counters["documents_edited"] += 1
+            for edit in edits[row]:
+                counters.update((edit.kind, f"source/{source}/{edit.kind}"))
+            spans = _ledger(texts[row].as_buffer(), edits[row])
+            rows.append({"doc_id": doc_id, "outcome": KEPT, "stage": STAGE, "edits": spans})
+        batches.append(_without(_edited(batch, texts, edited), gone))
+    kept = pa.concat_tables(batches).cast(docs.schema) if batches else docs
+    return Outcome(kept, decisions(rows), counters=dict(sorted(counters.items())))
+
+
+def _edited(batch: pa.Table, texts: pa.LargeStringArray, edits: dict[int, list[Edit]]) -> pa.Table:
+    """The batch with the edits done, and the hashes of the new texts."""
+    if not edits:
+        return batch
+    new_texts, hashes = rewrite(texts, edits), batch["text_hash"].to_pylist()
+    for row in edits:
+        hashes[row] = text_hash(new_texts[row].as_py())
+    for name, values in (("text", new_texts), ("text_hash", pa.array(hashes, ID))):
+        place = batch.column_names.index(name)
+        batch = batch.set_column(place, batch.schema.field(name), values)
+    return batch
+
+
+def _without(batch: pa.Table, gone: list[int]) -> pa.Table:
+    if not gone:
+        return batch
+    stays = np.ones(len(batch), np.bool_)
+    stays[gone] = False
+    return batch.filter(pa.array(stays))
+
+
+def _removed(doc_id: bytes, kinds: list[Kind], finds: Counter[str]) -> dict[str, Any]:
+    failed = [
+        {"stage": STAGE, "rule": f"{STAGE}.{kind}", "value": float(finds[kind]), "threshold": 0.0}
+        for kind in kinds
+    ]
+    return {"doc_id": doc_id, "outcome": REMOVED, **failed[0], "failed": failed}
+
+
+def _batches(docs: pa.Table) -> list[pa.Table]:
+    """Slices of about `BATCH_BYTES` of text."""
+    if len(docs) == 0:
+        return []
+    ends = np.cumsum(pc.binary_length(docs["text"]).to_numpy())
+    limits = np.arange(BATCH_BYTES, int(ends[-1]) + BATCH_BYTES, BATCH_BYTES)
+    cuts = np.searchsorted(ends, limits, side="left") + 1
+    edges = np.unique(np.concatenate([[0], np.minimum(cuts, len(docs)), [len(docs)]]))
+    return [docs.slice(int(a), int(b - a)) for a, b in pairwise(edges)]
+
+
+def _ledger(text: Any, edits: list[Edit]) -> list[dict[str, Any]]:
+    """Edits with offset and length in characters."""
+    data = memoryview(text)
+    result, position, chars = [], 0, 0
+    for edit in edits:
+        chars += len(bytes(data[position : edit.start]).decode())
+        length = len(bytes(data[edit.start : edit.end]).decode())
+        result.append({"stage": STAGE, "kind": edit.kind, "offset": chars, "length": length})
+        position, chars = edit.end, chars + length
+    return result

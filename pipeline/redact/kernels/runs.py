@@ -1,0 +1,151 @@
+"""Runs of digits: groups with at most three separators between them, and what each may be.
+
+A run falls into segments where more than an ordinary separator lies between two groups; every candidate is a
+sequence of groups of one segment, so the first ten digits of a longer number are none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numba as nb
+import numpy as np
+
+from pipeline.redact.kernels.dials import may_hold_phones
+from pipeline.redact.kernels.shapes import numbers
+from pipeline.redact.kernels.tables import (
+    BLANK,
+    BLANK_OPEN,
+    CLOSE,
+    HYPHEN,
+    IP4,
+    IS_DIGIT,
+    OPEN,
+    OTHER,
+    PHONE,
+    POINT,
+    SLASH,
+    put,
+)
+
+MAX_GROUPS: Final = 4096  # a longer run is taken in pieces,
+OVERLAP: Final = 16  # which share so many groups
+TABLE_BYTES: Final = 48  # a longer run with neither '(' nor '-' nor '+' is a row of measures
+
+
+@nb.njit(cache=True, nogil=True)
+def _separator(data: Any, start: int, end: int) -> int:
+    """The class of the 1 to 3 separators between two groups; no-break spaces and dashes count as ' ' and '-'."""
+    a: Any = 0
+    b: Any = 0
+    count, i = 0, start
+    while i < end:
+        c: Any = np.int64(data[i])
+        step = 1
+        if c == 0xC2:
+            c, step = 32, 2
+        elif c == 0xE2:
+            c, step = 32 if data[i + 2] == 0xAF else 45, 3
+        if count == 0:
+            a = c
+        else:
+            b = c
+        count += 1
+        i += step
+    if count == 1:
+        if a == 32:
+            return BLANK
+        if a == 45:
+            return HYPHEN
+        if a == 46:
+            return POINT
+        if a == 47:
+            return SLASH
+        return CLOSE if a == 41 else OTHER
+    if count == 2:
+        if a == 41 and (b == 32 or b == 45):
+            return CLOSE
+        if b == 40:
+            return BLANK_OPEN if a == 32 else OPEN if a == 45 or a == 46 else OTHER
+    return OTHER
+
+
+@nb.njit(cache=True, nogil=True)
+def _skip_separators(data: Any, i: int) -> int:
+    """The first byte past at most three separators that begin at `i`."""
+    n = len(data)
+    for _ in range(3):
+        if i >= n:
+            break
+        c = data[i]
+        if c == 32 or 45 <= c <= 47 or c == 40 or c == 41 or c == 9:
+            i += 1
+        elif c == 0xC2 and i + 1 < n and data[i + 1] == 0xA0:
+            i += 2
+        elif (
+            c == 0xE2
+            and i + 2 < n
+            and data[i + 1] == 0x80
+            and (0x90 <= data[i + 2] <= 0x95 or data[i + 2] == 0xAF)
+        ):
+            i += 3
+        else:
+            break
+    return i
+
+
+@nb.njit(cache=True, nogil=True)
+def run(data: Any, start: int, wanted: Any, plans: Any, groups: Any, found: Any, count: int) -> Any:
+    """(count, end of the run) of the run whose first digit is at `start`.
+
+    `wanted`: bool per class of candidates. `plans`: int64[regions, 3], a region's first digit of the national
+    prefix (-1: none), the prefix's length and a bit per length of its numbers; the first row tells whether a
+    region of the North American plan is among them. `groups`: int64[MAX_GROUPS, 3], scratch.
+    """
+    n, size, i, digits, end = len(data), 0, start, 0, -1
+    while True:
+        first = i
+        while i < n and IS_DIGIT[data[i]]:
+            i += 1
+        groups[size, 0], groups[size, 1] = first, i
+        groups[size, 2] = _separator(data, groups[size - 1, 1], first) if size else 0
+        size += 1
+        digits += i - first
+        after = _skip_separators(data, i)
+        if after == i or after >= n or not IS_DIGIT[data[after]]:
+            break
+        if size == MAX_GROUPS:
+            end = groups[size - OVERLAP, 0]  # the next piece begins here
+            break
+        i = after
+    table = i - start >= TABLE_BYTES and wanted[PHONE]
+    if table:
+        for k in range(start, i):
+            if data[k] == 40 or data[k] == 45:
+                table = False
+                break
+    low = 0
+    for high in range(1, size + 1):
+        if high == size or groups[high, 2] == OTHER:
+            if wanted[IP4]:
+                count = _quads(groups, low, high, found, count)
+            if digits >= 7:
+                count = numbers(data, groups, low, high, wanted, found, count)
+                if wanted[PHONE] and may_hold_phones(data, groups, low, high, table, plans):
+                    count = put(found, count, PHONE, groups[low, 0], groups[high - 1, 1])
+            low = high
+    return count, end if end >= 0 else i
+
+
+@nb.njit(cache=True, nogil=True)
+def _quads(groups: Any, low: int, high: int, found: Any, count: int) -> Any:
+    """Four groups of at most three digits with points between them, and no fifth."""
+    for a in range(low, high - 3):
+        if a > low and groups[a, 2] == POINT:
+            continue
+        good = groups[a, 1] - groups[a, 0] <= 3
+        for b in range(a + 1, a + 4):
+            good &= groups[b, 2] == POINT and groups[b, 1] - groups[b, 0] <= 3
+        if good and (a + 4 == high or groups[a + 4, 2] != POINT):
+            count = put(found, count, IP4, groups[a, 0], groups[a + 3, 1])
+    return count

@@ -1,0 +1,154 @@
+"""Groups of digits in the shapes of payment cards, social security numbers and other national numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from pipeline.redact.kernels.tables import (
+    BLANK,
+    BLANK_OPEN,
+    CARD,
+    CARD_TABLE,
+    CLOSE,
+    HYPHEN,
+    IS_ALNUM,
+    IS_DIGIT,
+    NUMBER,
+    POINT,
+    SSN,
+    WORD,
+    put,
+)
+
+
+@nb.njit(cache=True, nogil=True)
+def _alone(data: Any, groups: Any, low: int, high: int, first: int, last: int) -> bool:
+    """No letter, digit, decimal point or path touches the groups from either side."""
+    if first > low:
+        if groups[first, 2] != BLANK and groups[first, 2] != BLANK_OPEN:
+            return False
+    else:
+        i = groups[first, 0]
+        if i > 0:
+            c = data[i - 1]
+            if IS_ALNUM[c] or c == 95 or 35 <= c <= 38 or c == 64 or c == 92 or c == 43 or 45 <= c <= 47:
+                return False
+            if (c == 44 or c == 58) and i > 1 and IS_DIGIT[data[i - 2]]:
+                return False
+    if last < high - 1:
+        return (
+            groups[last + 1, 2] == BLANK or groups[last + 1, 2] == BLANK_OPEN or groups[last + 1, 2] == CLOSE
+        )
+    i = groups[last, 1]
+    if i < len(data):
+        c = data[i]
+        if IS_ALNUM[c] or c == 95 or c == 64 or c == 37 or c == 38:
+            return False
+        if (44 <= c <= 47 or c == 58) and i + 1 < len(data) and IS_ALNUM[data[i + 1]]:
+            return False
+    return True
+
+
+@nb.njit(cache=True, nogil=True)
+def _luhn(data: Any, start: int, end: int) -> bool:
+    total, place = 0, 0
+    for i in range(end - 1, start - 1, -1):
+        if IS_DIGIT[data[i]]:
+            digit: Any = np.int64(data[i]) - 48
+            if place & 1:
+                digit = 2 * digit - 9 * (digit > 4)
+            total += digit
+            place += 1
+    return total % 10 == 0
+
+
+@nb.njit(cache=True, nogil=True)
+def numbers(data: Any, groups: Any, low: int, high: int, wanted: Any, found: Any, count: int) -> Any:
+    """Cards, social security numbers and other national numbers, by the shape of their groups."""
+    for a in range(low, high):
+        shape, length = np.int64(0), np.int64(0)
+        for b in range(a, min(a + 7, high)):
+            size = groups[b, 1] - groups[b, 0]
+            if size > 19 or (b > a and (groups[b, 2] > POINT or size > 9)):
+                break
+            shape, length = (shape << 5) | size, length + size
+            if length > 19:
+                break
+            if length < 8:
+                continue
+            if wanted[CARD] and (b == a or _uniform(groups, a, b)) and _is_card_shape(shape, length, a == b):
+                c = data[groups[a, 0]]
+                if (
+                    49 <= c <= 54
+                    and _luhn(data, groups[a, 0], groups[b, 1])
+                    and _alone(data, groups, low, high, a, b)
+                ):
+                    beside = (a > low and groups[a - 1, 1] - groups[a - 1, 0] == 4) or (
+                        b + 1 < high and groups[b + 1, 1] - groups[b + 1, 0] == 4
+                    )
+                    kind = CARD_TABLE if beside and b > a else CARD
+                    count = put(found, count, kind, groups[a, 0], groups[b, 1])
+            ssn = wanted[SSN] and (shape == 9 or shape == ((3 << 5 | 2) << 5 | 4))
+            number = wanted[NUMBER] and _is_number_shape(shape)
+            if (ssn or number) and _alone(data, groups, low, high, a, b):
+                if ssn:
+                    count = put(found, count, SSN, groups[a, 0], groups[b, 1])
+                if number:
+                    count = put(found, count, NUMBER, groups[a, 0], groups[b, 1])
+            if wanted[WORD] and b == high - 1 and (shape == 8 or shape == ((2 << 5 | 3) << 5 | 3)):
+                i = groups[b, 1]  # `12345678-Z` and `12.345.678-Z`: a letter that belongs to it
+                i += i < len(data) and (data[i] == 45 or data[i] == 32)
+                if (
+                    i < len(data)
+                    and 65 <= data[i] <= 90
+                    and (i + 1 == len(data) or not IS_ALNUM[data[i + 1]])
+                ):
+                    count = put(found, count, WORD, groups[a, 0], i + 1)
+    return count
+
+
+@nb.njit(cache=True, nogil=True)
+def _uniform(groups: Any, a: int, b: int) -> bool:
+    """Blanks between all groups, or hyphens between all."""
+    kind = groups[a + 1, 2]
+    for i in range(a + 2, b + 1):
+        if groups[i, 2] != kind:
+            return False
+    return kind in (BLANK, HYPHEN)
+
+
+@nb.njit(cache=True, nogil=True)
+def _is_card_shape(shape: int, length: int, single: bool) -> bool:
+    if single:
+        return 12 <= length <= 19
+    four = (4 << 5 | 4) << 5 | 4
+    return (
+        shape == (four << 5 | 4)
+        or shape == ((4 << 5 | 6) << 5 | 5)
+        or shape == ((4 << 5 | 6) << 5 | 4)
+        or shape == ((four << 5 | 4) << 5 | 3)
+        or shape == (four << 5 | 1)
+    )
+
+
+@nb.njit(cache=True, nogil=True)
+def _is_number_shape(shape: int) -> bool:
+    """Shapes of `national.SHAPES`: 9 to 13 digits and 15, and the usual groups."""
+    if shape < 32:
+        return 9 <= shape <= 13 or shape == 15
+    three = (3 << 5 | 3) << 5 | 3
+    return (
+        shape == three
+        or shape == ((3 << 5 | 3) << 5 | 4)
+        or shape == (three << 5 | 2)
+        or shape == ((4 << 5 | 4) << 5 | 4)
+        or shape == (6 << 5 | 4)
+        or shape == (8 << 5 | 4)
+        or shape == (((2 << 5 | 3) << 5 | 3) << 5 | 3)
+        or shape == ((((((1 << 5 | 2) << 5 | 2) << 5 | 2) << 5 | 3) << 5 | 3) << 5 | 2)
+        or shape == (13 << 5 | 2)
+        or shape == ((4 << 5 | 2) << 5 | 3)
+    )
