@@ -1,0 +1,46 @@
+"""A second look at single texts, after a cut: what is left, and whether that still holds an item."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.decontaminate.index import Index, load
+from pipeline.decontaminate.judge import judge
+from pipeline.decontaminate.run import read_dropped
+from pipeline.decontaminate.scan import find_hits
+from pipeline.words import place_words, room, rule
+from schemas.decontaminate import DecontaminateParams
+from schemas.storage import Folder
+
+
+@dataclass(frozen=True)
+class Again:
+    """The index, loaded when it is first asked."""
+
+    folder: Folder
+    key: str
+    params: DecontaminateParams
+
+    def _index(self) -> Index:
+        return load(self.folder, self.key, self.params)
+
+    def clean(self, text: str) -> bool:
+        """Whether nothing in the text counts."""
+        index = self._index()
+        hits = find_hits(pa.array([text], pa.large_string()), index.table)
+        dropped = read_dropped(self.folder, "", len(index.table.keys))
+        return not judge(hits, index, self.params, dropped)["acts"].any()
+
+    def words(self, text: str) -> int:
+        """How many words the text has."""
+        data = np.frombuffer(text.encode(), np.uint8)
+        most = room(len(data))
+        return int(
+            place_words(
+                data, 0, len(data), rule(), np.empty(most, np.uint64), np.empty(most, np.int64),
+                np.empty(most, np.int64), np.empty(most, np.int32),
+            )
+        )  # fmt: skip

@@ -1,0 +1,156 @@
+"""Hits to matches: how much of which item stands in which document, and whether that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.decontaminate.index import Index
+from pipeline.decontaminate.units import coverage
+from schemas.decontaminate import DecontaminateParams
+from schemas.documents import ID
+
+I64 = npt.NDArray[np.int64]
+SPAN = pa.struct([pa.field("offset", pa.int64()), pa.field("length", pa.int64())])
+MATCHES = pa.schema(
+    [
+        pa.field("doc_id", ID, nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("unit", pa.uint32(), nullable=False),
+        pa.field("set", pa.string(), nullable=False),
+        pa.field("item", pa.string(), nullable=False),  # of those that share the unit, the first
+        pa.field("items", pa.int64(), nullable=False),  # how many share it
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("matched", pa.int64(), nullable=False),  # distinct n-grams of the unit in the document
+        pa.field("grams", pa.int64(), nullable=False),  # of so many
+        pa.field("words", pa.int64(), nullable=False),  # of the unit in these n-grams
+        pa.field("of", pa.int64(), nullable=False),  # of so many in any
+        pa.field("value", pa.float64(), nullable=False),  # what is held against the threshold
+        pa.field("found", pa.bool_(), nullable=False),  # value >= threshold
+        pa.field("acts", pa.bool_(), nullable=False),  # found, and the part is one of `parts`
+        # Matched words, in characters of the text; those that touch are one.
+        pa.field("spans", pa.list_(SPAN), nullable=False),
+    ]
+)
+
+
+class Judged(dict[str, Any]):
+    """Columns of matches, one entry per (row, unit), ascending: row, unit, matched, grams, words, of, value, found, acts,
+    and `spans`: (bounds int64[n + 1], starts, stops)."""
+
+
+def remaining(index: Index, dropped: npt.NDArray[np.bool_]) -> tuple[I64, I64]:
+    """(int64[U], int64[U]): the grams of each unit that are not dropped, and its words that lie in one of them."""
+    if not dropped.any():
+        return index.unit_grams, index.unit_covered
+    sizes, units = np.diff(index.table.gram_units), len(index.unit_grams)
+    live = ~np.repeat(dropped, sizes)
+    unit, place = index.table.units[live].astype(np.int64), index.table.places[live].astype(np.int64)
+    length = np.repeat(index.table.lengths, sizes)[live]
+    return np.bincount(unit, minlength=units), coverage(unit, place, length, units)
+
+
+def judge(
+    hits: Mapping[str, Any], index: Index, params: DecontaminateParams, dropped: npt.NDArray[np.bool_]
+) -> Judged:
+    """Judge hits (arrays by the names of `HITS`); grams that are `dropped` (bool[G]) count nowhere."""
+    live = ~dropped[hits["gram"]] if len(hits["gram"]) else np.zeros(0, bool)
+    row, unit, gram, place, start, stop, paragraph, of = (
+        np.asarray(hits[name])[live].astype(np.int64)
+        for name in ("row", "unit", "gram", "place", "start", "stop", "paragraph", "of")
+    )
+    order = np.lexsort((stop, start, gram, unit, row))
+    row, unit, gram, start, stop = row[order], unit[order], gram[order], start[order], stop[order]
+    place, paragraph, of = place[order], paragraph[order], of[order]
+    new = _changes(row, unit)
+    pair = np.cumsum(new) - 1
+    heads = np.flatnonzero(new)
+    distinct = _changes(pair, gram)
+    matched = np.bincount(pair[distinct], minlength=len(heads))
+    words = coverage(pair[distinct], place[distinct], index.table.lengths[gram[distinct]], len(heads))
+    grams, coverable = (totals[unit[heads]] for totals in remaining(index, dropped))
+    value, counted = words / np.maximum(coverable, 1), np.ones(len(row), bool)
+    if params.measure == "ngrams":
+        value = matched / np.maximum(grams, 1)
+    elif params.measure == "paragraph":
+        shares = paragraph_shares(row, paragraph, of, start)
+        shares[index.table.lengths[gram] < params.ngram] = 1.0  # a short item is matched whole or not at all
+        value = np.zeros(len(heads))
+        np.maximum.at(value, pair, shares)
+        counted = shares >= params.threshold
+    found = value >= params.threshold
+    parts = np.array(index.units["part"].to_pylist(), object)[unit[heads]]
+    acts = found & np.isin(parts.astype(str), params.parts)
+    return Judged(
+        row=row[heads], unit=unit[heads], matched=matched, grams=grams, words=words, of=coverable, value=value,
+        found=found, acts=acts, spans=_spans(pair, start, stop, counted | ~found[pair], len(heads)),
+    )  # fmt: skip
+
+
+def paragraph_shares(row: I64, paragraph: I64, of: I64, start: I64) -> npt.NDArray[np.float64]:
+    """float64[hits]: of the paragraph that a hit lies in, the share of its n-grams that were found; 0 for a hit that
+    lies in none."""
+    order = np.lexsort((start, paragraph, row))
+    group = np.cumsum(_changes(row[order], paragraph[order])) - 1
+    distinct = _changes(group, start[order])
+    shares = np.zeros(len(row))
+    if len(row):
+        found = np.bincount(group[distinct])
+        inside = (paragraph[order] >= 0) & (of[order] > 0)
+        shares[order] = np.where(inside, np.minimum(1.0, found[group] / np.maximum(of[order], 1)), 0.0)
+    return shares
+
+
+def _changes(*columns: I64) -> npt.NDArray[np.bool_]:
+    """Where sorted rows differ from the one before."""
+    size = len(columns[0])
+    changed = np.zeros(size, bool)
+    changed[:1] = True
+    for column in columns:
+        changed[1:] |= column[1:] != column[:-1]
+    return changed
+
+
+def _spans(
+    pair: I64, start: I64, stop: I64, counted: npt.NDArray[np.bool_], pairs: int
+) -> tuple[I64, I64, I64]:
+    """(bounds int64[pairs + 1], starts, stops): the runs of matched characters of each pair."""
+    pair, start, stop = pair[counted], start[counted], stop[counted]
+    order = np.lexsort((stop, start, pair))
+    pair, start, stop = pair[order], start[order], stop[order]
+    # The furthest stop so far inside each pair: pairs are lifted apart so that one running maximum does.
+    lift = pair * (int(stop.max(initial=0)) + 2)
+    reach = np.maximum.accumulate(stop + lift)
+    new = _changes(pair)
+    new[1:] |= start[1:] + lift[1:] > reach[:-1]
+    heads = np.flatnonzero(new)
+    last = np.r_[heads[1:], len(pair)][: len(heads)] - 1
+    bounds = np.searchsorted(pair[heads], np.arange(pairs + 1))
+    return bounds.astype(np.int64), start[heads], (reach - lift)[last]
+
+
+def matches_table(hits: pa.Table, judged: Judged, index: Index) -> pa.Table:
+    """`MATCHES` of a partition's hits."""
+    heads = np.searchsorted(hits["row"].to_numpy(), judged["row"])  # hits come in the order of the rows
+    units = index.units.take(pa.array(judged["unit"]))
+    members = units["items"].combine_chunks()
+    first = pa.array(
+        np.array([entry[0].as_py() for entry in members], np.uint32) if len(members) else [], pa.uint32()
+    )
+    bounds, starts, stops = judged["spans"]
+    spans = pa.ListArray.from_arrays(
+        pa.array(bounds.astype(np.int32)),
+        pa.StructArray.from_arrays([pa.array(starts), pa.array(stops - starts)], fields=list(SPAN)),
+    )
+    documents = hits.select(["doc_id", "source"]).take(pa.array(heads))
+    columns = {
+        "doc_id": documents["doc_id"], "source": documents["source"], "unit": pa.array(judged["unit"]).cast(pa.uint32()),
+        "set": units["set"], "item": index.items["id"].take(first), "items": pa.compute.list_value_length(members),
+        "part": units["part"], "spans": spans,
+        **{name: pa.array(judged[name]) for name in ("matched", "grams", "words", "of", "value", "found", "acts")},
+    }  # fmt: skip
+    return pa.table([columns[field.name] for field in MATCHES], schema=MATCHES)

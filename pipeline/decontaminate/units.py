@@ -1,0 +1,259 @@
+"""Items to what is looked for: units (a question, an answer, a passage, a text) and their runs of words.
+
+A part of `ngram` words or more is a unit of all its n-grams. A question or text with fewer is one run, matched whole;
+with it must stand, within `answer_within` words after it, one of the item's answers, if it has any (decon asks for
+both too). It is used if it has `min_words` words, its answer counted in. Parts of the same words in one set are one unit,
+records of the same question, passage and text one item.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from pipeline.decontaminate.items import Item
+from pipeline.decontaminate.kernel import keys_and_checks
+from pipeline.words import I64, U64, code_point, place_words, room, rule
+from schemas.decontaminate import PARTS, DecontaminateParams
+
+LEAST = 5  # words of a short question: its prefix of so many is what the scan looks for
+
+
+@dataclass
+class Units:
+    """Everything about the units; arrays over U units, R runs (before equal ones are united), A answers."""
+
+    items: list[Item] = field(default_factory=list)  # distinct, the first record of each
+    used: list[bool] = field(default_factory=list)  # of each item
+    sets: list[str] = field(default_factory=list)  # of each unit
+    parts: list[int] = field(default_factory=list)  # of each unit, a place in `PARTS`
+    members: list[list[int]] = field(default_factory=list)  # of each unit, its items
+    words: list[int] = field(default_factory=list)  # of each unit
+    run_unit: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    run_key: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
+    run_check: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
+    run_length: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    run_place: I64 = field(
+        default_factory=lambda: np.zeros(0, np.int64)
+    )  # word of the unit with which it begins
+    prefix_keys: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
+    answers: list[tuple[int, int, int, int]] = field(default_factory=list)  # (unit, key, check, words)
+    wordless: Counter[str] = field(default_factory=Counter)  # set -> n-grams without a letter, left out
+
+
+def prefix_of(params: DecontaminateParams) -> int:
+    """Words of the prefix by which short items are found."""
+    return min(LEAST, params.min_words, params.ngram - 1)
+
+
+@dataclass
+class _Words:
+    """Word hashes of many texts, one after the other."""
+
+    place: dict[str, int]
+    bounds: I64
+    hashes: U64
+    lettered: I64  # [words + 1]: words with a letter before each
+
+    def of(self, text: str) -> tuple[int, int]:
+        """First and last word of a text."""
+        place = self.place[text]
+        return int(self.bounds[place]), int(self.bounds[place + 1])
+
+    def count(self, text: str) -> int:
+        first, last = self.of(text)
+        return last - first
+
+    def same(self, text: str) -> bytes:
+        """What two texts of the same words share."""
+        first, last = self.of(text)
+        return self.hashes[first:last].tobytes()
+
+
+def make_units(found: Sequence[Item], params: DecontaminateParams) -> Units:
+    """The units of all items, in the order of the items."""
+    words = _words(text for item in found for text in _texts(item))
+    made = Units()
+    builder = _Builder(made, words, params)
+    for item in _united(found, words):
+        builder.add(item)
+    builder.runs()
+    return made
+
+
+def _texts(item: Item) -> tuple[str, ...]:
+    return (item.question, item.passage, item.text, *item.answers, *item.others)
+
+
+def _united(found: Iterable[Item], words: _Words) -> list[Item]:
+    """Records of one question made one item, with all their answers."""
+    groups: dict[tuple[Any, ...], list[Item]] = defaultdict(list)
+    for item in found:
+        same = tuple(words.same(text) for text in (item.question, item.passage, item.text))
+        # Without any of them an item is its answers.
+        groups[item.set, *same, () if any(same) else item.answers + item.others].append(item)
+    united = []
+    for group in groups.values():
+        right = tuple(dict.fromkeys(text for item in group for text in item.answers))
+        others = tuple(dict.fromkeys(text for item in group for text in item.others if text not in right))
+        united.append(group[0]._replace(answers=right, others=others))
+    return united
+
+
+class _Builder:
+    """Adds items one by one; runs are gathered and hashed at the end."""
+
+    def __init__(self, made: Units, words: _Words, params: DecontaminateParams) -> None:
+        self.made, self.words, self.params = made, words, params
+        self.known: dict[tuple[str, int, bytes], int] = {}
+        self.starts: list[npt.NDArray[np.int64]] = []
+        self.lengths: list[int] = []
+        self.firsts: list[int] = []
+        self.owners: list[int] = []
+        self.short_starts: list[int] = []
+        self.short_answers: dict[int, dict[bytes, str]] = {}
+
+    def add(self, item: Item) -> None:
+        number = len(self.made.items)
+        self.made.items.append(item)
+        accepted = [text for text in item.answers or item.others if self.words.count(text)]
+        used = [
+            self._part(item, number, 0, item.question, accepted),
+            *(self._part(item, number, 1, text, None) for text in (*item.answers, *item.others)),
+            self._part(item, number, 2, item.passage, None),
+            self._part(item, number, 3, item.text, []),
+        ]
+        self.made.used.append(any(used))
+
+    def _part(self, item: Item, number: int, part: int, text: str, answers: list[str] | None) -> bool:
+        """Look for a part of an item; whether it can be. `answers` of None: not when it is short."""
+        first, last = self.words.of(text)
+        count = last - first
+        short = count < self.params.ngram
+        if short:
+            if answers is None or count < prefix_of(self.params):
+                return False
+            with_answer = count + min((self.words.count(answer) for answer in answers), default=0)
+            if with_answer < self.params.min_words or self.words.lettered[last] == self.words.lettered[first]:
+                return False
+        same = (item.set, part, self.words.same(text))
+        if same in self.known:
+            unit = self.known[same]
+            if self.made.members[unit][-1] != number:
+                self.made.members[unit].append(number)
+        else:
+            unit = self.known[same] = len(self.made.sets)
+            self.made.sets.append(item.set)
+            self.made.parts.append(part)
+            self.made.members.append([number])
+            self.made.words.append(count)
+            self.firsts.append(first)
+            if short:
+                self.starts.append(np.array([first], np.int64))
+                self.lengths.append(count)
+                self.short_starts.append(first)
+            else:
+                self.starts.append(self._ngrams(item.set, first, last))
+                self.lengths.append(self.params.ngram)
+        if short:
+            mine = self.short_answers.setdefault(unit, {})
+            for answer in answers or ():
+                mine.setdefault(self.words.same(answer), answer)
+        return len(self.starts[unit]) > 0
+
+    def _ngrams(self, name: str, first: int, last: int) -> npt.NDArray[np.int64]:
+        """Where the n-grams with a letter begin."""
+        ngram, lettered = self.params.ngram, self.words.lettered
+        starts = np.arange(first, last - ngram + 1)
+        kept = starts[lettered[starts + ngram] > lettered[starts]]
+        self.made.wordless[name] += len(starts) - len(kept)
+        return kept
+
+    def runs(self) -> None:
+        """Hash what was gathered."""
+        made, hashes = self.made, self.words.hashes
+        sizes = [len(starts) for starts in self.starts]
+        made.run_unit = np.repeat(np.arange(len(sizes)), sizes)
+        made.run_length = np.repeat(np.array(self.lengths, np.int64), sizes)
+        starts = np.concatenate([np.zeros(0, np.int64), *self.starts])
+        made.run_place = starts - np.repeat(np.array(self.firsts, np.int64), sizes)
+        made.run_key, made.run_check = keys_and_checks(hashes, starts, made.run_length)
+        short = np.array(self.short_starts, np.int64)
+        prefix = prefix_of(self.params)
+        made.prefix_keys = np.unique(keys_and_checks(hashes, short, np.full(len(short), prefix))[0])
+        answers = [
+            (unit, *self._whole(text)) for unit, mine in sorted(self.short_answers.items()) for text in mine.values()
+        ]  # fmt: skip
+        begins = np.array([first for _, first, _ in answers], np.int64)
+        lengths = np.array([count for _, _, count in answers], np.int64)
+        keys, checks = keys_and_checks(hashes, begins, lengths)
+        made.answers = [
+            (unit, int(key), int(check), count)
+            for (unit, _, count), key, check in zip(answers, keys, checks, strict=True)
+        ]
+
+    def _whole(self, text: str) -> tuple[int, int]:
+        """(first word, words) of an answer, of a long one as far as an n-gram goes."""
+        first, last = self.words.of(text)
+        return first, min(last - first, self.params.ngram)
+
+
+def coverage(unit: I64, place: I64, length: npt.NDArray[Any], units: int) -> I64:
+    """int64[units]: words of each unit that lie in one of these runs: run r covers `length[r]` words of `unit[r]`
+    from `place[r]` on. Runs of one unit have one length."""
+    order = np.lexsort((place, unit))
+    unit, place, length = unit[order], place[order], length[order].astype(np.int64)
+    own = length.copy()
+    follows = unit[1:] == unit[:-1]
+    own[:-1] = np.where(follows, np.minimum(length[:-1], place[1:] - place[:-1]), length[:-1])
+    covered: I64 = np.bincount(unit, own, minlength=units).astype(np.int64)
+    return covered
+
+
+def _words(texts: Iterable[str]) -> _Words:
+    """The words of all distinct texts."""
+    place: dict[str, int] = {}
+    for text in texts:
+        place.setdefault(text, len(place))
+    bounds, hashes, lettered = [0], [np.zeros(0, np.uint64)], [np.zeros(0, np.bool_)]
+    for text in place:
+        data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+        own, flags = _words_of(data, room(len(data)), rule(), _numbers())
+        hashes.append(own)
+        lettered.append(flags)
+        bounds.append(bounds[-1] + len(own))
+    before = np.zeros(bounds[-1] + 1, np.int64)
+    np.cumsum(np.concatenate(lettered), out=before[1:])
+    return _Words(place, np.array(bounds, np.int64), np.concatenate(hashes), before)
+
+
+@njit(cache=True, nogil=True)
+def _words_of(data: Any, most: int, rule: Any, numbers: Any) -> Any:
+    """(hashes, whether each has a letter) of the words of a text."""
+    hashes, starts = np.empty(most, np.uint64), np.empty(most, np.int64)
+    ends, paragraphs = np.empty(most, np.int64), np.empty(most, np.int32)
+    count = place_words(data, 0, len(data), rule, hashes, starts, ends, paragraphs)
+    lettered = np.zeros(count, np.bool_)
+    for word in range(count):
+        i = starts[word]
+        while i < ends[word] and not lettered[word]:
+            point, i = code_point(data, i, ends[word])
+            lettered[word] = point < len(numbers) and not numbers[point]
+    return hashes[:count].copy(), lettered
+
+
+@lru_cache(maxsize=1)
+def _numbers() -> npt.NDArray[np.bool_]:
+    """bool[0x20000]: code points that are no letter though they may stand in a word: numbers and marks."""
+    return np.array([unicodedata.category(chr(point))[0] != "L" for point in range(0x20000)])
+
+
+assert PARTS == ("question", "answer", "passage", "text")

@@ -1,0 +1,184 @@
+"""Evaluation files as they are passed around, and what is said of those that cannot be read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.decontaminate.evalsets import EvalFile, find_files, records
+from pipeline.decontaminate.items import Item, read_items
+from schemas.errors import UserError
+from schemas.storage import Folder
+
+ROWS = [{"question": "What?", "answer": "That"}, {"question": "Qui, lui?", "answer": 'il "y" a'}]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+FILES: dict[str, bytes] = {
+    "a.jsonl": LINES,
+    "a.ndjson": b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n\n"),
+    "a.jsonl.gz": gzip.compress(LINES[:40]) + gzip.compress(LINES[40:]),
+    "a.jsonl.bz2": bz2.compress(LINES),
+    "a.jsonl.xz": lzma.compress(LINES),
+    "a.JSONL.zst": zstandard.compress(LINES),
+    "a.json": json.dumps({"data": ROWS}).encode(),
+    "b.json.gz": gzip.compress(json.dumps(ROWS).encode()),
+    "a.csv": b'question,answer\nWhat?,That\n"Qui, lui?","il ""y"" a"\n',
+    "a.tsv": b'question\tanswer\nWhat?\tThat\nQui, lui?\t"il ""y"" a"\n',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_form_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(FILES[name])
+    (source,) = find_files([str(tmp_path)])
+    assert records(source) == ROWS
+    assert source.stem == name[0]
+
+
+def test_parquet_is_read(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "set.parquet")
+    assert records(find_files([str(tmp_path / "set.parquet")])[0]) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [("one\ntwo\n\n  \nthree", ["one\ntwo", "three"]), ("one\ntwo\n", ["one", "two"]), ("one", ["one"])],
+)
+def test_text_is_cut_at_blank_lines_or_else_at_lines(tmp_path: Path, text: str, items: list[str]) -> None:
+    (tmp_path / "set.txt").write_text(text)
+    assert [row["text"] for row in records(find_files([str(tmp_path / "set.txt")])[0])] == items
+
+
+def test_folders_and_globs(tmp_path: Path) -> None:
+    for name in ("x/a.jsonl", "x/y/b.csv", "x/README.md", "x/SOURCE.txt", "z.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes(LINES)
+
+    def names(*against: str) -> list[str]:
+        return [source.file.name for source in find_files([str(tmp_path / place) for place in against])]
+
+    assert names("x") == ["a.jsonl", "b.csv"]
+    assert names("*.jsonl", "z.jsonl", "x/SOURCE.txt") == ["SOURCE.txt", "z.jsonl"]
+    assert names("**/*.csv") == ["b.csv"]
+
+
+MISTAKES: dict[str, tuple[bytes, str]] = {
+    "empty.jsonl": (b"", "holds no evaluation items"),
+    "blank.txt": (b"\n \n", "holds no evaluation items"),
+    "head.csv": (b"question,answer\n", "holds no evaluation items"),
+    "half.jsonl": (b'{"question": "a"}\n{"question": ', r"half\.jsonl:2: not JSON"),
+    "list.jsonl": (b"[1]\n", r"list\.jsonl:1: must be a JSON object, is list"),
+    "value.json": (b"[1, 2]", "must be a JSON array of objects"),
+    "cut.jsonl.gz": (gzip.compress(LINES)[:-9], "damaged"),
+    "no.jsonl.gz": (LINES, "damaged"),
+    "no.jsonl.zst": (LINES, "damaged"),
+    "no.jsonl.xz": (LINES, "damaged"),
+    "no.jsonl.bz2": (LINES, "damaged"),
+    "no.parquet": (LINES, "not Parquet"),
+    "latin.jsonl": ('{"question": "é"}'.encode("latin-1"), "not UTF-8 at byte 14"),
+    "quote.csv": (b'question\n"a\n', "not CSV"),
+    "fields.jsonl": (b'{"prmpt": "a"}', r"none of its fields \(prmpt\) is known.*--fields question=FIELD"),
+    "null.jsonl": (b'{"question": null}', "its fields hold no text"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_file_that_cannot_be_used_is_told_in_a_line(tmp_path: Path, name: str) -> None:
+    data, said = MISTAKES[name]
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=said) as error:
+        read_items(find_files([str(tmp_path / name)]), [])
+    assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"x")
+    for place, said in (
+        ("nothing.jsonl", "no such file"),
+        ("*.gz", "no such file"),
+        ("", "no such file"),
+        ("model.bin", "kind is not known"),
+    ):
+        with pytest.raises(UserError, match=said):
+            find_files([str(tmp_path / place)])
+
+
+@given(st.binary(max_size=60), st.sampled_from([*FILES, "a.txt", "a.parquet", "a.md.xz"]))
+def test_any_bytes_are_items_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, name: str
+) -> None:
+    place = tmp_path_factory.getbasetemp() / name
+    place.write_bytes(data)
+    try:
+        assert read_items(find_files([str(place)]), [])
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+def one(row: dict[str, Any], folder: Path, *fields: str) -> Item:
+    (folder / "set.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    (item,) = read_items([EvalFile(Folder(folder / "set.jsonl"), _sum(folder / "set.jsonl"))], fields)
+    return item
+
+
+def _sum(file: Path) -> str:
+    from schemas.ids import checksum
+
+    return checksum(file.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("row", "question", "right", "others"),
+    [
+        ({"question": "q", "answer": "a"}, "q", ("a",), ()),  # gsm8k
+        ({"ctx": "c", "endings": ["x", "y", "z"], "label": 2}, "c", ("z",), ("x", "y")),  # hellaswag
+        ({"ctx": "c", "endings": ["x", "y"], "label": "1"}, "c", ("y",), ("x",)),
+        ({"question": "q", "choices": ["x", "y"], "answer": 1}, "q", ("y",), ("x",)),  # mmlu
+        ({"question": "q", "options": ["x", "y"], "answer": "A"}, "q", ("x",), ("y",)),  # race
+        (
+            {
+                "question": "q",
+                "choices": {"text": ["x", "y"], "label": ["1", "2"]},
+                "answerKey": "2",
+            },  # arc
+            "q",
+            ("y",),
+            ("x",),
+        ),
+        ({"question": "q", "choices": ["4", "5", "6"], "answer": "5"}, "q", ("5",), ("4", "6")),
+        ({"question": "q", "choices": ["x", "y"]}, "q", (), ("x", "y")),
+        ({"question": "q", "answer": "a", "is_correct": False}, "q", (), ("a",)),  # decon
+        ({"question": "q", "answers": {"text": ["a", "b", "a"]}}, "q", ("a", "b"), ()),  # squad
+        ({"question": "q", "answer": {"value": "a", "aliases": ["b"]}}, "q", ("a",), ()),  # triviaqa
+        ({"Question": "q", "Answer": 5}, "q", ("5",), ()),
+        ({"question": "q", "answer": True}, "q", (), ()),
+    ],
+)
+def test_answers_are_told_from_other_choices(
+    tmp_path: Path, row: dict[str, Any], question: str, right: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    item = one(row, tmp_path)
+    assert (item.question, item.answers, item.others) == (question, right, others)
+
+
+def test_fields_may_be_named(tmp_path: Path) -> None:
+    row = {"frage": "q", "antwort": "a", "name": "n", "gruppe": "g", "question": "other"}
+    item = one(row, tmp_path, "question=frage", "answer=antwort", "id=name", "set=gruppe")
+    assert (item.set, item.id, item.question, item.answers) == ("g", "n", "q", ("a",))
+    with pytest.raises(UserError, match=r"no field 'frge' for question; did you mean 'frage'\?"):
+        one(row, tmp_path, "question=frge")
+
+
+def test_the_set_is_a_field_or_the_files_name(tmp_path: Path) -> None:
+    assert one({"question": "q", "eval_key": "mmlu"}, tmp_path).set == "mmlu"
+    assert one({"question": "q", "passage": "p"}, tmp_path).set == "set"

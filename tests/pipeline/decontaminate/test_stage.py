@@ -1,0 +1,282 @@
+"""Planted items are found whatever was done to their case, punctuation and white space; common phrases are not."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from pipeline.decontaminate.stage import Decontaminate
+from schemas.errors import UserError
+from schemas.ids import text_hash
+from schemas.recipe import Recipe
+from tests.pipeline.corpus import Here
+from tests.pipeline.decontaminate.helpers import ANSWER, QUESTION, SHORT, decontaminate, write_set
+
+FILLER = (
+    "The harbour of the town was built in the year of the great frost, and its walls are made of grey stone. "
+)
+EDITS = {
+    "as it is": QUESTION,
+    "upper case": QUESTION.upper(),
+    "no punctuation": QUESTION.replace(",", ""),
+    "other punctuation": QUESTION.replace(" ", " - ").replace(",", ";"),
+    "wrapped": QUESTION.replace(" ", "\n"),
+    "over paragraphs": QUESTION.replace(" over ", "\n\nover "),
+    "markdown": "> **" + QUESTION.replace(" each ", "** _each_ ") + "**",
+    "in a word's middle of text": "x" + " " + QUESTION + "?x",
+    "half of it": " ".join(QUESTION.split()[:20]),
+}
+
+
+@pytest.fixture
+def riddles(tmp_path: Path) -> Path:
+    return write_set(
+        tmp_path / "evals",
+        [
+            {"question": QUESTION, "answer": "289", "id": "long"},
+            {"question": SHORT, "answer": ANSWER, "id": "short"},
+            {"question": "Why so short?", "answer": "No reason", "id": "tiny"},
+        ],
+    )
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_question_is_found(tmp_path: Path, riddles: Path, edit: str) -> None:
+    texts = [FILLER * 20, FILLER * 3 + EDITS[edit] + " " + FILLER * 3, FILLER]
+    ran = decontaminate(tmp_path / "run", texts, riddles)
+    assert ran.texts == [texts[0], texts[2]]
+    (decision,) = ran.decisions
+    assert (decision["outcome"], decision["rule"]) == ("removed", "decontaminate.question")
+    assert decision["value"] >= decision["threshold"] == 0.5
+    assert "riddles#long question" in decision["detail"] and "llama" not in decision["detail"]
+    found = ran.set("riddles")
+    assert (found["items"], found["unused"], found["contaminated"], found["documents"]) == (3, 1, 1, 1)
+    assert found["sources"] == [{"source": "web", "touched": 1, "found": 1, "documents": 1}]
+    assert [(row["id"], row["drop"]) for row in ran.touched] == [("long", True)]
+
+
+def test_spans_are_the_matched_words(tmp_path: Path, riddles: Path) -> None:
+    text = "Öl und Brot. " + QUESTION.upper() + "! Größe."
+    ran = decontaminate(tmp_path / "run", [text], riddles, action="report")
+    assert ran.texts == [text]
+    (match,) = ran.matches
+    (span,) = match["spans"]
+    assert text[span["offset"] : span["offset"] + span["length"]] == QUESTION.upper()
+    assert match["matched"] == match["grams"] == 15 and match["words"] == match["of"] == 27
+    (decision,) = ran.decisions
+    assert (decision["outcome"], decision["rule"]) == ("kept", None)
+    assert decision["failed"] == [
+        {"stage": "decontaminate", "rule": "decontaminate.question", "value": 1.0, "threshold": 0.5}
+    ]
+
+
+def test_a_part_below_the_threshold_is_touched_but_stays(tmp_path: Path, riddles: Path) -> None:
+    text = FILLER + " ".join(QUESTION.split()[:13]) + " nothing more. " + FILLER
+    ran = decontaminate(tmp_path / "run", [text], riddles)
+    assert ran.texts == [text] and ran.decisions == []
+    assert [(row["id"], row["drop"]) for row in ran.touched] == [("long", False)]
+    assert ran.touched[0]["parts"]["question"] == {"share": round(13 / 27, 4), "documents": 0, "touched": 1}
+    assert decontaminate(tmp_path / "any", [text], riddles, threshold=0).texts == []
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        (f"{SHORT} {ANSWER}.", True),
+        (f"Q: {SHORT.lower()}\n\nA: it is {ANSWER.upper()}!", True),
+        (f"{SHORT} Nobody knows.", False),
+        (f"{SHORT} " + "and " * 40 + ANSWER, False),
+        (f"{ANSWER}: {SHORT}", False),
+        (f"a{SHORT} {ANSWER}", False),  # word edges
+        (f"{SHORT[:-1]}s? {ANSWER}", False),
+        (f"Why so short? No reason. {QUESTION.split()[0]}", False),
+    ],
+)
+def test_a_short_question_needs_all_of_it_and_its_answer(
+    tmp_path: Path, riddles: Path, text: str, gone: bool
+) -> None:
+    ran = decontaminate(tmp_path / "run", [FILLER + text + " " + FILLER], riddles)
+    assert (ran.texts == []) is gone
+
+
+def test_a_short_text_without_answers_is_matched_whole(tmp_path: Path) -> None:
+    sentence = "Who should Derek hug after shocking old Richard?"  # eight words
+    riddles = write_set(tmp_path / "evals", [{"sentence_good": sentence}, {"sentence_good": sentence[4:]}])
+    ran = decontaminate(tmp_path / "run", [f"He asked: {sentence.upper()} Yes.", sentence[:-9]], riddles)
+    assert len(ran.texts) == 1
+    assert ran.decisions[0]["rule"] == "decontaminate.text" and ran.decisions[0]["value"] == 1.0
+    assert ran.set("riddles")["unused"] == 1
+
+
+def test_passages_are_reported_and_removed_only_if_asked(tmp_path: Path) -> None:
+    passage = " ".join(f"word{i}" for i in range(60))
+    riddles = write_set(tmp_path / "evals", [{"question": QUESTION, "passage": passage, "answer": "4"}])
+    ran = decontaminate(tmp_path / "run", [FILLER + passage], riddles)
+    assert (
+        len(ran.texts) == 1 and ran.set("riddles")["passages"] == 1 and ran.set("riddles")["documents"] == 0
+    )
+    gone = decontaminate(tmp_path / "asked", [FILLER + passage], riddles, parts=["passage"])
+    assert gone.texts == [] and gone.decisions[0]["rule"] == "decontaminate.passage"
+
+
+def test_templates_are_boilerplate(tmp_path: Path) -> None:
+    """What many items share is not looked for; nor are runs of numbers."""
+    template = (
+        "Read the following passage with care and then choose the one best answer to the question asked below"
+    )
+    rows = [
+        {"question": f"{template}: {QUESTION.replace('Tuesday', f'day{i}').replace('quinces', f'q{i}')} {i}"}
+        for i in range(12)
+    ]
+    rows.append({"question": " ".join(str(i) for i in range(20))})
+    riddles = write_set(tmp_path / "evals", rows)
+    texts = [FILLER + template + ". " + FILLER, "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19"]
+    ran = decontaminate(tmp_path / "run", texts, riddles, threshold=0)
+    assert ran.texts == texts
+    counts = ran.set("riddles")
+    assert counts["boilerplate"] > 0 and counts["no_letter"] == 8 and counts["unused"] == 1
+    assert ran.counters["ngrams_boilerplate"] == counts["boilerplate"]
+    every = decontaminate(tmp_path / "all", texts, riddles, threshold=0, max_items=100)
+    assert len(every.texts) == 1
+
+
+def test_ngrams_in_too_many_documents_are_dropped(tmp_path: Path, riddles: Path) -> None:
+    first = " ".join(QUESTION.split()[:20])
+    texts = [f"{first} no more. {FILLER}{i}" for i in range(5)]
+    whole = decontaminate(tmp_path / "run", texts, riddles)
+    assert whole.texts == []
+    ran = decontaminate(tmp_path / "dropped", [*texts, QUESTION], riddles, max_documents=5, cuts=3)
+    assert ran.table["dropped_by_documents"] == 8 and ran.texts == texts, (
+        "seven of the last's 15 n-grams are left"
+    )
+
+
+def test_cut_paragraphs(tmp_path: Path, riddles: Path) -> None:
+    before, after = "Grüße 👋 " + FILLER * 2, FILLER * 2
+    text = f"{before}\n\nHe said: {QUESTION}. Then he left.\n \n{after}"
+    ran = decontaminate(tmp_path / "run", [text, FILLER * 9], riddles, action="cut")
+    assert ran.texts == [f"{before}\n\n{after}", FILLER * 9]
+    assert ran.kept["text_hash"].to_pylist()[0] == text_hash(ran.texts[0])
+    (decision,) = ran.decisions
+    assert (decision["outcome"], decision["rule"]) == ("kept", None)
+    (edit,) = decision["edits"]
+    assert edit["kind"] == "decontaminate.question"
+    assert text[: edit["offset"]] + text[edit["offset"] + edit["length"] :] == ran.texts[0]
+    again = decontaminate(tmp_path / "again", ran.kept, riddles, action="cut")
+    assert again.decisions == [] and again.texts == ran.texts
+
+
+def test_cut_windows(tmp_path: Path, riddles: Path) -> None:
+    text = f"{FILLER * 2}He said: {QUESTION}. Then he left. {FILLER}"
+    ran = decontaminate(tmp_path / "run", [text], riddles, action="cut", span="window")
+    assert ran.texts == [text.replace(QUESTION, "")]
+
+
+def test_a_text_that_is_cut_to_nothing_goes(tmp_path: Path, riddles: Path) -> None:
+    ran = decontaminate(tmp_path / "run", [f"He said: {QUESTION}."], riddles, action="cut")
+    (decision,) = ran.decisions
+    assert (decision["outcome"], decision["rule"], decision["value"]) == (
+        "removed",
+        "decontaminate.too_short",
+        0,
+    )
+
+
+def test_a_cut_that_makes_a_new_match_removes_the_document(tmp_path: Path, riddles: Path) -> None:
+    head, tail = QUESTION.split()[:11], QUESTION.split()[11:]
+    inner = FILLER.strip() + " " + SHORT + " " + ANSWER
+    text = f"{FILLER * 3}{' '.join(head)}\n\n{inner}\n\n{' '.join(tail[:12])} {FILLER}"
+    ran = decontaminate(tmp_path / "run", [text], riddles, action="cut")
+    assert ran.texts == [] and ran.decisions[0]["rule"] == "decontaminate.question"
+
+
+def test_shares_of_words_and_of_ngrams(tmp_path: Path, riddles: Path) -> None:
+    """Two changed words leave runs of 13: all but a few words in n-grams, and few of the n-grams."""
+    words = QUESTION.split()
+    text = " ".join([*words[:13], "many", *words[14:]])  # runs of 13 and 13 words
+    ran = decontaminate(tmp_path / "words", [text], riddles)
+    assert ran.decisions[0]["value"] == pytest.approx(26 / 27)
+    assert "26 of 27 words" in ran.decisions[0]["detail"]
+    ran = decontaminate(tmp_path / "ngrams", [text], riddles, measure="ngrams")
+    assert ran.texts == [text] and ran.touched[0]["parts"]["question"]["share"] == round(2 / 15, 4)
+
+
+def test_paragraph_measure(tmp_path: Path, riddles: Path) -> None:
+    """marin's: a paragraph that is mostly an item, not a long one in which an item is quoted."""
+    quoted = f"{FILLER * 5} {QUESTION} {FILLER * 5}"
+    bare = f"{FILLER}\n\n{QUESTION} indeed\n\n{FILLER}"
+    ran = decontaminate(tmp_path / "run", [quoted, bare], riddles, measure="paragraph")
+    assert ran.texts == [quoted]
+    assert ran.decisions[0]["value"] == pytest.approx(15 / 16)
+
+
+def test_other_spellings_of_a_word_are_one(tmp_path: Path) -> None:
+    question = (
+        "Où est la bibliothèque préférée de l'élève étranger que nous avons croisé hier près du théâtre"
+    )
+    riddles = write_set(tmp_path / "evals", [{"question": question}])
+    ran = decontaminate(tmp_path / "run", [unicodedata.normalize("NFD", question.upper()), "où est"], riddles)
+    assert ran.texts == ["où est"]
+
+
+@pytest.mark.parametrize("action", ["remove", "cut", "report"])
+def test_the_same_for_any_cut_and_order_of_tasks(tmp_path: Path, riddles: Path, action: str) -> None:
+    texts = [
+        FILLER * 3,
+        f"{FILLER}\n\n{QUESTION}",
+        f"{SHORT} {ANSWER}\n\n{FILLER * 4}",
+        "",
+        QUESTION.upper(),
+        "\n\n",
+    ]
+    runs = [
+        decontaminate(tmp_path / f"{cuts}{reverse}", texts, riddles, cuts, Here(reverse), action=action)
+        for cuts, reverse in ((1, False), (3, False), (3, True), (6, True))
+    ]
+    for ran in runs[1:]:
+        assert ran[:4] == runs[0][:4]
+    assert runs[1].files == runs[2].files
+
+
+def test_hits_serve_other_thresholds(tmp_path: Path, riddles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once measured, thresholds and actions are judged without reading a document."""
+    texts = [FILLER + QUESTION, FILLER + " ".join(QUESTION.split()[:13])]
+    assert len(decontaminate(tmp_path / "run", texts, riddles).texts) == 1
+    import pipeline.decontaminate.scan as scan
+
+    monkeypatch.setattr(scan, "find_hits", None)
+    assert decontaminate(tmp_path / "run", texts, riddles, threshold=0.1).texts == []
+    assert len(decontaminate(tmp_path / "run", texts, riddles, action="report").texts) == 2
+    with pytest.raises(TypeError):
+        decontaminate(tmp_path / "run", [*texts, "more"], riddles)
+
+
+def test_no_text_of_an_item_is_published(tmp_path: Path, riddles: Path) -> None:
+    decontaminate(tmp_path / "run", [FILLER + QUESTION], riddles)
+    for file in (tmp_path / "run/decontaminate").rglob("*"):
+        if file.is_file():
+            assert b"llama" not in file.read_bytes().lower(), file
+
+
+def test_without_files_it_is_no_stage() -> None:
+    plain = {"name": "t", "sources": {"a": {"paths": ["x"]}}}
+    recipe = Recipe.model_validate(plain)
+    assert "decontaminate" not in recipe.stages
+    with pytest.raises(UserError, match=r"decontaminate\.against: missing"):
+        Decontaminate(recipe)
+    with pytest.raises(ValueError, match=r"decontaminate\.against: missing"):
+        Recipe.model_validate({**plain, "stages": ["ingest", "decontaminate"]})
+    asked = Recipe.model_validate({**plain, "decontaminate": {"against": ["evals"]}})
+    assert asked.stages == [*recipe.stages[:3], "decontaminate", *recipe.stages[3:]]
+    assert Recipe.model_validate_json(asked.model_dump_json()) == asked
+
+
+def test_the_key_is_of_the_files_not_of_their_place(tmp_path: Path) -> None:
+    def key(folder: str, question: str) -> dict[str, object]:
+        file = write_set(tmp_path / folder, [{"question": question}])
+        config = {"name": "t", "sources": {"a": {"paths": ["x"]}}, "decontaminate": {"against": [str(file)]}}
+        return Decontaminate(Recipe.model_validate(config)).key_params()
+
+    assert key("a", QUESTION) == key("b", QUESTION) != key("c", QUESTION + "!")
