@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.filter.classifiers import fasttext_model
+from pipeline.filter.classifiers import predictor
 from pipeline.filter.classifiers.card import model_card
+from pipeline.filter.classifiers.identity import IdentityReport, identity_report
 from pipeline.filter.classifiers.training import (
+    Evaluation,
     Labelled,
     Training,
     choose_threshold,
@@ -19,7 +21,7 @@ from pipeline.filter.classifiers.training import (
     score_texts,
     train_classifier,
 )
-from schemas.errors import WorkError
+from schemas.errors import UserError, WorkError
 from schemas.ids import checksum
 from schemas.storage import Folder
 
@@ -32,6 +34,8 @@ class Made:
     xxh3: str
     threshold: float
     card: str
+    held_out: Evaluation  # on all held-out texts
+    identity: IdentityReport | None
 
 
 def build(
@@ -46,29 +50,47 @@ def build(
     precision: float | None = None,
     kept: float | None = None,
     limits: Sequence[str] = (),
+    identity: Labelled | None = None,
+    notes: Sequence[str] = (),
 ) -> Made:
     """Train on `data`, write the model at `model` and the card beside it as `.md`.
 
     The threshold of the card is the one given, else chosen on the held-out part by `precision` or `kept`,
-    else 0.5. Raises `UserError` for data that cannot be trained on, `WorkError` where nothing can be written.
+    else 0.5. `identity` are phrases that name identities, for their false positives; `notes` go under the sets
+    that the model has not seen. Raises `UserError` for data that cannot be trained on, `WorkError` where nothing
+    can be written.
     """
-    binary, held_out = train_classifier(data, training)
-    xxh3 = checksum(binary)
-    loaded = fasttext_model.load_bytes(binary)
-    whole = concatenated("all held-out texts", held_out)
+    if model.is_dir():
+        raise UserError(f"{model}: is a folder; name the model's file, such as {model / 'mine.ftz'}")
+    trained = train_classifier(data, training)
+    xxh3 = checksum(trained.binary)
+    loaded = predictor.load_bytes(trained.binary)
+    whole = concatenated("all held-out texts", trained.held_out)
     if threshold is None and (precision is not None or kept is not None):
+        if not len(whole):
+            raise UserError(
+                "no text was held out to choose a threshold by: give more texts, or a larger --held-out"
+            )
         found = score_texts(loaded, training.label, whole.texts, training.pool)
         threshold = choose_threshold(found, np.asarray(whole.positive, np.bool_), precision, kept)
     threshold = 0.5 if threshold is None else round(threshold, 4)
     steps = sorted({*thresholds, threshold})
-    seen = [
-        evaluate_classifier(loaded, training.label, part, training.pool, steps) for part in [whole, *held_out]
-    ]
-    new = [evaluate_classifier(loaded, training.label, part, training.pool, steps) for part in unseen]
-    card = model_card(title, intent, data, seen, new, training, threshold, len(binary), xxh3, limits)
+
+    def judged(part: Labelled) -> Evaluation:
+        return evaluate_classifier(loaded, training.label, part, training.pool, steps)
+
+    bias = None
+    if identity is not None:
+        found = score_texts(loaded, training.label, identity.texts, training.pool)
+        bias = identity_report(identity, found, threshold)
+    seen, new = [judged(part) for part in [whole, *trained.held_out]], [judged(part) for part in unseen]
+    card = model_card(
+        title, intent, data, seen, new, training, threshold, len(trained.binary), xxh3, limits, bias,
+        trained.copies, notes,
+    )  # fmt: skip
     try:
-        (Folder(model.parent) / model.name).write(binary)
+        (Folder(model.parent) / model.name).write(trained.binary)
         (Folder(model.parent) / f"{model.stem}.md").write(card.encode())
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise WorkError(f"{model}: cannot be written: {error}") from None
-    return Made(len(binary), xxh3, threshold, str(model.with_suffix(".md")))
+    return Made(len(trained.binary), xxh3, threshold, str(model.with_suffix(".md")), seen[0], bias)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pipeline.filter.classifiers.identity import SHOWN, IdentityReport
 from pipeline.filter.classifiers.scores import MAX_WINDOWS, WINDOW_CHARS, WORST
 from pipeline.filter.classifiers.training import Evaluation, Labelled, Training
 
@@ -21,6 +22,9 @@ def model_card(
     size: int,
     xxh3: str,
     limits: Sequence[str] = (),
+    identity: IdentityReport | None = None,
+    copies: int = 0,
+    notes: Sequence[str] = (),
 ) -> str:
     """The card as Markdown; `held_out` are sets that training took another part of, `unseen` it never saw."""
     options = ", ".join(
@@ -45,7 +49,9 @@ def model_card(
             ["set", "texts", f"`{training.label}`", "licence", "note"],
             [[part.name, len(part), sum(map(bool, part.positive)), part.licence, part.note] for part in data],
         ),
-        f"{training.held_out:.0%} of each set, chosen by the hash of the text, was held out.",
+        f"About {training.held_out:.0%} of each set was held out, chosen by the seed and the words of the text, so that"
+        f" near copies are mostly on one side; {copies:,} texts of which more than half of the runs of four words stand"
+        " in the training part are in neither.",
         "## On the held-out part",
         _evaluations(held_out, threshold),
         _thresholds(held_out),
@@ -54,10 +60,23 @@ def model_card(
         if unseen
         else "None was given: nothing is known of how it generalises.",
         *([_thresholds(unseen[:1])] if unseen and unseen[0].auc is not None else []),
+        *notes,
+        *(identity_section(identity) if identity is not None else []),
     ]
     if limits:
         parts += ["## What it cannot do", "\n".join(f"- {line}" for line in limits)]
     return "\n\n".join(parts) + "\n"
+
+
+def identity_section(report: IdentityReport) -> list[str]:
+    """The part on harmless phrases that name an identity."""
+    rows = [[term, phrases, above / phrases] for term, phrases, above in report.terms[:SHOWN]]
+    return [
+        "## Identity terms",
+        f"Of {report.phrases:,} harmless phrases of {report.name} that name an identity, {report.above:,}"
+        f" ({report.rate:.1%}) score above {report.threshold:g}. The terms with the highest rate:",
+        table(["term", "harmless phrases", f"false positives above {report.threshold:g}"], rows),
+    ]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -88,20 +87,17 @@ def find(url: str) -> ModelFile:
 @lru_cache(maxsize=8)
 def load(path: str, xxh3: str) -> Any:
     """The model, loaded once per process; raises `UserError` if fastText cannot read it."""
-    if _xxh3(Path(path)) != xxh3:
-        raise WorkError(f"{path}: the model changed while the run was using it (checksum differs); run again")
+    check(path, xxh3)
     try:
         return fasttext().load_model(path)
     except (ValueError, MemoryError) as error:
         raise UserError(f"{path}: not a fastText model that can be loaded: {error}") from None
 
 
-def load_bytes(binary: bytes) -> Any:
-    """The model of these bytes, by way of a file that is gone afterwards: fastText reads nothing else."""
-    with tempfile.TemporaryDirectory(prefix="corpusmill-") as folder:
-        path = Path(folder) / "model.ftz"
-        path.write_bytes(binary)
-        return fasttext().load_model(str(path))
+def check(path: str, xxh3: str) -> None:
+    """Raises `WorkError` if the bytes of the file are not those of the checksum."""
+    if _xxh3(Path(path)) != xxh3:
+        raise WorkError(f"{path}: the model changed while the run was using it (checksum differs); run again")
 
 
 def labels(model: Any) -> list[str]:

@@ -1,136 +1,229 @@
-"""Language, toxicity and quality scores. Here alone is a Python string per document: fastText asks for it."""
+"""The signals of the models: language, toxicity and quality, over Arrow buffers, a batch at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
+import numba as nb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.classifiers import fasttext_model
-from schemas.signals import SignalSpec
+from pipeline.filter.classifiers import predictor
+from pipeline.filter.classifiers.codes import iso_639_1
+from pipeline.filter.classifiers.fasttext_model import ModelFile
+from pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
+from pipeline.filter.classifiers.predictor import Predictor
+from pipeline.filter.classifiers.words import Words, as_it_stands, cleaned
+from pipeline.filter.text.view import text_buffers
+from schemas.errors import UserError, nearest
+from schemas.filter import ClassifierParams, FilterParams
+from schemas.signals import ARROW_TYPES, SignalSpec
 
-LANGUAGE_CHARS: Final = 2_000  # the language is read off the first so many characters
+Array = npt.NDArray[Any]
+Pool = Literal["worst", "mean"]
+
+LANGUAGE_WINDOWS: Final = 10  # the language is read off so many windows, spread over the text,
+LANGUAGE_CHARS: Final = 200  # of so many characters: bench/language.py shows what that costs
 WINDOW_CHARS: Final = 400  # a classifier sees text in windows of about 60 words: what it was trained on
 MAX_WINDOWS: Final = 50  # of a longer document, so many windows evenly spread
 WORST: Final = 0.1  # toxicity is the mean of the worst tenth of the windows, of one at least
+TOXIC_SENTENCE: Final = 0.4  # Dolma removes sentences from this probability on
 
+_LANGUAGE = "fastText lid.176, Joulin et al. 2017, on 10 windows of 200 characters spread over the text"
+_TOXICITY = "pipeline/filter/models/toxicity.md"
 SPECS: Final = (
     SignalSpec(
-        name="language.code", dtype="string", unit="ISO 639 code", range=(None, None),
-        origin="fastText lid.176, Joulin et al. 2017, on the first 2,000 characters",
+        name="language.code", dtype="string", unit="ISO 639 code", range=(None, None), version="2",
+        origin=_LANGUAGE,
     ),
     SignalSpec(
-        name="language.score", dtype="float", unit="probability", range=(0.0, 1.0),
-        origin="fastText lid.176, Joulin et al. 2017, on the first 2,000 characters",
+        name="language.score", dtype="float", unit="probability", range=(0.0, 1.0), version="2", origin=_LANGUAGE
     ),
     SignalSpec(
-        name="toxicity.score", dtype="float", unit="probability", range=(0.0, 1.0),
-        origin="pipeline/filter/models/toxicity.md: mean of the worst tenth of windows of 400 characters",
+        name="toxicity.score", dtype="float", unit="probability", range=(0.0, 1.0), version="2",
+        origin=f"{_TOXICITY}: mean of the worst tenth of windows of 400 characters",
     ),
     SignalSpec(
-        name="quality.score", dtype="float", unit="probability", range=(0.0, 1.0),
+        name="toxicity.worst_sentence", dtype="float", unit="probability", range=(0.0, 1.0),
+        origin=f"{_TOXICITY}: the worst sentence of three words or more inside those windows",
+    ),
+    SignalSpec(
+        name="toxicity.sentences_ratio", dtype="float", unit="share of sentences", range=(0.0, 1.0),
+        origin=f"{_TOXICITY}: sentences of 0.4 and more, which Dolma (Soldaini et al. 2024) removes",
+    ),
+    SignalSpec(
+        name="quality.score", dtype="float", unit="probability", range=(0.0, 1.0), version="2",
         origin="pipeline/filter/models/quality.md: mean of windows of 400 characters",
     ),
 )  # fmt: skip
 
-# Addresses, mentions, entities and punctuation say who wrote where, not what: they are left out.
-_NOISE = r"(?:https?://\S+|[@&][\w#]*;?|'*[^\p{L}\p{N}\p{M}'@&]+'*)+"
+
+class Reading(NamedTuple):
+    """Documents as a classifier reads them: words, what is scored of each document, and its sentences."""
+
+    words: Words
+    ranges: Array  # int64[R, 2]: words of each window, or of each whole text; none without words
+    owner: Array  # int64[D + 1]: ranges of each document
+    sentences: Array  # int64[S, 2]: words of each sentence
+    sentence_owner: Array  # int64[D + 1]
 
 
-def languages(text: pa.LargeStringArray, model: Any) -> tuple[list[str | None], npt.NDArray[np.float32]]:
-    """(code, probability) of each document's most probable language; (None, 0) where there is no text."""
-    start = pc.utf8_slice_codeunits(text, 0, LANGUAGE_CHARS)
-    lines = pc.utf8_trim_whitespace(pc.replace_substring_regex(start, r"\s+", " ")).to_pylist()
-    codes: list[str | None] = []
-    scores = np.zeros(len(lines), np.float32)
-    for row, line in enumerate(lines):
-        best = fasttext_model.predict(model, line, 1) if line else []
-        codes.append(best[0][1] if best else None)
-        scores[row] = best[0][0] if best else 0.0
-    return codes, scores
+class ModelSignals:
+    """The columns of `SPECS`. Raises `UserError` for a label that a model does not have."""
+
+    def __init__(self, params: FilterParams, models: Mapping[str, ModelFile]) -> None:
+        self.language: Predictor | None = None
+        self.codes = pa.array([], pa.string())
+        self.classifiers: dict[str, tuple[Predictor, str, ClassifierParams, tuple[str, ...]]] = {}
+        for name, file in models.items():
+            model = predictor.load(file.path, file.xxh3)
+            section = getattr(params, name)
+            if name == "language":
+                self.language = model
+                plain = section.labels == "model"
+                self.codes = pa.array(
+                    [label if plain else iso_639_1(label) for label in model.labels], pa.string()
+                )
+            else:
+                label = known_label(f"filter.{name}.label", model, section.label or file.label, section.model)
+                self.classifiers[name] = (model, label, section, file.languages)
+
+    def columns(self, text: pa.LargeStringArray) -> dict[str, pa.Array]:
+        """Name -> column; null for what the recipe does not ask for, and for text in a language that a shipped
+        classifier does not know. Without a language model any text is scored."""
+        columns = {spec.name: pa.nulls(len(text), ARROW_TYPES[spec.dtype]) for spec in SPECS}
+        if self.language is not None:
+            columns["language.code"], columns["language.score"] = languages(text, self.language, self.codes)
+        read: dict[str, Reading] = {}
+        for name, (model, label, section, known) in self.classifiers.items():
+            if section.input not in read:
+                read[section.input] = reading(text, section.input)
+            for signal, values in measured(name, read[section.input], model, label).items():
+                found = pa.array(values)
+                if known and self.language is not None:
+                    own = pc.is_in(columns["language.code"], value_set=pa.array([*known, None], pa.string()))
+                    found = pc.if_else(own, found, pa.scalar(None, pa.float32()))
+                columns[signal] = found
+        return columns
 
 
-def windows(texts: Sequence[str]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """(normalised windows of all texts, offsets[D + 1] of each text's): what classifiers learn from and
-    score.
+def known_label(key: str, model: Predictor, label: str | None, name: str | None) -> str:
+    """The label that a classifier's score is the probability of; `UserError` if the model lacks it."""
+    shown = model.labels if len(model.labels) <= 20 else [*model.labels[:20], "..."]
+    if label is None:
+        raise UserError(f"{key}: missing; the model {name} has {', '.join(shown)}")
+    if label.removeprefix("__label__") not in model.labels:
+        raise UserError(
+            f"{key}: '{label}' is no label of the model{nearest(label, model.labels)} (allowed: {', '.join(shown)})"
+        )
+    return label.removeprefix("__label__")
 
-    A text of more than `WINDOW_CHARS` is cut at white space into windows of about that length, evenly spread
-    if they would be more than `MAX_WINDOWS`; normalising puts it in lower case and keeps letters, digits,
-    marks and apostrophes. A text without any has no window.
+
+def languages(
+    text: pa.LargeStringArray, model: Predictor, codes: pa.StringArray | None = None
+) -> tuple[pa.StringArray, pa.FloatArray]:
+    """(code, probability) of each document's most probable language; (null, 0) where there is no text.
+
+    `codes`, one a label, stand in place of the model's labels.
     """
-    cut: list[str] = []
-    ends = []
-    for text in texts:
-        cut.extend(_windows(text))
-        ends.append(len(cut))
-    clean = normalised(pa.array(cut, pa.string()))
-    blank = np.asarray(pc.equal(clean, ""))
-    offsets = np.concatenate([[0], np.asarray(ends, np.int64)])
-    before = np.concatenate([[0], np.cumsum(~blank)]).astype(np.int64)
-    return clean.filter(pa.array(~blank)), before[offsets.astype(np.int64)]
+    data, offsets = text_buffers(text)
+    first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, LANGUAGE_WINDOWS)
+    words = as_it_stands(data, first, last)
+    ranges = whole(words, owner)
+    label, probability = model.best(words, ranges)
+    nothing = (label < 0) | (ranges[:, 0] == ranges[:, 1]) | blank(data, offsets)
+    codes = pa.array(model.labels, pa.string()) if codes is None else codes
+    return codes.take(pa.array(label, mask=nothing)), pa.array(np.where(nothing, np.float32(0), probability))
 
 
-def normalised(text: pa.Array) -> pa.Array:
-    """Lower case, words parted by one space, nothing else."""
-    return pc.utf8_trim(pc.replace_substring_regex(pc.utf8_lower(text), _NOISE, " "), " '")
+def reading(text: pa.LargeStringArray, form: Literal["windows", "text"]) -> Reading:
+    """How a classifier reads documents: `windows` of cleaned words, what `classifier train` makes models for, or
+    the whole `text` as it stands, line feeds as spaces, which other people's models expect."""
+    data, offsets = text_buffers(text)
+    if form == "text":
+        first, last = offsets[:-1], offsets[1:]
+        owner = np.arange(len(offsets))
+        words = as_it_stands(data, first, last)
+    else:
+        first, last, owner = windows_of(data, offsets, WINDOW_CHARS, MAX_WINDOWS)
+        words, _ = cleaned(data, first, last)
+    sentences, sentence_owner = sentences_of(words, first, last, owner)
+    some = words.bounds[:, 0] < words.bounds[:, 1]
+    before = np.concatenate([[0], np.cumsum(some)])
+    return Reading(words, words.bounds[some], before[owner], sentences, sentence_owner)
 
 
-def window_scores(clean: pa.Array, model: Any, label: str) -> npt.NDArray[np.float64]:
-    """The probability of `label` in each window, 0 where the model does not know a word."""
-    scores = np.zeros(len(clean), np.float64)
-    every = len(fasttext_model.labels(model))
-    for row, line in enumerate(clean.to_pylist()):
-        for probability, name in fasttext_model.predict(model, line, every):
-            if name == label:
-                scores[row] = probability
-    return scores
+def windows(texts: Sequence[str]) -> tuple[pa.Array, Array]:
+    """(cleaned windows of all texts, int64[D + 1] of each text's): what classifiers are trained on.
+
+    A text without a word has no window.
+    """
+    data, offsets = text_buffers(pa.array(texts, pa.large_string()))
+    words, lines = cleaned(data, *(found := windows_of(data, offsets, WINDOW_CHARS, MAX_WINDOWS))[:2])
+    some = lines[:, 0] < lines[:, 1]
+    # The cleaned windows lie one after the other.
+    ends = np.concatenate([[0], lines[some, 1]]).astype(np.int64)
+    size = int(ends[-1])
+    clean = pa.LargeStringArray.from_buffers(
+        len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(words.data[:size].tobytes())
+    )
+    return clean, np.concatenate([[0], np.cumsum(some)])[found[2]]
 
 
-def mean_scores(scores: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Mean of each document's windows; 0 without windows."""
-    return _pooled(scores, offsets, 1.0)
-
-
-def worst_scores(scores: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Mean of the highest `WORST` of each document's windows, of one at least; 0 without windows.
+def pooled(scores: Array, owner: Array, pool: Pool) -> Array:
+    """float32[D]: the mean of each document's scores, or of the highest `WORST` of them, of one at least; 0 without.
 
     A short text is its worst window; a book is not condemned by one sentence of a villain.
     """
-    return _pooled(scores, offsets, WORST)
+    out = np.zeros(len(owner) - 1, np.float32)
+    _pool(scores.astype(np.float64), owner, WORST if pool == "worst" else 1.0, out)
+    return out
 
 
-def _pooled(
-    scores: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64], part: float
-) -> npt.NDArray[np.float32]:
-    out = np.zeros(len(offsets) - 1, np.float32)
-    for row in range(len(out)):
-        own = np.sort(scores[offsets[row] : offsets[row + 1]])[::-1]
-        if len(own):
-            out[row] = own[: int(np.ceil(len(own) * part))].mean()
-    return np.minimum(out, np.float32(1.0))
+def measured(name: str, read: Reading, model: Predictor, label: str) -> dict[str, Array]:
+    """Signal -> float32[D] of one classifier."""
+    ids = model.known(read.words)
+    own = model.probability(read.words, read.ranges, label, ids)
+    if name != "toxicity":
+        return {f"{name}.score": pooled(own, read.owner, "mean")}
+    by_sentence = model.probability(read.words, read.sentences, label, ids)
+    worst, toxic = np.zeros(len(read.owner) - 1, np.float32), np.zeros(len(read.owner) - 1, np.float32)
+    _worst(by_sentence, read.sentence_owner, np.float32(TOXIC_SENTENCE), worst, toxic)
+    return {
+        "toxicity.score": pooled(own, read.owner, "worst"),
+        "toxicity.worst_sentence": worst,
+        "toxicity.sentences_ratio": toxic,
+    }
 
 
-def _windows(text: str) -> list[str]:
-    if len(text) <= WINDOW_CHARS:
-        return [text]
-    count = min(MAX_WINDOWS, -(-len(text) // WINDOW_CHARS))
-    step = len(text) / count
-    edges = [_edge(text, round(i * step)) for i in range(count + 1)]
-    if step <= WINDOW_CHARS:
-        return [text[a:b] for a, b in pairwise(edges)]
-    return [text[a : max(a, _edge(text, min(a + WINDOW_CHARS, b)))] for a, b in pairwise(edges)]
+def whole(words: Words, owner: Array) -> Array:
+    """int64[D, 2]: the words of each document, over all its pieces."""
+    return np.stack([words.bounds[owner[:-1], 0], words.bounds[owner[1:] - 1, 1]], axis=1)
 
 
-def _edge(text: str, place: int) -> int:
-    """The next white space at or after `place`, near it: a word cut in two may be another word."""
-    if place <= 0 or place >= len(text):
-        return min(max(place, 0), len(text))
-    for i in range(place, min(place + 40, len(text))):
-        if text[i].isspace():
-            return i
-    return place
+@nb.njit(cache=True, nogil=True)
+def _pool(scores: Any, owner: Any, part: Any, out: Any) -> None:
+    for d in range(len(owner) - 1):
+        count = owner[d + 1] - owner[d]
+        if count == 0:
+            continue
+        own = np.sort(scores[owner[d] : owner[d + 1]])
+        few = np.int64(np.ceil(count * part))
+        total = 0.0
+        for k in range(count - few, count):
+            total += own[k]
+        out[d] = min(total / few, 1.0)
+
+
+@nb.njit(cache=True, nogil=True)
+def _worst(scores: Any, owner: Any, limit: Any, worst: Any, share: Any) -> None:
+    for d in range(len(owner) - 1):
+        above = 0
+        for s in range(owner[d], owner[d + 1]):
+            worst[d] = max(worst[d], scores[s])
+            above += scores[s] >= limit
+        if owner[d + 1] > owner[d]:
+            share[d] = above / (owner[d + 1] - owner[d])

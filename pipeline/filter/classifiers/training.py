@@ -11,12 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
+import pyarrow as pa
 
 from pipeline.filter.classifiers import scores
 from pipeline.filter.classifiers.fit import fit
+from pipeline.filter.classifiers.predictor import Predictor
+from pipeline.filter.classifiers.split import copies, held_out, runs_of
 from schemas.errors import UserError
 
+Form = Literal["windows", "text"]
 OTHER = "other"  # the label of everything that is not `positive`
 
 
@@ -66,20 +69,34 @@ class Evaluation:
         return next(row for row in self.rows if row["threshold"] == threshold)
 
 
-def train_classifier(data: Sequence[Labelled], training: Training) -> tuple[bytes, list[Labelled]]:
-    """(bytes of the quantised .ftz model, the held-out part of each set), deterministically.
+@dataclass(frozen=True)
+class Trained:
+    """The quantised .ftz model's bytes, the held-out part of each set, and how many texts neither learnt from nor
+    held out, being near copies."""
 
-    Texts are cut into the windows that scoring uses, each under its text's label. Which texts are held out
-    goes by their hash, so equal texts are on one side. Raises `UserError` if a class has no text to train on,
-    `WorkError` if fastText fails.
+    binary: bytes
+    held_out: list[Labelled]
+    copies: int
+
+
+def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
+    """Train and quantise a model, deterministically.
+
+    Texts are cut into the windows that scoring uses, each under its text's label. Which are held out goes by
+    their words (`split.held_out`); one that is still a near copy of what was learnt from is in neither part.
+    Raises `UserError` if a class has no text to train on, `WorkError` if fastText fails.
     """
+    if any(char.isspace() for char in training.label) or training.label in ("", OTHER):
+        raise UserError(f"label '{training.label}': one word is needed, other than '{OTHER}'")
     lines: list[str] = []
-    held_out = []
+    parts: list[Labelled] = []
+    learnt: list[str] = []
     classes: set[bool] = set()
     for part in data:
-        out = np.array([is_held_out(text, training) for text in part.texts], np.bool_)
-        held_out.append(_choose(part, out))
+        out = held_out(part.texts, training.held_out, training.seed)
+        parts.append(_choose(part, out))
         learn = _choose(part, ~out)
+        learnt.extend(learn.texts)
         clean, offsets = scores.windows(learn.texts)
         for row, (a, b) in enumerate(pairwise(offsets)):
             label = training.label if learn.positive[row] else OTHER
@@ -107,21 +124,33 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> tuple[byte
                 "lr": training.learning_rate,
             },
         )  # fmt: skip
-        return target.read_bytes(), held_out
+        binary = target.read_bytes()
+    runs = np.unique(runs_of(learnt)[0])
+    fresh = [_choose(part, ~copies(part.texts, runs)) for part in parts]
+    return Trained(binary, fresh, sum(map(len, parts)) - sum(map(len, fresh)))
 
 
-def score_texts(model: Any, label: str, texts: Sequence[str], pool: str) -> npt.NDArray[np.float32]:
+def score_texts(
+    model: Predictor, label: str, texts: Sequence[str], pool: scores.Pool, form: Form = "windows"
+) -> npt.NDArray[np.float32]:
     """float32[texts]: the score that the stage would give each text."""
-    clean, offsets = scores.windows(texts)
-    own = scores.window_scores(clean, model, label)
-    return scores.worst_scores(own, offsets) if pool == "worst" else scores.mean_scores(own, offsets)
+    out = [np.zeros(0, np.float32)]
+    for batch in pa.table({"text": pa.array(texts, pa.large_string())}).to_batches(max_chunksize=4096):
+        read = scores.reading(batch["text"], form)
+        out.append(scores.pooled(model.probability(read.words, read.ranges, label), read.owner, pool))
+    return np.concatenate(out)
 
 
 def evaluate_classifier(
-    model: Any, label: str, data: Labelled, pool: str, thresholds: Sequence[float]
+    model: Predictor,
+    label: str,
+    data: Labelled,
+    pool: scores.Pool,
+    thresholds: Sequence[float],
+    form: Form = "windows",
 ) -> Evaluation:
     """AUC, and at each threshold: precision, recall, false positive rate, share of the texts above it."""
-    found = score_texts(model, label, data.texts, pool)
+    found = score_texts(model, label, data.texts, pool, form)
     truth = np.asarray(data.positive, np.bool_)
     rows = []
     for threshold in thresholds:
@@ -191,11 +220,6 @@ def _choose(part: Labelled, chosen: npt.NDArray[np.bool_]) -> Labelled:
         part.licence,
         part.note,
     )
-
-
-def is_held_out(text: str, training: Training) -> bool:
-    """Whether a text is kept from training: a matter of its hash and the seed alone."""
-    return xxhash.xxh3_64_intdigest(text.encode(), seed=training.seed) / 2**64 < training.held_out
 
 
 def _ratio(part: int, whole: int) -> float | None:

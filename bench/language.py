@@ -1,0 +1,150 @@
+"""Language identification: how much of a text is read, and what that costs in accuracy and buys in speed.
+
+Labelled text: ../shared/data/langid/lingua_testdata, 9,000 news sentences in 75 languages, alone and put together to
+documents of 30 sentences (a document of one language each), the same again behind 600 characters of an English menu, as
+web pages begin. Speed: the documents of `bench.filter`, CPU seconds of one thread, beside the fastText library on the
+same texts. lid.176 says `no` where the set says `nb`; eight of the set's languages it does not know, so 89 % is the most
+that it can reach.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.filter import DATA, documents
+
+SAME = {"nb": "no"}  # lid.176 does not part Bokmål from Norwegian
+JOINED = 30  # sentences of a document
+MENU = 600  # characters
+SURE = 0.65  # the threshold of the recipe
+STARTS = (100, 200, 500, 1_000, 2_000)  # characters
+SPREAD = ((4, 100), (10, 100), (4, 200), (10, 200), (20, 200))  # windows, characters
+
+
+class Reading(NamedTuple):
+    """What is read of a text: its first characters, or windows spread over it."""
+
+    windows: int
+    chars: int
+    start: bool
+
+    def __str__(self) -> str:
+        return f"first {self.chars:,}" if self.start else f"{self.windows} x {self.chars}, spread"
+
+
+def labelled() -> dict[str, tuple[list[str], list[str]]]:
+    """Kind of text -> (texts, their languages)."""
+    from pipeline.filter.models import made
+    from pipeline.filter.models.sources import json_lines
+
+    path = next((DATA / "langid/lingua_testdata").glob("*.jsonl.gz"))
+    rows = [row for row in json_lines(path) if row["kind"] == "sentences"]
+    grouped = defaultdict(list)
+    for row in rows:
+        grouped[SAME.get(row["lang"], row["lang"])].append(row["text"])
+    texts, languages = [], []
+    for language, own in sorted(grouped.items()):
+        for first in range(0, len(own) - JOINED + 1, JOINED):
+            texts.append("\n".join(own[first : first + JOINED]))
+            languages.append(language)
+    rng = random.Random(0)
+    menus = made.menus(1, 200)
+    behind = ["\n".join(rng.sample(menus, 10))[:MENU] + "\n" + text for text in texts]
+    return {
+        "sentences": ([r["text"] for r in rows], [SAME.get(r["lang"], r["lang"]) for r in rows]),
+        "documents": (texts, languages),
+        "behind a menu": (behind, languages),
+    }
+
+
+def identify(text: pa.LargeStringArray, model: Any, reading: Reading) -> tuple[Any, Any]:
+    """(label numbers, probabilities) by what `reading` takes of each text."""
+    from pipeline.filter.classifiers.pieces import windows_of
+    from pipeline.filter.classifiers.scores import whole
+    from pipeline.filter.classifiers.words import as_it_stands
+    from pipeline.filter.text.view import text_buffers
+
+    text = pc.utf8_slice_codeunits(text, 0, reading.chars) if reading.start else text
+    data, offsets = text_buffers(text)
+    windows = (1 << 40, 1) if reading.start else (reading.chars, reading.windows)
+    first, last, owner = windows_of(data, offsets, *windows)
+    words = as_it_stands(data, first, last)
+    return model.best(words, whole(words, owner))
+
+
+def accuracy(
+    model: Any, texts: list[str], languages: list[str], reading: Reading
+) -> tuple[float, float, float]:
+    """(share right, share the model is sure of, share right of those)."""
+    label, probability = identify(pa.array(texts, pa.large_string()), model, reading)
+    right = np.array([model.labels[n] == wanted for n, wanted in zip(label, languages, strict=True)])
+    sure = probability >= SURE
+    return float(right.mean()), float(sure.mean()), float(right[sure].mean())
+
+
+def speed(function: Callable[[pa.LargeStringArray], Any], parts: list[pa.LargeStringArray]) -> float:
+    """MB/s per core over whole texts, read or not."""
+    function(parts[0].slice(0, 20))
+    start = time.process_time()
+    for part in parts:
+        function(part)
+    seconds = time.process_time() - start
+    return sum(pc.sum(pc.binary_length(part)).as_py() for part in parts) / 1e6 / seconds
+
+
+def main() -> None:
+    """Print both tables."""
+    if not DATA.is_dir():
+        print("not measured: the real text (../shared/data) is not beside this checkout")
+        return
+    from pipeline.filter.classifiers import fasttext_model, predictor
+    from pipeline.filter.classifiers.scores import LANGUAGE_CHARS, LANGUAGE_WINDOWS
+    from pipeline.filter.text.view import spans
+
+    file = fasttext_model.shipped(fasttext_model.LANGUAGE_MODEL)
+    model, library = predictor.load(file.path, file.xxh3), fasttext_model.load(file.path, file.xxh3)
+    text = documents()["text"].combine_chunks()
+    parts = [text.slice(first, last - first) for first, last in spans(text)]
+    whole = float(np.sum(pc.utf8_length(text).to_numpy()))
+    sets = labelled()
+    readings = [Reading(1, n, True) for n in STARTS] + [Reading(n, chars, False) for n, chars in SPREAD]
+    readings.append(Reading(1, 1 << 40, True))
+    print(
+        f"{len(text):,} texts, {whole / 1e6:.1f} million characters; accuracy on "
+        + ", ".join(f"{len(texts):,} {kind}" for kind, (texts, _) in sets.items())
+        + f". Sure: probability of {SURE} and more.\n"
+    )
+    kinds = " | ".join(f"{kind}: right | of those sure" for kind in list(sets)[1:])
+    print(f"| read | of the text | MB/s per core | sentences: right | {kinds} |")
+    print("|---|---|---|---|" + "---|" * (2 * len(sets) - 2))
+    for reading in readings:
+        lengths = pc.utf8_length(text).to_numpy()
+        read = float(np.minimum(lengths, reading.chars * reading.windows).sum()) / whole
+        rate = speed(lambda part, reading=reading: identify(part, model, reading), parts)  # type: ignore[misc]
+        found = {kind: accuracy(model, *data, reading) for kind, data in sets.items()}
+        cells = [f"{found['sentences'][0]:.1%}"]
+        for kind in list(sets)[1:]:
+            cells += [f"{found[kind][0]:.1%}", f"{found[kind][2]:.1%}"]
+        name = "everything" if reading.chars == 1 << 40 else str(reading)
+        mark = " (shipped)" if reading == Reading(LANGUAGE_WINDOWS, LANGUAGE_CHARS, False) else ""
+        print(f"| {name}{mark} | {read:.0%} | {rate:.1f} | " + " | ".join(cells) + " |")
+
+    def ask(part: pa.LargeStringArray) -> None:
+        for line in pc.utf8_slice_codeunits(part, 0, 2_000).to_pylist():
+            fasttext_model.predict(library, line.replace("\n", " "), 1)
+
+    print(
+        f"\nThe fastText library on the first 2,000 characters, a Python string each: {speed(ask, parts):.1f} MB/s."
+    )
+
+
+if __name__ == "__main__":
+    main()

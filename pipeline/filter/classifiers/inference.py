@@ -1,0 +1,287 @@
+"""fastText's prediction over flat arrays of words: the same rows added up, the same losses, no Python object a text.
+
+Follows fastText 0.9's dictionary.cc (words, character and word n-grams), quantmatrix.cc and loss.cc, rounding
+included; Joulin et al. 2017.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from pipeline.filter.classifiers.losses import outputs, walk
+from pipeline.filter.classifiers.model_file import (
+    BUCKET,
+    DIM,
+    EOS,
+    FACTOR,
+    HIERARCHICAL,
+    LABELS,
+    LOSS,
+    MAX_N,
+    MIN_N,
+    PART,
+    PARTS,
+    PRUNED,
+    SHIFT,
+    SUMMED,
+    WORD_NGRAMS,
+    WORDS,
+)
+
+# What a word is that is no word of the dictionary.
+UNKNOWN, LABEL, LINE_END = -1, -2, -3
+
+_NOTED = 1024  # rows noted before they are added up
+_BASIS = np.uint32(2166136261)
+_PRIME = np.uint32(16777619)
+_STEP = np.uint64(116049371)
+_EOS_HASH = np.uint32(3617362777)  # of "</s>"
+_LABEL_PREFIX = np.frombuffer(b"__label__", np.uint8)
+_ODD, _PAIRS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
+_NIBBLES, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
+
+
+@nb.njit(cache=True, nogil=True)
+def known(model: Any, data: Any, starts: Any, ends: Any, hashes: Any, ids: Any) -> None:
+    """Into `ids`, for each word data[starts[w]:ends[w]]: its number in the dictionary, UNKNOWN, LABEL or LINE_END."""
+    slots, spans, blob = model.slots, model.spans, model.blob
+    words, eos = model.numbers[WORDS], model.numbers[EOS]
+    mask = np.uint32(len(slots) - 1)
+    for w in range(len(starts)):
+        first, size, h = starts[w], ends[w] - starts[w], hashes[w]
+        found = np.int64(UNKNOWN)
+        slot = h & mask
+        while slots[slot] >= 0:
+            entry = slots[slot]
+            span = (
+                spans[entry & 0x7FFFFFFF]
+                if np.uint32(entry >> 32) == h & np.uint32(0x7FFFFFFF)
+                else np.int64(0)
+            )
+            if span & 0xFFFFF == size:
+                start, k = span >> 20, 0
+                while k < size and blob[start + k] == data[first + k]:
+                    k += 1
+                if k == size:
+                    found = entry & 0x7FFFFFFF
+                    break
+            slot = (slot + np.uint32(1)) & mask
+        if found >= words:
+            found = np.int64(LABEL)
+        elif (found >= 0 and found == eos) or (
+            found == UNKNOWN and h == _EOS_HASH and size == 4 and data[first] == 60 and data[first + 1] == 47
+        ):
+            found = np.int64(LINE_END)
+        elif found == UNKNOWN and size >= 9 and data[first] == 95:
+            k = 1
+            while k < 9 and data[first + k] == _LABEL_PREFIX[k]:
+                k += 1
+            found = np.int64(LABEL if k == 9 else UNKNOWN)
+        ids[w] = found
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _row(model: Any, bucket: Any) -> Any:
+    """The row of an n-gram's bucket, -1 if it was pruned."""
+    if len(model.bits) == 0:
+        return model.numbers[WORDS] + bucket if model.numbers[PRUNED] < 0 else -1
+    own = model.bits[bucket >> 6]
+    bit = np.uint64(bucket & 63)
+    if not (own >> bit) & np.uint64(1):
+        return -1
+    # How many bits are set below this one.
+    x = own & ((np.uint64(1) << bit) - np.uint64(1))
+    x = x - ((x >> np.uint64(1)) & _ODD)
+    x = (x & _PAIRS) + ((x >> np.uint64(2)) & _PAIRS)
+    x = (x + (x >> np.uint64(4))) & _NIBBLES
+    return model.numbers[WORDS] + model.rank[bucket >> 6] + np.int64((x * _BYTES) >> np.uint64(56))
+
+
+@nb.njit(cache=True, nogil=True)
+def _add(model: Any, ids: Any, count: Any, hidden: Any) -> None:
+    """Add rows ids[:count] of the input matrix to `hidden`, one after the other."""
+    rows = model.rows
+    if len(model.codes) > 0:
+        _add_codes(model, ids, count, hidden)
+        return
+    dim = len(hidden)
+    for n in range(count):
+        row = ids[n]
+        # Blocks of a fixed size: the compiler makes a few wide additions of each.
+        for block in range(dim // 16):
+            for k in range(16):
+                hidden[block * 16 + k] += rows[row, block * 16 + k]
+        for k in range(dim - dim % 16, dim):
+            hidden[k] += rows[row, k]
+
+
+@nb.njit(cache=True, nogil=True)
+def _add_codes(model: Any, ids: Any, count: Any, hidden: Any) -> None:
+    dim, part, parts = model.numbers[DIM], model.numbers[PART], model.numbers[PARTS]
+    for n in range(count):
+        norm = model.norms[ids[n]]
+        for m in range(parts):
+            width = part if m < parts - 1 else dim - part * (parts - 1)
+            base = m * 256 * part + np.int64(model.codes[ids[n], m]) * width
+            for k in range(width):
+                hidden[m * part + k] += norm * model.centroids[base + k]
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _subwords(model: Any, data: Any, first: Any, last: Any, ids: Any, fill: Any, hidden: Any) -> Any:
+    """Note the rows of the character n-grams of `<word>` in `ids` from `fill` on: (fill, how many rows were added
+    already because `ids` was full)."""
+    low, high = model.numbers[MIN_N], model.numbers[MAX_N]
+    bucket = model.numbers[BUCKET]
+    shift, factor = np.uint64(model.numbers[SHIFT]), np.uint64(model.numbers[FACTOR])
+    added = 0
+    i = first - 1  # the place of `<`; `last` is that of `>`
+    while i <= last:
+        if fill + high > len(ids):
+            _add(model, ids, fill, hidden)
+            added += fill
+            fill = 0
+        h = _BASIS
+        j = i
+        n = 1
+        while j <= last and n <= high:
+            byte = np.uint8(60)
+            if j == last:
+                byte = np.uint8(62)
+            elif j >= first:
+                byte = data[j]
+            h = np.uint32((h ^ np.uint32(np.int8(byte))) * _PRIME)
+            j += 1
+            while j < last and data[j] & 0xC0 == 0x80:
+                h = np.uint32((h ^ np.uint32(np.int8(data[j]))) * _PRIME)
+                j += 1
+            if n >= low and not (n == 1 and (i < first or j > last)):
+                # The remainder without a division: the estimated quotient is one too low at most.
+                q = (np.uint64(h) * factor) >> shift
+                rest = np.int64(h) - np.int64(q) * bucket
+                row = _row(model, rest - bucket if rest >= bucket else rest)
+                if row >= 0:
+                    ids[fill] = row
+                    fill += 1
+            n += 1
+        i += 1
+        while i < last and data[i] & 0xC0 == 0x80:
+            i += 1
+    return fill, added
+
+
+@nb.njit(cache=True, nogil=True)
+def sum_words(model: Any, rows: Any, weights: Any) -> None:
+    """Put into the row of each word the sum of its own and its n-grams' rows, and their number into `weights`.
+
+    `rows` is a copy of `model.rows`: n-grams are read from the model.
+    """
+    hidden, ids = np.empty(rows.shape[1], np.float32), np.empty(_NOTED, np.int64)
+    for word in range(len(weights)):
+        hidden[:] = 0
+        ids[0] = word
+        fill, added = 1, 0
+        if word != model.numbers[EOS]:
+            first, size = model.spans[word] >> 20, model.spans[word] & 0xFFFFF
+            fill, added = _subwords(model, model.blob, first, first + size, ids, fill, hidden)
+        _add(model, ids, fill, hidden)
+        weights[word] = added + fill
+        rows[word] = hidden
+
+
+@nb.njit(cache=True, nogil=True)
+def _hidden(
+    model: Any, data: Any, starts: Any, ends: Any, hashes: Any, numbers: Any, first: Any, last: Any,
+    line: Any, ids: Any, hidden: Any,
+) -> Any:  # fmt: skip
+    """The mean of the rows of words [first, last) and of the end of the line; how many rows that were."""
+    hidden[:] = 0
+    summed, subwords = model.numbers[SUMMED] > 0, model.numbers[MAX_N] > 0
+    count, fill, size = 0, 0, 0
+    for w in range(first, last + 1):
+        number = np.int64(numbers[w]) if w < last else np.int64(LINE_END)
+        if number == LABEL:
+            continue
+        line[size] = np.uint64(np.int64(np.int32(hashes[w] if w < last else _EOS_HASH)))
+        size += 1
+        if fill == len(ids):
+            _add(model, ids, fill, hidden)
+            count += fill
+            fill = 0
+        if number == LINE_END:
+            if model.numbers[EOS] >= 0:
+                ids[fill] = model.numbers[EOS]
+                fill += 1
+            break
+        if number >= 0:
+            ids[fill] = number
+            fill += 1
+            count += model.weights[number] - 1
+        if subwords and (number < 0 or not summed):
+            fill, added = _subwords(model, data, starts[w], ends[w], ids, fill, hidden)
+            count += added
+    grams = model.numbers[WORD_NGRAMS]
+    if grams > 1 and model.numbers[PRUNED] != 0:
+        bucket = np.uint64(model.numbers[BUCKET])
+        for i in range(size):
+            if fill + grams > len(ids):
+                _add(model, ids, fill, hidden)
+                count += fill
+                fill = 0
+            h = line[i]
+            for j in range(i + 1, min(size, i + grams)):
+                h = h * _STEP + line[j]
+                row = _row(model, np.int64(h % bucket))
+                if row >= 0:
+                    ids[fill] = row
+                    fill += 1
+    _add(model, ids, fill, hidden)
+    count += fill
+    if count > 0:
+        scale = np.float32(1.0 / count)
+        for k in range(len(hidden)):
+            hidden[k] *= scale
+    return count
+
+
+@nb.njit(cache=True, nogil=True)
+def predict(
+    model: Any, data: Any, starts: Any, ends: Any, hashes: Any, numbers: Any, bounds: Any, sigmoid: Any,
+    wanted: Any, label: Any, probability: Any, every: Any,
+) -> None:  # fmt: skip
+    """For words [bounds[r, 0], bounds[r, 1]) of each range r: the most probable label and its probability, or that
+    of the label `wanted` if it is not negative; and if `every` (float32[ranges, labels]) has rows, of all of them.
+
+    `numbers` are the words' own (`known`). Where the model has no row at all, `label` is -1 and the probability
+    0. Of equal labels the last wins, as in fastText's heap of one.
+    """
+    labels = model.numbers[LABELS]
+    hidden, out = np.empty(model.numbers[DIM], np.float32), np.empty(labels, np.float32)
+    stack, reached = np.empty(2 * labels + 2, np.int64), np.empty(2 * labels + 2, np.float32)
+    longest = 1
+    for r in range(len(bounds)):
+        longest = max(longest, bounds[r, 1] - bounds[r, 0] + 1)
+    line, ids = np.empty(longest, np.uint64), np.empty(max(_NOTED, 2 * model.numbers[MAX_N]), np.int64)
+    for r in range(len(bounds)):
+        label[r], probability[r] = -1, 0
+        first, last = bounds[r, 0], bounds[r, 1]
+        if _hidden(model, data, starts, ends, hashes, numbers, first, last, line, ids, hidden) == 0:
+            continue
+        if model.numbers[LOSS] == HIERARCHICAL:
+            walk(model, hidden, stack, reached, out, wanted >= 0 or len(every) > 0)
+        else:
+            outputs(model, hidden, sigmoid, out)
+        best = wanted
+        if wanted < 0:
+            best = 0
+            for i in range(1, labels):
+                if out[i] >= out[best]:
+                    best = i
+        label[r] = best
+        probability[r] = min(np.exp(np.float64(out[best])), 1.0)
+        if len(every) > 0:
+            for i in range(labels):
+                every[r, i] = min(np.exp(np.float64(out[i])), 1.0)

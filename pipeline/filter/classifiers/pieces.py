@@ -1,0 +1,149 @@
+"""Which parts of a document the models read: its start, or windows spread over it; and sentences inside those."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.filter.classifiers.letters import BLANK, tables
+from pipeline.filter.classifiers.words import Words, decode
+
+Array = npt.NDArray[Any]
+
+NEAR: Final = 40  # characters: how far a cut is moved on to white space, so that it parts no word
+SHORT_SENTENCE: Final = 3  # words: a shorter one ("Mr.") is put together with the next
+
+
+def windows_of(data: Array, offsets: Array, chars: int, most: int) -> tuple[Array, Array, Array]:
+    """(first, last, owner): windows data[first[w]:last[w]], those of document d being owner[d]:owner[d + 1].
+
+    A document of more than `chars` characters is cut at white space into windows of about that length, evenly
+    spread if they would be more than `most`; a shorter one is one window.
+    """
+    room = int(np.minimum((offsets[1:] - offsets[:-1]) // chars + 1, most).sum())
+    first, last = np.empty(room, np.int64), np.empty(room, np.int64)
+    owner = np.zeros(len(offsets), np.int64)
+    count = int(_windows(data, offsets, chars, most, tables()[0], first, last, owner))
+    return first[:count], last[:count], owner
+
+
+def sentences_of(words: Words, first: Array, last: Array, owner: Array) -> tuple[Array, Array]:
+    """(int64[S, 2] words of each sentence, int64[D + 1] sentences of each document) of the windows.
+
+    A sentence that goes on in the next window is one; between windows that do not touch it ends.
+    """
+    bounds = np.empty((len(words.starts), 2), np.int64)
+    offsets = np.zeros(len(owner), np.int64)
+    count = int(_sentences(words.breaks, words.bounds, first, last, owner, bounds, offsets))
+    return bounds[:count], offsets
+
+
+def blank(data: Array, offsets: Array) -> Array:
+    """bool[D]: whether a document holds nothing but white space of any script."""
+    out = np.ones(len(offsets) - 1, np.bool_)
+    _blank(data, offsets, tables()[0], out)
+    return out
+
+
+@nb.njit(cache=True, nogil=True)
+def _seek(data: Any, at: Any, place: Any, target: Any, end: Any) -> Any:
+    """The byte of character `target`, going from byte `at`, which is character `place`, on or back."""
+    while place < target and at < end:
+        at += 1
+        while at < end and data[at] & 0xC0 == 0x80:
+            at += 1
+        place += 1
+    while place > target:
+        at -= 1
+        while data[at] & 0xC0 == 0x80:
+            at -= 1
+        place -= 1
+    return at
+
+
+@nb.njit(cache=True, nogil=True)
+def _edge(data: Any, at: Any, place: Any, end: Any, bits: Any) -> Any:
+    """(byte, character) of the next white space at or after a place, near it; else the place."""
+    i = at
+    for k in range(NEAR):
+        if i >= end:
+            break
+        c, size = decode(data, i)
+        if bits[c] & BLANK:
+            return i, place + k
+        i += size
+    return at, place
+
+
+@nb.njit(cache=True, nogil=True)
+def _windows(
+    data: Any, offsets: Any, chars: Any, most: Any, bits: Any, first: Any, last: Any, owner: Any
+) -> Any:
+    count = 0
+    for d in range(len(offsets) - 1):
+        start, end = offsets[d], offsets[d + 1]
+        size = 0
+        for i in range(start, end):
+            size += data[i] & 0xC0 != 0x80
+        if size <= chars:
+            first[count], last[count] = start, end
+            count += 1
+        else:
+            pieces = min(most, (size + chars - 1) // chars)
+            step = size / pieces
+            at, place = start, 0
+            for k in range(pieces):
+                first[count] = at
+                begin = place
+                goal = np.int64(np.rint((k + 1) * step))
+                if goal >= size:
+                    next_at, next_place = end, size
+                else:
+                    next_at, next_place = _edge(data, _seek(data, at, place, goal, end), goal, end, bits)
+                if step <= chars or begin + chars >= next_place:
+                    last[count] = next_at
+                else:
+                    goal = begin + chars
+                    last[count] = _edge(data, _seek(data, at, place, goal, end), goal, end, bits)[0]
+                at, place = next_at, next_place
+                count += 1
+        owner[d + 1] = count
+    return count
+
+
+@nb.njit(cache=True, nogil=True)
+def _sentences(breaks: Any, bounds: Any, first: Any, last: Any, owner: Any, out: Any, offsets: Any) -> Any:
+    count = 0
+    for d in range(len(owner) - 1):
+        begin = -1
+        for p in range(owner[d], owner[d + 1]):
+            apart = p > owner[d] and first[p] != last[p - 1]
+            for w in range(bounds[p, 0], bounds[p, 1]):
+                if begin >= 0 and (
+                    (breaks[w] and w - begin >= SHORT_SENTENCE) or (apart and w == bounds[p, 0])
+                ):
+                    out[count, 0], out[count, 1] = begin, w
+                    count += 1
+                    begin = w
+                elif begin < 0:
+                    begin = w
+            if begin >= 0 and p + 1 == owner[d + 1]:
+                out[count, 0], out[count, 1] = begin, bounds[p, 1]
+                count += 1
+        offsets[d + 1] = count
+    return count
+
+
+@nb.njit(cache=True, nogil=True)
+def _blank(data: Any, offsets: Any, bits: Any, out: Any) -> None:
+    for d in range(len(offsets) - 1):
+        i = offsets[d]
+        while i < offsets[d + 1]:
+            c, size = decode(data, i)
+            if not bits[c] & BLANK:
+                out[d] = False
+                break
+            i += size

@@ -1,0 +1,150 @@
+"""One door to a model's predictions, whichever works: the kernels, or the fastText library for what they do not know."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.filter.classifiers import fasttext_model, inference
+from pipeline.filter.classifiers.model_file import (
+    EXPANDED,
+    HIERARCHICAL,
+    LOSS,
+    MAX_N,
+    SOFTMAX,
+    SUMMED,
+    WORDS,
+    Arrays,
+    NotUnderstood,
+    locked,
+    read_model,
+)  # fmt: skip
+from pipeline.filter.classifiers.words import Words
+from schemas.ids import checksum
+
+Array = npt.NDArray[Any]
+
+_PREFIX: Final = "__label__"
+
+
+class Predictor:
+    """Predictions for ranges of `Words`, equal to those of fastText for the same words on a line.
+
+    `labels` are the model's, without the prefix, by the numbers that `best` returns.
+    """
+
+    def __init__(self, arrays: Arrays | None, labels: list[str], library: Any = None) -> None:
+        self.labels = [label.removeprefix(_PREFIX) for label in labels]
+        self._arrays = arrays
+        self._library = library
+
+    def known(self, words: Words) -> Array:
+        """int32[words]: their numbers in the dictionary, to give to several predictions over the same words."""
+        ids = np.empty(len(words.starts), np.int32)
+        if self._arrays is not None:
+            inference.known(self._arrays, words.data, words.starts, words.ends, words.hashes, ids)
+        return ids
+
+    def best(self, words: Words, ranges: Array) -> tuple[Array, Array]:
+        """(int32[R] number of the most probable label, float32[R] its probability) of the words
+        [ranges[r, 0], ranges[r, 1]); (-1, 0) where the model knows nothing of them."""
+        label, probability, _ = self._predict(words, ranges, self.known(words), -1, False)
+        return label, probability
+
+    def probability(self, words: Words, ranges: Array, label: str, known: Array | None = None) -> Array:
+        """float32[R]: the probability of one label. Raises `ValueError` if the model lacks it."""
+        known = self.known(words) if known is None else known
+        found: Array = self._predict(words, ranges, known, self.labels.index(label), False)[1]
+        return found
+
+    def probabilities(self, words: Words, ranges: Array) -> Array:
+        """float32[R, labels]: of all labels."""
+        return self._predict(words, ranges, self.known(words), -1, True)[2]
+
+    def _predict(
+        self, words: Words, ranges: Array, known: Array, wanted: int, all_labels: bool
+    ) -> tuple[Array, Array, Array]:
+        label, probability = np.empty(len(ranges), np.int32), np.empty(len(ranges), np.float32)
+        every = np.zeros((len(ranges) if all_labels else 0, len(self.labels)), np.float32)
+        if self._arrays is None:
+            self._ask_library(words, ranges, wanted, label, probability, every)
+        else:
+            inference.predict(
+                self._arrays, words.data, words.starts, words.ends, words.hashes, known, ranges, _sigmoid(),
+                wanted, label, probability, every,
+            )  # fmt: skip
+        return label, probability, every
+
+    def _ask_library(
+        self, words: Words, ranges: Array, wanted: int, label: Array, probability: Array, every: Array
+    ) -> None:
+        numbers = {name: number for number, name in enumerate(self.labels)}
+        for row, (first, last) in enumerate(ranges.tolist()):
+            own = zip(words.starts[first:last].tolist(), words.ends[first:last].tolist(), strict=True)
+            line = b" ".join(words.data[a:b].tobytes() for a, b in own).decode("utf-8", "replace")
+            found = fasttext_model.predict(self._library, line, 1 if wanted < 0 and not len(every) else -1)
+            known = {numbers[name]: value for value, name in found}
+            label[row] = max(known, key=lambda number: known[number], default=-1) if wanted < 0 else wanted
+            probability[row] = known.get(int(label[row]), 0.0)
+            if len(every):
+                every[row, list(known)] = list(known.values())
+
+
+@lru_cache(maxsize=8)
+def load(path: str, xxh3: str) -> Predictor:
+    """The model, read once per process.
+
+    Raises `UserError` if it is no fastText model, `WorkError` if its bytes are not those of the checksum.
+    """
+    fasttext_model.check(path, xxh3)
+    try:
+        arrays, labels = read_model(Path(path))
+    except NotUnderstood as error:
+        # The library knows more kinds, and says what it does not know.
+        library = fasttext_model.load(path, xxh3)
+        logging.getLogger(__name__).info("%s: read by the fastText library: %s", path, error)
+        return Predictor(None, library.get_labels(), library)
+    return Predictor(_summed(arrays), labels)
+
+
+def load_bytes(binary: bytes) -> Predictor:
+    """The model of these bytes, by way of a file that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="corpusmill-") as folder:
+        path = Path(folder) / "model.ftz"
+        path.write_bytes(binary)
+        return load.__wrapped__(str(path), checksum(binary))
+
+
+def _summed(arrays: Arrays) -> Arrays:
+    """With the n-grams of each known word added up once, where the model is small and rounding does no harm.
+
+    Binary losses take a sigmoid from a table of steps, where another order of the sum may fall into another step.
+    """
+    small = 0 < len(arrays.rows) * arrays.rows.shape[1] * 4 <= EXPANDED
+    if not small or arrays.numbers[MAX_N] <= 0 or arrays.numbers[LOSS] not in (HIERARCHICAL, SOFTMAX):
+        return arrays
+    rows, weights, numbers = (
+        arrays.rows.copy(),
+        np.empty(arrays.numbers[WORDS], np.int32),
+        arrays.numbers.copy(),
+    )
+    inference.sum_words(arrays, rows, weights)
+    numbers[SUMMED] = 1
+    return locked(arrays._replace(rows=rows, weights=weights, numbers=numbers))
+
+
+@lru_cache(maxsize=1)
+def _sigmoid() -> Array:
+    """float32[513]: fastText's table of the logistic function over [-8, 8]."""
+    x = (np.arange(513, dtype=np.float32) * np.float32(16) / np.float32(512) - np.float32(8)).astype(
+        np.float32
+    )
+    table: Array = (1.0 / (1.0 + np.exp(-x).astype(np.float64))).astype(np.float32)
+    table.flags.writeable = False
+    return table

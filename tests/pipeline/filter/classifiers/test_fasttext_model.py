@@ -1,0 +1,104 @@
+"""Models: shipped and foreign, found, checked, cached, loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.filter.classifiers import fasttext_model, predictor
+from pipeline.filter.classifiers.fasttext_model import MODELS
+from schemas.errors import UserError, WorkError
+from schemas.storage import Folder
+
+LID_SHA256 = "8f3472cfe8738a7b6099e8e999c3cbfae0dcd15696aac7d7738a8039db603e83"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(fasttext_model.CACHE_ENV, str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
+def test_shipped_models_are_those_of_the_list_and_small() -> None:
+    known = json.loads((MODELS / "models.json").read_text())
+    assert known.keys() == {"lid.176.ftz", "toxicity.ftz", "quality.ftz"}
+    for name, entry in known.items():
+        binary = (MODELS / name).read_bytes()
+        assert len(binary) == entry["bytes"] < 1_500_000
+        assert hashlib.sha256(binary).hexdigest() == entry["sha256"]
+        assert fasttext_model.shipped(name).xxh3 == entry["xxh3"]
+    assert known["lid.176.ftz"]["sha256"] == LID_SHA256
+    assert "CC BY-SA 3.0" in (MODELS / "LICENSE-lid176").read_text()
+
+
+@pytest.mark.parametrize("name", ["toxicity", "quality"])
+def test_each_card_is_of_the_model_beside_it(name: str) -> None:
+    card = (MODELS / f"{name}.md").read_text()
+    assert fasttext_model.shipped(f"{name}.ftz").xxh3 in card
+    for part in (
+        "Data it was trained on",
+        "licence",
+        "AUC",
+        "On sets it has never seen",
+        "What it cannot do",
+    ):
+        assert part in card
+
+
+def test_a_damaged_or_missing_shipped_model_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fasttext_model, "MODELS", tmp_path)
+    shutil.copy(MODELS / "models.json", tmp_path)
+    with pytest.raises(WorkError, match=r"quality\.ftz: the shipped model is missing"):
+        fasttext_model.shipped("quality.ftz")
+    binary = bytearray((MODELS / "quality.ftz").read_bytes())
+    binary[1000] ^= 1
+    (tmp_path / "quality.ftz").write_bytes(binary)
+    with pytest.raises(WorkError, match="the shipped model is damaged"):
+        fasttext_model.shipped("quality.ftz")
+
+
+def test_a_model_that_changed_since_it_was_found_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "m.ftz"
+    shutil.copy(MODELS / "quality.ftz", path)
+    found = fasttext_model.find(str(path))
+    path.write_bytes(b"other")
+    with pytest.raises(WorkError, match="changed while the run was using it"):
+        predictor.load(found.path, found.xxh3)
+
+
+def test_what_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "m.bin").write_bytes(b"no model at all")
+    found = fasttext_model.find(str(tmp_path / "m.bin"))
+    with pytest.raises(UserError, match="not a fastText model"):
+        predictor.load(found.path, found.xxh3)
+    with pytest.raises(UserError, match="no such file"):
+        fasttext_model.find(str(tmp_path / "absent.bin"))
+
+
+def test_checksum_in_the_address() -> None:
+    path = MODELS / "lid.176.ftz"
+    assert fasttext_model.find(f"{path}#sha256={LID_SHA256}").path == str(path)
+    with pytest.raises(UserError, match="not the model you named"):
+        fasttext_model.find(f"{path}#sha256={'0' * 64}")
+    with pytest.raises(UserError, match="allowed: #sha256"):
+        fasttext_model.find(f"{path}#md5=0")
+
+
+def test_a_remote_model_is_fetched_once_and_again_when_damaged(cache: Path) -> None:
+    place = Folder("memory://models/a.ftz")
+    binary = (MODELS / "quality.ftz").read_bytes()
+    place.write(binary)
+    first = fasttext_model.find(place.url)
+    assert Path(first.path).parent == cache and Path(first.path).read_bytes() == binary
+    before = Path(first.path).stat().st_mtime_ns
+    assert fasttext_model.find(place.url) == first and Path(first.path).stat().st_mtime_ns == before
+    Path(first.path).write_bytes(b"cut")
+    assert fasttext_model.find(place.url) == first and Path(first.path).read_bytes() == binary
+    place.write((MODELS / "toxicity.ftz").read_bytes())
+    assert fasttext_model.find(place.url).xxh3 != first.xxh3

@@ -1,0 +1,181 @@
+"""The models' signals: languages, windows, sentences, pooling, and what may be null."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.filter.classifiers import fasttext_model, predictor, scores
+from pipeline.filter.classifiers.codes import iso_639_1
+from pipeline.filter.classifiers.predictor import Predictor
+from schemas.errors import UserError
+from schemas.filter import FilterParams
+from tests.pipeline.filter.classifiers import oracle
+from tests.pipeline.filter.helpers import PROSE
+
+ABUSE = " you stupid fucking bitch, shut the fuck up "
+GERMAN = " Der Fluss entspringt in den Bergen und fließt durch ein weites Tal."
+
+
+def shipped(name: str) -> Predictor:
+    file = fasttext_model.shipped(name)
+    return predictor.load(file.path, file.xxh3)
+
+
+def columns(texts: list[str], **params: Any) -> dict[str, list[Any]]:
+    """The signals of texts under a recipe's parameters, with the shipped models."""
+    given_params = FilterParams(**params)
+    files = {
+        "language": fasttext_model.shipped("lid.176.ftz"),
+        "toxicity": fasttext_model.shipped("toxicity.ftz"),
+        "quality": fasttext_model.shipped("quality.ftz"),
+    }
+    models = {name: file for name, file in files.items() if getattr(given_params, name) is not None}
+    found = scores.ModelSignals(given_params, models).columns(pa.array(texts, pa.large_string()))
+    return {name: column.to_pylist() for name, column in found.items()}
+
+
+def test_languages() -> None:
+    texts = {
+        "en": PROSE,
+        "de": "Der Fluss entspringt in den Bergen und fließt durch ein weites Tal.",
+        "fr": "La rivière prend sa source dans les collines au nord de la ville.",
+        "ru": "Река берёт начало в холмах к северу от города.",
+        "ar": "ينبع النهر من التلال الواقعة شمال المدينة",
+        "zh": "这条河发源于城市北部的山丘，流经宽阔的山谷。",
+        "hi": "नदी शहर के उत्तर में पहाड़ियों से निकलती है।",
+    }
+    codes, sure = scores.languages(pa.array(texts.values(), pa.large_string()), shipped("lid.176.ftz"))
+    assert codes.to_pylist() == list(texts) and (np.asarray(sure) > 0.6).all()
+
+
+def test_the_language_is_read_all_over_the_text_with_line_feeds_as_spaces() -> None:
+    model = shipped("lid.176.ftz")
+    menu = "Home About us Contact Log in Search Next page Privacy policy Terms of use " * 8
+    texts = [menu + GERMAN * 60, PROSE.replace("\n", " "), PROSE, "", " \n\t", "\u3000", "\x00"]
+    codes, sure = scores.languages(pa.array(texts, pa.large_string()), model)
+    assert codes.to_pylist() == ["de", "en", "en", None, None, None, None]
+    assert sure[1] == sure[2] and sure.to_pylist()[3:] == [0, 0, 0, 0]
+
+
+@given(st.lists(st.text(max_size=100) | st.text(alphabet="ab \n", min_size=300, max_size=2000), max_size=5))
+def test_windows_hold_the_cleaned_words_in_order(texts: list[str]) -> None:
+    texts = [text for text in texts if text.isascii()]
+    clean, offsets = scores.windows(texts)
+    assert len(offsets) == len(texts) + 1 and offsets[0] == 0 and offsets[-1] == len(clean)
+    for row, text in enumerate(texts):
+        own = clean[offsets[row] : offsets[row + 1]].to_pylist()
+        cut = oracle.windows(text, scores.WINDOW_CHARS, scores.MAX_WINDOWS)
+        assert own == [line for line in oracle.clean(cut) if line]
+
+
+def test_long_text_is_sampled_from_end_to_end() -> None:
+    words = [f"word{i}" for i in range(20_000)]
+    clean, offsets = scores.windows([" ".join(words)])
+    assert len(clean) == scores.MAX_WINDOWS == offsets[1]
+    found = [word for window in clean.to_pylist() for word in window.split()]
+    assert set(found) <= set(words)  # no word is cut
+    places = [int(word[4:]) for word in found]
+    assert places == sorted(places) and places[0] == 0 and places[-1] > 19_000
+
+
+@given(st.lists(st.lists(st.floats(0, 1, width=32), max_size=30), max_size=6))
+def test_pooling(documents: list[list[float]]) -> None:
+    owner = np.cumsum([0, *map(len, documents)])
+    flat = np.array([score for own in documents for score in own], np.float32)
+    for pool, part in (("mean", 1.0), ("worst", scores.WORST)):
+        found = scores.pooled(flat, owner, pool)  # type: ignore[arg-type]
+        assert found.tolist() == pytest.approx([oracle.pooled(own, part) for own in documents], abs=1e-6)
+
+
+@given(st.lists(st.text(max_size=300), max_size=4))
+def test_every_signal_is_in_its_range_for_any_text(texts: list[str]) -> None:
+    found = columns(texts)
+    assert list(found) == [spec.name for spec in scores.SPECS]
+    for name, column in found.items():
+        assert len(column) == len(texts)
+        if name != "language.code":
+            assert all(value is None or 0 <= value <= 1 for value in column)
+
+
+def test_the_same_text_has_the_same_scores_in_any_batch() -> None:
+    texts = [PROSE, ABUSE, PROSE * 70, GERMAN, "", "x" * 5000, PROSE + ABUSE]
+    together = columns(texts)
+    for row, text in enumerate(texts):
+        assert {name: column[row] for name, column in together.items()} == {
+            name: column[0] for name, column in columns([text]).items()
+        }
+
+
+def test_one_villain_does_not_condemn_a_book_but_his_sentence_shows() -> None:
+    book = PROSE * 60
+    found = columns([book, book[:9000] + "." + ABUSE + ". " + book[9000:], ABUSE])
+    score, worst, ratio = (
+        found[f"toxicity.{name}"] for name in ("score", "worst_sentence", "sentences_ratio")
+    )
+    assert score[0] < 0.5 and score[1] < 0.5 < 0.95 < score[2]
+    assert worst[0] < 0.4 < 0.95 < worst[1] and worst[2] > 0.95
+    assert ratio[0] == 0 and 0 < ratio[1] < 0.01 and ratio[2] == 1
+
+
+def test_text_in_another_language_is_not_scored_unless_nobody_asked_for_it() -> None:
+    asked = columns([PROSE, GERMAN, ""])
+    assert asked["toxicity.score"][1] is None and asked["quality.score"][1] is None
+    assert asked["toxicity.worst_sentence"][1] is None and asked["toxicity.sentences_ratio"][1] is None
+    assert None not in (asked["toxicity.score"][0], asked["toxicity.score"][2])
+    assert None not in columns([PROSE, GERMAN, ""], language=None)["quality.score"]
+
+
+def test_a_model_of_the_users_own_may_read_the_text_as_it_stands() -> None:
+    texts = [PROSE.upper(), PROSE.lower()]
+    as_text = columns(texts, quality={"input": "text"})["quality.score"]
+    model = shipped("quality.ftz")
+    words = oracle.words_of(texts)
+    assert as_text == model.probability(words, words.bounds, "prose").tolist() and as_text[0] != as_text[1]
+    by_windows = columns(texts)["quality.score"]
+    assert by_windows[0] == by_windows[1]
+
+
+def test_labels_that_the_model_lacks() -> None:
+    with pytest.raises(UserError, match="'toxik' is no label of the model; did you mean 'toxic'"):
+        columns(["x"], toxicity={"label": "toxik"})
+    assert columns([ABUSE], toxicity={"label": "__label__other"})["toxicity.score"][0] < 0.5
+
+
+def test_codes() -> None:
+    labels = {
+        "en": "en", "ceb": "ceb", "eng_Latn": "en", "cmn_Hani": "zh", "zho_Hans": "zh", "arb_Arab": "ar", "nob_Latn": "nb",
+        "ceb_Latn": "ceb", "deu-Latn": "de", "und_Mong": "und", "__x": "__x", "als": "als", "als_Latn": "sq",
+    }  # fmt: skip
+    assert {label: iso_639_1(label) for label in labels} == labels
+    # What lid.176 says is left as it is.
+    assert [iso_639_1(label) for label in shipped("lid.176.ftz").labels] == shipped("lid.176.ftz").labels
+
+
+def test_languages_of_a_model_with_scripts_in_its_labels(tmp_path: Path) -> None:
+    lines = "".join(
+        f"__label__eng_Latn the river and {i % 9}\n__label__deu_Latn der fluss und {i % 9}\n"
+        for i in range(300)
+    )
+    options = {"epoch": 10, "minCount": 1, "bucket": 500, "dim": 8, "minn": 2, "maxn": 3, "loss": "softmax"}
+    path = oracle.train(tmp_path, {"glot": (options, None)}, lines)["glot"]
+    file = fasttext_model.find(str(path))
+    texts = pa.array(["der fluss und", "the river and"], pa.large_string())
+    for labels, wanted in (("iso639-1", ["de", "en"]), ("model", ["deu_Latn", "eng_Latn"])):
+        params = FilterParams(language={"model": str(path), "labels": labels})  # type: ignore[arg-type]
+        signals = scores.ModelSignals(params, {"language": file})
+        assert signals.columns(texts)["language.code"].to_pylist() == wanted
+
+
+def test_real_reference_prose_is_not_toxic(data_dir: Path) -> None:
+    from pipeline.filter.models import sources
+
+    texts = sources.encyclopedia(data_dir) + sources.medical_abstracts(data_dir)[:300]
+    found = np.array(columns(texts, language=None, quality=None)["toxicity.score"])
+    assert len(texts) > 350 and (found > 0.95).mean() <= 0.005
