@@ -1,0 +1,145 @@
+"""Words that spaCy's English tokenizer knows as they are: contractions that it takes apart, abbreviations and
+emoticons that it leaves whole (`spacy/lang/en/tokenizer_exceptions.py` and `spacy/lang/tokenizer_exceptions.py`,
+3.8, MIT), and the units that it cuts off after a digit. As hash tables of byte strings for `spacy_words.py`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+_PRONOUNS = "he i it she they we you"
+_WORDS = "that there these this those what when where who why how"
+_AUX = "ca could did does do had may might must need ought sha should wo would"
+# endings -> the words that take them; each also with a capital, with ’ for ', and, as far as `_KEEP` does not say
+# otherwise, without the apostrophe.
+_ENDINGS: Final = {
+    "'d": f"{_PRONOUNS} {_WORDS}",
+    "'d 've": f"{_PRONOUNS} {_WORDS}",
+    "'ll": f"{_PRONOUNS} {_WORDS}",
+    "'ll 've": f"{_PRONOUNS} {_WORDS}",
+    "'s": "he how it let she that there this what when where who why",
+    "'re": "how there these they those we what when where who why you",
+    "'ve": "could how i might must not should there these they those we what when where who why would you",
+    "'m": "i",
+    "'m a": "i",
+    "n't": f"{_AUX} ai are dare has have is was were",
+    "n't 've": _AUX,
+}
+_KEEP: Final = {"ill", "its", "hell", "shell", "shed", "were", "well", "whore", "lets", "whos"}
+# spaCy excludes "whore" and takes "whos" apart.
+_APART: Final = """can|not gon|na got|ta c'm|on y'|all y|all how|'d|'y who|s"""
+_CLOCK: Final = "am pm a.m. p.m."
+_WHOLE: Final = r"""'' 'S 'bout 'cause 'cos 'coz 'cuz 'd 'em 'll 'nuff 're 's ‘S ‘s 'Cause 'Cos 'Coz 'Cuz
+(*_*) (-8 (-: (-; (-_-) (._.) (: (; (= (>_<) (^_^) (o: (¬_¬) (ಠ_ಠ) (╯°□°）╯︵┻━┻ )-: ): ._. 8) 8-) 8-D :'( :')
+:'-( :'-) :( :(( :((( :() :) :)) :))) :* :-( :-(( :-((( :-) :-)) :-))) :-* :-/ :-0 :-3 :-> :-D :-O :-P :-X :-] :-o
+:-p :-x :-| :-} :/ :0 :1 :3 :> :D :O :P :X :] :o :o) :p :x :| :} ;) ;-) ;-D ;D ;_; <.< </3 <3 <33 <333 <space> =(
+=) =/ =3 =D =[ =] =| >.< >.> >:( >:o ><(((*> [-: [: [= \") ]= and/or w/o o.O
+Adm. Ak. Ala. Apr. Ariz. Ark. Aug. Bros. Calif. Co. Colo. Conn. Corp. Dec. Del. Dr. E.g. Feb. Fla. Ga. Gen. Gov.
+I.e. Ia. Id. Ill. Inc. Ind. Jan. Jr. Jul. Jun. Kan. Kans. Ky. La. Ltd. Mar. Mass. Md. Messrs. Mich. Minn. Miss. Mo.
+Mont. Mr. Mrs. Ms. Mt. Neb. Nebr. Nev. Nov. Oct. Okla. Ore. Pa. Ph.D. Prof. Rep. Rev. Sen. Sep. Sept. St. Tenn. Va.
+Wash. Wis. a.m. co. e.g. i.e. p.m. v.s. vs. ä. ö. ü."""
+_APOSTROPHE_AT_END: Final = "doin goin havin lovin nothin nuthin ol somethin"
+_UNITS: Final = """km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s km/h kmh
+mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K % км км² км³ м м² м³ дм дм² дм³ см см² см³ мм мм² мм³ нм кг г мг м/с км/ч
+кПа Па мбар Кб КБ кб Мб МБ мб Гб ГБ гб Тб ТБ тбكم كم² كم³ م م² م³ سم سم² سم³ مم مم² مم³ كم غرام جرام جم كغ ملغ كوب
+اكواب + US$ C$ A$ $ £ € ¥ ฿ ₽ ﷼ ₴""" + "".join(f" {chr(point)}" for point in range(0x20A0, 0x20C0))
+
+_SEED = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+
+
+class Known(NamedTuple):
+    """An open table of byte strings; entry `slot` has `parts[slot]` pieces of `sizes[4 * slot + piece]` bytes."""
+
+    keys: npt.NDArray[Any]  # uint64; 0: empty
+    parts: npt.NDArray[Any]  # int64
+    sizes: npt.NDArray[Any]  # int64
+    longest: int
+
+
+def exceptions() -> list[tuple[str, ...]]:
+    """The pieces of each word that spaCy takes apart or leaves whole on sight."""
+    apart: dict[str, tuple[str, ...]] = {}
+    for endings, words in _ENDINGS.items():
+        for word in words.split():
+            pieces = (word, *endings.split())
+            bare = tuple(piece.replace("'", "") for piece in pieces)
+            for form in (pieces, bare):
+                if form is pieces or "".join(form) not in _KEEP:
+                    apart["".join(form)] = form
+    for entry in _APART.split():
+        apart[entry.replace("|", "")] = tuple(entry.split("|"))
+    for form in list(apart.values()):
+        if form[0] not in ("y", "y'"):
+            capital = (form[0][0].upper() + form[0][1:], *form[1:])
+            apart["".join(capital)] = capital
+    for hour in range(1, 13):
+        for half in _CLOCK.split():
+            apart[f"{hour}{half}"] = (str(hour), half)
+    for scale in "CFKcfk":
+        apart[f"°{scale}."] = ("°", scale, ".")
+    whole = [*_WHOLE.split(), *(f"{letter}." for letter in "abcdefghijklmnopqrstuvwxyz")]
+    for word in _APOSTROPHE_AT_END.split():
+        whole += [f"{word}'", f"{word.capitalize()}'"]
+    for word in whole:
+        apart[word] = (word,)
+    for word, form in list(apart.items()):
+        apart[word.replace("'", "’")] = tuple(piece.replace("'", "’") for piece in form)
+    return list(apart.values())
+
+
+@lru_cache(maxsize=1)
+def known_words() -> Known:
+    """`exceptions` as a table."""
+    return _table(exceptions())
+
+
+@lru_cache(maxsize=1)
+def known_units() -> Known:
+    """What is cut off after a digit."""
+    return _table([(unit,) for unit in dict.fromkeys(_UNITS.split())])
+
+
+def _table(entries: list[tuple[str, ...]]) -> Known:
+    size = 1 << (4 * len(entries)).bit_length()
+    keys, parts, sizes = np.zeros(size, np.uint64), np.zeros(size, np.int64), np.zeros(4 * size, np.int64)
+    longest = 0
+    for form in entries:
+        raw = np.frombuffer("".join(form).encode(), np.uint8)
+        longest = max(longest, len(raw))
+        key = np.uint64(hash_of(raw, 0, len(raw)))
+        slot = int(key) & (size - 1)
+        while keys[slot]:
+            slot = (slot + 1) & (size - 1)
+        keys[slot], parts[slot] = key, len(form)
+        sizes[4 * slot : 4 * slot + len(form)] = [len(piece.encode()) for piece in form]
+    return Known(keys, parts, sizes, longest)
+
+
+@nb.njit(cache=True, nogil=True)
+def hash_of(data: Any, first: int, last: int) -> Any:
+    """uint64 of the bytes [first, last); never 0. Mixed at the end, so that the low bits serve as a slot."""
+    h = _SEED
+    for i in range(first, last):
+        h = (h ^ np.uint64(data[i])) * _PRIME
+    h = (h ^ (h >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    h ^= h >> np.uint64(29)
+    return h if h else np.uint64(1)
+
+
+@nb.njit(cache=True, nogil=True)
+def find(data: Any, first: int, last: int, keys: Any, longest: int) -> int:
+    """Slot of the bytes [first, last) in a `Known` table, -1 if they are not in it."""
+    if last - first > longest:
+        return -1
+    key = hash_of(data, first, last)
+    slot = np.int64(key & np.uint64(len(keys) - 1))
+    while keys[slot]:
+        if keys[slot] == key:
+            return int(slot)
+        slot = (slot + 1) & (len(keys) - 1)
+    return -1

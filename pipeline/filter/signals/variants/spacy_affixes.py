@@ -1,0 +1,167 @@
+"""What spaCy's English tokenizer cuts off the front and the end of a word, and where it parts it inside
+(`spacy/lang/punctuation.py` and `spacy/lang/en/punctuation.py`, 3.8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+
+from pipeline.filter.signals.variants.codepoints import (
+    BEFORE_STOP,
+    ICON,
+    LETTER,
+    LOWER,
+    PREFIX,
+    QUOTE,
+    SUFFIX,
+    UPPER,
+)
+from pipeline.filter.signals.variants.contractions import find
+from pipeline.filter.text.scan import decode
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _back(data: Any, first: Any, i: Any) -> Any:
+    """Start of the character that ends before byte `i`."""
+    i -= 1
+    while i > first and data[i] & 0xC0 == 0x80:
+        i -= 1
+    return i
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _digit(b: Any) -> Any:
+    return 48 <= b <= 57
+
+
+@nb.njit(cache=True, nogil=True)
+def prefix_of(data: Any, a: int, b: int, table: Any) -> int:
+    """Bytes of the prefix of [a, b), 0 if it has none."""
+    point, size = decode(data, a)
+    if point == 46:  # two full stops or more
+        i = a
+        while i < b and data[i] == 46:
+            i += 1
+        return i - a if i - a > 1 else 0
+    if table[point] & PREFIX:
+        return size
+    if point == 43:  # + before no digit
+        return 0 if a + 1 < b and _digit(data[a + 1]) else 1
+    if (point == 65 or point == 67) and a + 1 < b and data[a + 1] == 36:  # A$ C$
+        return 2
+    if point == 85 and a + 2 < b and data[a + 1] == 83 and data[a + 2] == 36:  # US$
+        return 3
+    return 0
+
+
+@nb.njit(cache=True, nogil=True)
+def _stop_suffix(data: Any, a: int, b: int, table: Any) -> bool:
+    """Whether the full stop that [a, b) ends in is cut off: by what stands before it."""
+    if b - 1 <= a:
+        return False
+    i = _back(data, a, b - 1)
+    point, _ = decode(data, i)
+    c = table[point]
+    if c & BEFORE_STOP:
+        return True
+    if i > a:
+        before, _ = decode(data, _back(data, a, i))
+        if c & UPPER and table[before] & UPPER:
+            return True
+        if before == 0xB0 and (point | 32 == 102 or point | 32 == 99 or point | 32 == 107):
+            return True
+    return False
+
+
+@nb.njit(cache=True, nogil=True)
+def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longest: int) -> int:
+    """Bytes of the longest suffix of [a, b), 0 if it has none."""
+    if a >= b:
+        return 0
+    last = _back(data, a, b)
+    point, _ = decode(data, last)
+    if point == 46:
+        i = b
+        while i > a and data[i - 1] == 46:
+            i -= 1
+        if b - i > 1:
+            return b - i
+        return 1 if _stop_suffix(data, a, b, table) else 0
+    best = b - last if table[point] & SUFFIX else 0
+    if last > a:
+        if point == 0x2026 or point | 32 == 115:
+            i = _back(data, a, last)
+            before, _ = decode(data, i)
+            if (before == 0x2026) if point == 0x2026 else (before == 39 or before == 0x2019):  # …… 's
+                best = b - i
+        if not _digit(data[last]):
+            i, chars = last, 1
+            while chars <= 4 and i > a:  # a unit has at most four characters
+                if _digit(data[i - 1]):
+                    if find(data, i, b, unit_keys, unit_longest) >= 0:
+                        best = max(best, b - i)
+                    break
+                i = _back(data, a, i)
+                chars += 1
+    return best
+
+
+@nb.njit(cache=True, nogil=True)
+def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> int:
+    """Bytes of the infix at byte `i` of [a, b), 0 if there is none."""
+    point, size = decode(data, i)
+    if point == 46:
+        j = i
+        while j < b and data[j] == 46:
+            j += 1
+        if j - i > 1:
+            return j - i
+    elif point == 0x2026 or table[point] & ICON:
+        return size
+    elif point > 127 and point != 0x2013 and point != 0x2014:
+        return 0
+    if i == a or i + size >= b:
+        return 0
+    before, _ = decode(data, _back(data, a, i))
+    after, _ = decode(data, i + size)
+    c, d = table[before], table[after]
+    if point == 46:
+        return 1 if c & (LOWER | QUOTE) and d & (UPPER | QUOTE) else 0
+    if point == 44:
+        return 1 if c & LETTER and d & LETTER else 0
+    if (
+        (point == 43 or point == 45 or point == 42 or point == 94)
+        and _digit(before)
+        and (_digit(after) or after == 45)
+    ):
+        return 1
+    if not (c & LETTER or _digit(before)):
+        return 0
+    if point == 58 or 60 <= point <= 62 or point == 47 or point == 126 or point == 0x2013:  # : < = > / ~ –
+        return size if d & LETTER else 0
+    if point == 45 or point == 0x2014:  # - -- --- — ——
+        end, most = i + size, 3 if point == 45 else 2
+        for _ in range(most):
+            if end >= b:
+                return 0
+            following, more = decode(data, end)
+            if table[following] & LETTER:
+                return end - i
+            if following != point:
+                return 0
+            end += more
+    return 0
+
+
+@nb.njit(cache=True, nogil=True)
+def has_affix(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longest: int) -> bool:
+    """Whether [a, b) has a prefix, a suffix or an infix."""
+    if prefix_of(data, a, b, table) or suffix_of(data, a, b, table, unit_keys, unit_longest):
+        return True
+    i = a
+    while i < b:
+        if infix_at(data, a, i, b, table):
+            return True
+        i += decode(data, i)[1]
+    return False
