@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
@@ -10,7 +11,9 @@ from pydantic import ValidationError
 from pipeline.publish import parse_table
 from schemas.errors import UserError
 from schemas.ids import checksum
+from schemas.ledger import KEPT, QUARANTINED, REMOVED
 from schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
+from schemas.recipe import LOCAL
 from schemas.storage import Folder
 
 
@@ -22,13 +25,16 @@ class Verified:
     bytes: int = 0
     stages: dict[str, Counts] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    # Rows of the ledger by (source, outcome, stage); the stage of a kept document is left out.
+    told: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
 
 def verify(run: Folder) -> Verified:
     """Check everything that was published below `run`.
 
     Every file's bytes against its manifest; rows against counts; in = kept + removed + quarantined in every
-    partition and stage; what one stage kept is what the next got; one ledger row per record; shards read back.
+    partition and stage; what one stage kept is what the next got; one ledger row per record, and per source and
+    stage as many of each outcome as the stage counted; shards read back.
     Raises `UserError` if there is nothing to verify.
     """
     result = Verified()
@@ -72,7 +78,9 @@ def _stage(file: Folder, result: Verified) -> StageManifest | None:
         result.problems.append(f"{file}: {error.errors()[0]['msg']}")
         return None
     for published in manifest.files:
-        _file(folder, published, result)
+        data = _file(folder, published, result)
+        if data is not None and manifest.stage == "ledger":
+            _told(data, result)
     total = Counts()
     per_source: dict[str, Counts] = {}
     for name in manifest.partitions:
@@ -142,9 +150,16 @@ def _decisions(where: str, data: bytes, counts: Counts, result: Verified) -> Non
             )
 
 
+def _told(data: bytes, result: Verified) -> None:
+    rows = parse_table(data, ["source", "outcome", "stage"])
+    for row in rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist():
+        stage = row["stage"] if row["outcome"] != KEPT else ""
+        result.told[row["source"], row["outcome"], stage] += row["count_all"]
+
+
 def _chain(manifests: dict[str, StageManifest], result: Verified) -> None:
     """What one stage kept, the next one got; and the ledger has a row for every record."""
-    local = [manifests[n] for n in ("ingest", "filter", "dedup", "redact") if n in manifests]
+    local = [manifests[n] for n in LOCAL if n in manifests]
     by_key = {manifest.key: manifest for manifest in local}
     for manifest in local:
         for name, key in manifest.inputs.items():
@@ -159,8 +174,28 @@ def _chain(manifests: dict[str, StageManifest], result: Verified) -> None:
                 result.problems.append(
                     f"{manifest.stage}: {manifest.counts.docs_in} documents in, but {name} kept {before.counts.kept}"
                 )
-    ledger = manifests.get("ledger")
-    if ledger is not None and "ingest" in manifests:
-        rows = sum(file.rows or 0 for file in ledger.files)
-        if rows != manifests["ingest"].counts.docs_in:
-            result.problems.append(f"ledger: {rows} rows for {manifests['ingest'].counts.docs_in} records")
+    if "ledger" in manifests and "ingest" in manifests:
+        _ledger(manifests["ledger"], local, result)
+
+
+def _ledger(ledger: StageManifest, local: list[StageManifest], result: Verified) -> None:
+    """A row for every record; and by source and stage as many of each outcome as the stage counted."""
+    rows = sum(file.rows or 0 for file in ledger.files)
+    if rows != local[0].counts.docs_in:
+        result.problems.append(f"ledger: {rows} rows for {local[0].counts.docs_in} records")
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for manifest in local:
+        for source, counts in manifest.per_source.items():
+            counted[source, REMOVED, manifest.stage] = counts.removed
+            counted[source, QUARANTINED, manifest.stage] = counts.quarantined
+    read = {key for manifest in local for key in manifest.inputs.values()}
+    last = next((manifest for manifest in local if manifest.key not in read), local[-1])
+    for source, counts in last.per_source.items():
+        counted[source, KEPT, ""] = counts.kept
+    for place in sorted({*counted, *result.told}):
+        source, outcome, stage = place
+        if counted[place] != result.told[place]:
+            where = f" at {stage}" if stage else ""
+            result.problems.append(
+                f"ledger: {result.told[place]} documents of {source} {outcome}{where}, the stages count {counted[place]}"
+            )

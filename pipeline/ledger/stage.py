@@ -20,7 +20,7 @@ class Ledger(GlobalStage):
     """One row for every record that ingest saw, in the order of ingest's partitions."""
 
     name = "ledger"
-    version = "1"
+    version = "2"
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -43,7 +43,20 @@ def _merge_and_publish(folder: Folder, ingest: Folder, later: dict[str, Folder],
     )
     quarantined = read_table(ingest / f"decisions/{name}.parquet")
     decided = [read_table(stage / f"decisions/{name}.parquet") for stage in later.values()]
-    return publish_table(folder, f"{name}.parquet", merge(documents, quarantined, decided))
+    rows = merge(documents, quarantined, decided)
+    if later:  # a document that stays has its cluster beside it, since no decision was taken on it
+        last = next(reversed(later.values()))
+        rows = _with_clusters(
+            rows, read_table(last / f"documents/{name}.parquet", columns=["doc_id", "cluster_id"])
+        )
+    return publish_table(folder, f"{name}.parquet", rows)
+
+
+def _with_clusters(rows: pa.Table, kept: pa.Table) -> pa.Table:
+    where = pc.index_in(rows["doc_id"], kept["doc_id"].combine_chunks())
+    place = rows.schema.get_field_index("cluster_id")
+    clusters = pc.coalesce(rows["cluster_id"], kept["cluster_id"].take(where))
+    return rows.set_column(place, rows.schema.field(place), clusters)
 
 
 def merge(documents: pa.Table, ingest_decisions: pa.Table, decided: list[pa.Table]) -> pa.Table:

@@ -112,9 +112,8 @@ def explain(row: dict[str, Any]) -> str:
     if row["cluster_id"]:
         lines.append(f"  cluster     {row['cluster_id']}")
     for failed in row["failed"] or []:
-        lines.append(
-            f"  failed      {failed['rule']}: {_number(failed['value'])} against {_number(failed['threshold'])}"
-        )
+        limit = "" if failed["threshold"] is None else f" against {_number(failed['threshold'])}"
+        lines.append(f"  failed      {failed['rule']}: {_number(failed['value'])}{limit}")
     for edit in row["edits"] or []:
         lines.append(
             f"  edited      {edit['kind']}: {edit['length']} characters at {edit['offset']} ({edit['stage']})"

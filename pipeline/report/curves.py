@@ -1,13 +1,14 @@
 """Counterfactual thresholds: what a rule would remove if its threshold stood elsewhere.
 
-The signals of every document are stored, so the curve needs no text. Two counts at each threshold: documents
-that would fail the rule, and those of them that no other rule of the stage removes (its marginal cost).
+The signals of every document are stored, so the curve needs no text. Two sums at each threshold: over documents that
+would fail the rule, and over those of them that no other rule of the stage removes (its marginal cost). Each in three
+measures: documents, bytes of text as ingested, and tokens, by the rate of each document's source.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,11 @@ import pyarrow.compute as pc
 
 from pipeline.report.rules import Failures, Rule, failure_matrix, numeric_columns
 from pipeline.report.survey import Places, read_columns
+from pipeline.tokens import TokenRates
 from schemas.ledger import REMOVED
 
 POINTS = 61
+MEASURES = ("documents", "bytes", "tokens")
 # What a document must satisfy -> side of `searchsorted` at which the failing values end or begin.
 _BELOW = {"at_least": "left", "more_than": "right"}
 _ABOVE = {"at_most": "right", "less_than": "left"}
@@ -74,20 +77,32 @@ def _grid(low: float, high: float, threshold: float) -> tuple[tuple[float, ...],
     return tuple(sorted([threshold, *(float(f"{x:.6g}") for x in tried)])), log
 
 
-def count(places: Places, curves: list[Curve], name: str) -> npt.NDArray[np.int64]:
-    """int64[curves, POINTS, 2] of partition `name`: documents that fail at each threshold, and marginal."""
-    result = np.zeros((len(curves), POINTS, 2), dtype=np.int64)
+class Sums(NamedTuple):
+    """Of one partition, in the order of `MEASURES`; tokens as products of bytes and rates, which `tokens` divides."""
+
+    whole: npt.NDArray[np.int64]  # int64[3]: of all documents judged
+    failing: npt.NDArray[
+        np.int64
+    ]  # int64[curves, POINTS, 2, 3]: failing at each threshold, and of these marginal
+
+
+def count(places: Places, curves: list[Curve], rates: TokenRates | None, name: str) -> Sums:
+    """The sums of partition `name`."""
     assert places.signals is not None
     wanted = ["doc_id", *sorted({curve.signal for curve in curves})]
     signals = read_columns(places.signals / f"signals/{name}.parquet", wanted)
     ledger = read_columns(
-        places.ledger / f"{name}.parquet", ["doc_id", "source", "outcome", "stage", "rule", "failed"]
+        places.ledger / f"{name}.parquet",
+        ["doc_id", "source", "text_bytes", "outcome", "stage", "rule", "failed"],
     )
     removed = ledger.filter(pc.equal(ledger["outcome"], REMOVED))
     rules, hit = failure_matrix(removed)
     where = _places(signals, removed)
-    source = ledger["source"].take(pc.index_in(signals["doc_id"], ledger["doc_id"].combine_chunks()))
+    row = pc.index_in(signals["doc_id"], ledger["doc_id"].combine_chunks())
+    source, size = ledger["source"].take(row), ledger["text_bytes"].take(row)
+    weights = _weights(source, size, rates)
     columns = numeric_columns(signals)
+    failing = np.zeros((len(curves), POINTS, 2, len(MEASURES)), np.int64)
     for index, curve in enumerate(curves):
         others = [i for i, rule in enumerate(rules) if rule.stage == curve.rule.stage and rule != curve.rule]
         elsewhere = np.append(hit[:, others].any(axis=1), False)[where]  # -1: not removed, the last entry
@@ -96,8 +111,21 @@ def count(places: Places, curves: list[Curve], name: str) -> npt.NDArray[np.int6
         stored = signals[curve.signal].type
         grid = np.array(curve.grid, np.float32 if pa.types.is_float32(stored) else np.float64)
         for which, mask in enumerate((judged, judged & ~elsewhere)):
-            result[index, :, which] = _failing(values[mask], curve.comparison, grid.astype(np.float64))
-    return result
+            failing[index, :, which] = _failing(
+                values[mask], weights[mask], curve.comparison, grid.astype(np.float64)
+            )
+    return Sums(weights.sum(axis=0), failing)
+
+
+def _weights(
+    source: pa.ChunkedArray, size: pa.ChunkedArray, rates: TokenRates | None
+) -> npt.NDArray[np.int64]:
+    """int64[documents, 3]: what each document counts for in each measure."""
+    coded = source.combine_chunks().dictionary_encode()
+    text = size.to_numpy().astype(np.int64)
+    names = coded.dictionary.to_pylist()
+    of = rates.rates(names) if rates else np.zeros(len(names), np.int64)
+    return np.stack([np.ones_like(text), text, text * of[coded.indices.to_numpy()]], axis=1)
 
 
 def _places(signals: pa.Table, removed: pa.Table) -> npt.NDArray[np.int64]:
@@ -106,10 +134,13 @@ def _places(signals: pa.Table, removed: pa.Table) -> npt.NDArray[np.int64]:
     return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
 
 
-def _failing(values: npt.NDArray[Any], comparison: str, grid: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """How many of `values` fail at each threshold of `grid`."""
-    ordered = np.sort(values)
-    if comparison in _BELOW:
-        return np.searchsorted(ordered, grid, side=_BELOW[comparison]).astype(np.int64)  # type: ignore[call-overload]
-    places = np.searchsorted(ordered, grid, side=_ABOVE[comparison])  # type: ignore[call-overload]
-    return len(ordered) - np.asarray(places, np.int64)
+def _failing(
+    values: npt.NDArray[Any], weights: npt.NDArray[np.int64], comparison: str, grid: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """int64[len(grid), measures]: weights of the values that fail at each threshold, added up."""
+    order = np.argsort(values, kind="stable")
+    upto = np.concatenate([np.zeros((1, weights.shape[1]), np.int64), np.cumsum(weights[order], axis=0)])
+    below = comparison in _BELOW
+    side: Any = (_BELOW if below else _ABOVE)[comparison]
+    places = np.searchsorted(values[order], grid, side=side)
+    return upto[places] if below else upto[-1] - upto[places]

@@ -32,7 +32,7 @@ def examples(
     removed = {
         key: [row for row in rows if row["duplicate_of"] is None]
         for key, rows in sorted(found.picks.items())
-        if key[0] == REMOVED
+        if key[0] == REMOVED and key[1] != "decontaminate"
     }
     pairs = {row["doc_id"]: row for row in [*found.pairs, *found.typical]}
     edited = [

@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 
 from pipeline.report import curves as curve
+from pipeline.report.contamination import contamination
 from pipeline.report.duplicates import duplicates
 from pipeline.report.examples import examples
 from pipeline.report.planted import judge, load_labels
 from pipeline.report.rules import Rule
-from pipeline.report.sections import languages, lengths, loose_json, pii, shards, tokenizer
+from pipeline.report.sections import cuts, languages, lengths, loose_json, pii, shards, tokenizer
 from pipeline.report.survey import Places, Survey, survey
 from pipeline.stage import Context
+from pipeline.tokens import TokenRates, token_rates, tokens
 from schemas.errors import WorkError
 from schemas.ledger import KEPT, OUTCOMES, QUARANTINED, REMOVED
 from schemas.manifest import StageManifest, manifest_name
+from schemas.recipe import LOCAL
 from schemas.stages import ReportParams
 
-LOCAL = ("ingest", "filter", "dedup", "redact")
 CURVES = 12  # rules with a curve, at most
 OVERLAP = 12  # rules in the overlap matrix, at most
 Facts = dict[str, Any]
@@ -51,16 +53,20 @@ def gather(context: Context, params: ReportParams) -> Facts:
         found.add(part, params.samples)
     _check(found, manifests[local[0]], manifests[local[-1]])
     shard_set = shards(context.previous.get("shard"))
+    rates = token_rates(context.previous.get("shard"), context.previous.get("tokenizer"))
     facts: Facts = {
         "kind": "corpusmill-report-v1",
         "name": context.recipe.name,
         "totals": {},
         "flow": [_step(manifests[name], found) for name in local],
         "sources": _sources(context, found, manifests[local[0]], shard_set),
-        "rules": _rules(found),
+        "rules": _rules(found, rates),
         "overlap": _overlap(found),
-        "curves": _curves(context, places, manifests.get("filter"), partitions, found),
+        "cuts": cuts(found),
+        "curves": _curves(context, places, manifests.get("filter"), partitions, found, rates),
+        "tokens_measured_on": rates.measured if rates else None,
         "duplicates": duplicates(context.previous.get("dedup"), manifests.get("dedup"), found),
+        "contamination": contamination(context.previous.get("decontaminate")),
         "pii": pii(manifests.get("redact"), found),
         "languages": languages(found),
         "lengths": lengths(found),
@@ -145,8 +151,9 @@ def _sources(context: Context, found: Survey, ingest: StageManifest, shard_set: 
     return rows
 
 
-def _rules(found: Survey) -> list[Facts]:
-    """Rules that removed something, those that removed most first."""
+def _rules(found: Survey, rates: TokenRates | None) -> list[Facts]:
+    """Rules that removed something, those that removed most first. `alone`: failed no other rule of the stage;
+    bytes are of text as ingested, tokens these by the rate of each source."""
     first: Counter[Rule] = Counter()
     sources: dict[Rule, Counter[str]] = {}
     for (rule, outcome, source), count in found.first.items():
@@ -154,6 +161,11 @@ def _rules(found: Survey) -> list[Facts]:
             first[rule] += count
             sources.setdefault(rule, Counter())[source] += count
     failures = found.failures
+    text: Counter[tuple[Rule, str]] = Counter()
+    products: Counter[tuple[Rule, str]] = Counter()
+    for (rule, what, source), size in failures.text.items():
+        text[rule, what] += size
+        products[rule, what] += size * rates.rate(source) if rates else 0
     return [
         {
             "stage": rule.stage,
@@ -161,7 +173,10 @@ def _rules(found: Survey) -> list[Facts]:
             "first": first[rule],
             "failed": failures.failed[rule],
             "alone": failures.alone[rule],
-            "bytes": found.first_bytes[rule],
+            "bytes": {what: text[rule, what] for what in ("first", "failed", "alone")},
+            "tokens": {what: tokens(products[rule, what]) for what in ("first", "failed", "alone")}
+            if rates
+            else None,
             "sources": dict(sorted(sources.get(rule, {}).items())),
         }
         for rule in sorted(failures.failed, key=lambda r: (-first[r], -failures.failed[r], r))
@@ -182,28 +197,42 @@ def _overlap(found: Survey) -> Facts | None:
 
 
 def _curves(
-    context: Context, places: Places, manifest: StageManifest | None, partitions: list[str], found: Survey
-) -> list[Facts]:
+    context: Context, places: Places, manifest: StageManifest | None, partitions: list[str], found: Survey,
+    rates: TokenRates | None,
+) -> list[Facts]:  # fmt: skip
+    """Each with the sums of `curves.MEASURES`: `of` all documents judged, `failed` and `marginal` by threshold."""
     planned = curve.plan(manifest.params, "filter", found.failures, CURVES) if manifest else []
-    if not planned or manifest is None:
+    if not planned:
         return []
-    total = np.zeros((len(planned), curve.POINTS, 2), dtype=np.int64)
-    for part in context.scheduler.map(partial(curve.count, places, planned), partitions, "curves"):
-        total += part
+    # Python's integers: a product of bytes and a rate does not fit into 64 bits over a large corpus.
+    whole = np.zeros(len(curve.MEASURES), dtype=object)
+    total = np.zeros((len(planned), curve.POINTS, 2, len(curve.MEASURES)), dtype=object)
+    for part in context.scheduler.map(partial(curve.count, places, planned, rates), partitions, "curves"):
+        whole, total = whole + part.whole, total + part.failing
     return [
         {
             "rule": one.rule.rule,
             "signal": one.signal,
             "comparison": one.comparison,
             "threshold": one.threshold,
-            "documents": manifest.counts.docs_in,
             "log": one.log,
             "grid": list(one.grid),
-            "failed": counts[:, 0].tolist(),
-            "marginal": counts[:, 1].tolist(),
+            **{
+                name: _measure(name, whole[i], sums[:, 0, i].tolist(), sums[:, 1, i].tolist())
+                if rates or name != "tokens"
+                else None
+                for i, name in enumerate(curve.MEASURES)
+            },
         }
-        for one, counts in zip(planned, total, strict=True)
+        for one, sums in zip(planned, total, strict=True)
     ]
+
+
+def _measure(name: str, whole: int, failed: list[int], marginal: list[int]) -> Facts:
+    as_said = tokens if name == "tokens" else int
+    return {
+        "of": as_said(whole), "failed": [as_said(n) for n in failed], "marginal": [as_said(n) for n in marginal],
+    }  # fmt: skip
 
 
 def _quarantine(found: Survey) -> list[Facts]:

@@ -16,6 +16,7 @@ from pipeline.report.scurve import s_curve
 Facts = dict[str, Any]
 BAR_RULES = 40  # rules with a row in the table; the rest are summed up
 MISSED_SHOWN = 30
+TABLE_POINTS = 10  # thresholds in the table of a curve
 
 
 @lru_cache(maxsize=1)
@@ -34,7 +35,7 @@ def environment() -> Environment:
         wbr=words.breakable,
         token=words.token,
     )
-    jinja.globals.update(share=words.share, bar=svg.bar, cell=heat, missed_shown=MISSED_SHOWN)
+    jinja.globals.update(share=words.share, bar=svg.bar, cell=heat, missed_shown=MISSED_SHOWN, points=points)
     return jinja
 
 
@@ -121,11 +122,22 @@ def _lengths(lengths: Facts) -> Markup | None:
 
 
 def _curve(one: Facts) -> Markup:
+    """Documents and text: the line of tokens would lie on that of text but for the mixture of sources."""
+    removals = [
+        svg.Removal(name, name, one[name]["failed"], one[name]["marginal"], one[name]["of"])
+        for name in ("documents", "bytes")
+    ]
     return svg.threshold_curve(
-        one["grid"], one["failed"], one["marginal"], one["documents"], one["threshold"], one["log"],
-        f"{one['signal']}: {one['comparison'].replace('_', ' ')} …",
+        one["grid"], removals, one["threshold"], one["log"], f"{one['signal']}: {one['comparison'].replace('_', ' ')} …",
         f"Removal by {one['rule']} by its threshold",
     )  # fmt: skip
+
+
+def points(one: Facts) -> list[int]:
+    """Places of the grid that a table shows: about ten, with the threshold in force among them."""
+    grid, steps = one["grid"], TABLE_POINTS - 1
+    last = len(grid) - 1
+    return sorted({grid.index(one["threshold"]), *(last * step // steps for step in range(steps + 1))})
 
 
 def _s_curve(found: Facts | None) -> Markup | None:

@@ -30,6 +30,9 @@ class Failures:
     overlap: Counter[tuple[Rule, Rule]] = field(
         default_factory=Counter
     )  # failed both; each pair once, sorted
+    text: Counter[tuple[Rule, str, str]] = field(
+        default_factory=Counter
+    )  # (rule, first | failed | alone, source) -> bytes of text as ingested
     spread: dict[str, tuple[float, float]] = field(
         default_factory=dict
     )  # signal -> 0.5 % and 99.5 % quantile
@@ -39,6 +42,7 @@ class Failures:
         self.failed.update(other.failed)
         self.alone.update(other.alone)
         self.overlap.update(other.overlap)
+        self.text.update(other.text)
         for name, (low, high) in other.spread.items():
             mine_low, mine_high = self.spread.get(name, (low, high))
             self.spread[name] = (min(low, mine_low), max(high, mine_high))
@@ -79,14 +83,42 @@ def count_failures(removed: pa.Table, signals: pa.Table | None) -> Failures:
     both = (hit.T @ hit).round().astype(np.int64)
     same_stage = np.array([[a.stage == b.stage for b in rules] for a in rules], dtype=np.float32)
     only = (hit > 0) & (hit @ same_stage == 1)
-    decided_by = np.array(removed["stage"].to_pylist(), dtype=object)
+    decided = _codes(removed["stage"], [rule.stage for rule in rules])
+    first = _codes(rule_labels(removed["stage"], removed["rule"]), ["\0".join(rule) for rule in rules])
+    masks = {
+        "first": first,
+        "failed": hit > 0,
+        "alone": only & decided,
+    }
     for i, rule in enumerate(rules):
         found.failed[rule] += int(both[i, i])
-        found.alone[rule] += int((only[:, i] & (decided_by == rule.stage)).sum())
+        found.alone[rule] += int(masks["alone"][:, i].sum())
         for j in range(i + 1, len(rules)):
             if both[i, j]:
                 found.overlap[rule, rules[j]] += int(both[i, j])
+    _weigh(found, removed, rules, masks)
     return found
+
+
+def _codes(column: pa.ChunkedArray, names: list[str]) -> npt.NDArray[np.bool_]:
+    """bool[documents, names]: where a column says that name."""
+    place = pc.fill_null(pc.index_in(column, pa.array(sorted(set(names)), pa.string())), -1).to_numpy()
+    wanted = np.searchsorted(sorted(set(names)), names)
+    return np.asarray(place[:, None] == wanted[None, :])
+
+
+def _weigh(
+    found: Failures, removed: pa.Table, rules: list[Rule], masks: dict[str, npt.NDArray[np.bool_]]
+) -> None:
+    """Bytes of text behind the counts, by source: those that turn bytes into tokens need it."""
+    sizes = pc.fill_null(removed["text_bytes"], 0).to_numpy().astype(np.int64)
+    for source in pc.unique(removed["source"]).to_pylist():
+        here = np.flatnonzero(pc.equal(removed["source"], source))
+        for what, mask in masks.items():
+            sums = sizes[here] @ mask[here]
+            found.text.update(
+                {(rule, what, source): int(n) for rule, n in zip(rules, sums, strict=True) if n}
+            )
 
 
 def numeric_columns(signals: pa.Table) -> dict[str, npt.NDArray[np.float64]]:

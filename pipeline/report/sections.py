@@ -45,6 +45,23 @@ def pii(manifest: StageManifest | None, found: Survey) -> dict[str, Any] | None:
     }
 
 
+def cuts(found: Survey) -> list[dict[str, Any]]:
+    """Spans that the filter's rules on lines cut out of kept documents, those that cut most characters first."""
+    spans: Counter[str] = Counter()
+    chars: Counter[str] = Counter()
+    sources: dict[str, dict[str, int]] = {}
+    for (stage, source, kind), count in sorted(found.edits.items()):
+        if stage == "filter":
+            spans[kind] += count
+            chars[kind] += found.edit_chars[stage, source, kind]
+            sources.setdefault(kind, {})[source] = count
+    rows = [
+        {"rule": kind, "spans": n, "characters": chars[kind], "sources": sources[kind]}
+        for kind, n in spans.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["characters"], row["rule"]))
+
+
 def languages(found: Survey) -> list[dict[str, Any]] | None:
     """Documents by language, as the filter identified it, most frequent first."""
     codes = sorted({code for _, code in found.languages})

@@ -45,12 +45,12 @@ class Survey:
     first: Counter[tuple[Rule, str, str]] = field(
         default_factory=Counter
     )  # (rule, outcome, source) -> records
-    first_bytes: Counter[Rule] = field(default_factory=Counter)
     failures: Failures = field(default_factory=Failures)
     lengths: Counter[tuple[str, int]] = field(default_factory=Counter)  # (outcome, bin) -> documents
     languages: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("in" | "kept", code) -> documents
     language_bytes: Counter[str] = field(default_factory=Counter)  # code -> bytes of kept documents
     edits: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # (stage, source, kind) -> spans
+    edit_chars: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # the same -> characters
     edited: Counter[tuple[str, str]] = field(default_factory=Counter)  # (stage, source) -> documents
     jaccard: Counter[int] = field(default_factory=Counter)  # bin -> near-duplicates removed
     picks: dict[tuple[str, str, str], list[dict[str, Any]]] = field(default_factory=dict)
@@ -127,10 +127,9 @@ def _outcomes(found: Survey, ledger: pa.Table) -> None:
         found.outcomes[row["source"], row["outcome"]] += row["count_all"]
         found.text_bytes[row["source"], row["outcome"]] += row["text_bytes_sum"] or 0
     decided = ledger.filter(pc.not_equal(ledger["outcome"], KEPT))
-    for row in _counts(decided, ["stage", "rule", "outcome", "source"], "text_bytes"):
+    for row in _counts(decided, ["stage", "rule", "outcome", "source"]):
         rule = Rule(row["stage"], row["rule"] or UNNAMED)
         found.first[rule, row["outcome"], row["source"]] += row["count_all"]
-        found.first_bytes[rule] += row["text_bytes_sum"] or 0
 
 
 def _lengths(found: Survey, ledger: pa.Table) -> None:
@@ -155,10 +154,15 @@ def _edits(found: Survey, ledger: pa.Table) -> None:
         return
     rows = pc.list_parent_indices(lists)
     spans = pa.table(
-        {"row": rows, "source": ledger["source"].take(rows), **{n: flat.field(n) for n in ("stage", "kind")}}
+        {
+            "row": rows,
+            "source": ledger["source"].take(rows),
+            **{n: flat.field(n) for n in ("stage", "kind", "length")},
+        }
     )
-    for row in _counts(spans, ["stage", "source", "kind"]):
+    for row in _counts(spans, ["stage", "source", "kind"], "length"):
         found.edits[row["stage"], row["source"], row["kind"]] += row["count_all"]
+        found.edit_chars[row["stage"], row["source"], row["kind"]] += row["length_sum"]
     for row in _counts(spans.group_by(["row", "stage", "source"]).aggregate([]), ["stage", "source"]):
         found.edited[row["stage"], row["source"]] += row["count_all"]
 

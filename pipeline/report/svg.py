@@ -223,32 +223,56 @@ def nice(value: float) -> float:
     return next((n * power for n in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if n * power >= value * 0.999), 10 * power)
 
 
+@dataclass(frozen=True)
+class Removal:
+    """What a rule removes at each threshold, and what of it no other rule would, of all that there is."""
+
+    name: str
+    class_: str
+    failed: Sequence[float]
+    marginal: Sequence[float]
+    of: float
+
+    def shares(self, amounts: Sequence[float]) -> list[float]:
+        return [n / self.of if self.of else 0.0 for n in amounts]
+
+
 def threshold_curve(
-    grid: Sequence[float], failed: Sequence[float], marginal: Sequence[float], of: float, now: float,
-    log: bool, x_title: str, label: str,
-) -> Markup:  # fmt: skip
-    """Share of documents that a rule removes, and that it alone removes, by its threshold; `now` marked."""
-    top = max([*(n / of for n in failed), 0.001]) if of else 0.001
-    frame = Frame(grid[0] if not log else max(grid[0], 1e-9), grid[-1], min(1.0, nice(top)), 170, log, 290)
-    every = [(frame.x(x), frame.y(n / of if of else 0)) for x, n in zip(grid, failed, strict=True)]
-    alone = [(frame.x(x), frame.y(n / of if of else 0)) for x, n in zip(grid, marginal, strict=True)]
-    floor = [(every[-1][0], frame.bottom), (every[0][0], frame.bottom)]
-    ticks = [(v, _tick(v)) for v in round_numbers(frame.x_low, frame.x_high, log)]
+    grid: Sequence[float], removals: Sequence[Removal], now: float, log: bool, x_title: str, label: str
+) -> Markup:
+    """Share that a rule removes by its threshold (a line each), and that it alone removes (dashed, shaded); `now`
+    marked, and told for the first of `removals`."""
     at = list(grid).index(now)
-    x, y = every[at]
-    words = f"now {_tick(now)}: {share(failed[at], of)}"
+    top = max([0.001, *(n for one in removals for n in one.shares(one.failed))])
+    frame = Frame(grid[0] if not log else max(grid[0], 1e-9), grid[-1], min(1.0, nice(top)), 170, log, 290)
+    ticks = [(v, _tick(v)) for v in round_numbers(frame.x_low, frame.x_high, log)]
+    parts = frame.axes(ticks, lambda v: f"{100 * v:.3g} %", x_title)
+    for one in reversed(removals):
+        every, alone = (
+            [(frame.x(x), frame.y(n)) for x, n in zip(grid, one.shares(amounts), strict=True)]
+            for amounts in (one.failed, one.marginal)
+        )
+        floor = [(every[-1][0], frame.bottom), (every[0][0], frame.bottom)]
+        parts += [
+            element("path", d=path([*alone, *floor]) + "Z", class_=f"a-{one.class_}"),
+            element("path", element("title", one.name), d=path(every), class_=f"l-{one.class_}"),
+            element(
+                "path",
+                element("title", f"{one.name}, of it alone"),
+                d=path(alone),
+                class_=f"l-{one.class_} alone",
+            ),
+        ]
+    first = removals[0]
+    x, y = frame.x(now), frame.y(first.shares(first.failed)[at])
+    words = f"now {_tick(now)}: {share(first.failed[at], first.of)}"
     anchor, shift = ("start", 5) if x < (frame.left + frame.right) / 2 else ("end", -5)
-    return figure(
-        frame.height, label,
-        *frame.axes(ticks, lambda v: f"{100 * v:.3g} %", x_title),
-        element("path", d=path([*alone, *floor]) + "Z", class_="a-alone"),
-        element("path", d=path(every), class_="l-failed"),
-        element("path", d=path(alone), class_="l-alone"),
+    parts += [
         element("line", x1=x, x2=x, y1=frame.top, y2=frame.bottom, class_="now"),
         element("circle", element("title", words), cx=x, cy=y, r=3.5, class_="dot"),
         text(x + shift, frame.top + 8, words, "mark", anchor),
-        width=frame.width,
-    )  # fmt: skip
+    ]
+    return figure(frame.height, label, *parts, width=frame.width)
 
 
 def round_numbers(low: float, high: float, log: bool) -> list[float]:

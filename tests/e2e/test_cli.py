@@ -14,7 +14,7 @@ from tests.e2e.cli import corpusmill
 
 COMMANDS = [
     "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
-    "train", "evaluate", "generate", "plan", "batch",
+    "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch",
 ]  # fmt: skip
 HEAVY = ("torch", "dask", "distributed", "numba", "pyarrow", "datasketch", "scipy", "numpy")
 

@@ -187,7 +187,7 @@ def _decided(docs: Sequence[Doc], stage: str) -> pa.Table:
 
 def _edits_by(kind: str) -> str:
     """The stage whose edits are of this kind."""
-    return "dedup" if kind.startswith("dedup.") else "redact"
+    return "dedup" if kind.startswith("dedup.") else "filter" if "." in kind else "redact"
 
 
 def _signals(docs: Sequence[Doc]) -> pa.Table:

@@ -52,24 +52,50 @@ def test_rules_first_failed_alone_and_together(figures: dict[str, Any]) -> None:
     assert rules["quality.words"] == (2, 2, 1)  # of its two failures one failed the language rule as well
     assert rules["language.keep"] == (0, 1, 0)
     assert rules["dedup.minhash"] == (2, 2, 2)
+    text = {r["rule"]: r["bytes"] for r in figures["rules"]}
+    both = len(f"kurz und klein {SECRET}".encode())
+    assert text["quality.words"] == {"first": 5 + both, "failed": 5 + both, "alone": 5}
+    assert text["language.keep"] == {"first": 0, "failed": both, "alone": 0}
     assert figures["overlap"] == {"rules": ["quality.words", "language.keep"], "counts": [[2, 1], [1, 1]]}
+
+
+def test_lines_cut_by_rule_and_source(make_run: Maker) -> None:
+    docs = [
+        Doc("a#0", "kept text and more", edits=[("c4.policy", 0, 5), ("c4.policy", 9, 3), ("email", 1, 2)]),
+        Doc("a#1", "kept text as well", "books", edits=[("c4.words_min", 3, 9)]),
+        Doc("a#2", "third", "books", edits=[("c4.policy", 0, 1), ("dedup.lines", 0, 2)]),
+    ]
+    made = make_run([docs[:1], docs[1:]])
+    assert made.figures()["cuts"] == [
+        {"rule": "c4.policy", "spans": 3, "characters": 9, "sources": {"books": 1, "web": 2}},
+        {"rule": "c4.words_min", "spans": 1, "characters": 9, "sources": {"books": 1}},
+    ]
+    page = (made.root / "report/report.html").read_text()
+    assert (
+        'href="#rules"' in page and "Lines cut out of documents that stay" in page
+    )  # though no rule removed any
 
 
 def test_curve_counts_what_any_threshold_would_remove(figures: dict[str, Any]) -> None:
     [curve] = figures["curves"]
     at = curve["grid"].index(50.0)
-    assert (curve["rule"], curve["documents"], curve["threshold"]) == ("quality.words", 12, 50.0)
-    assert (curve["failed"][at], curve["marginal"][at]) == (2, 1)
-    words = [200, 70, 1, 3, 90, 80, 100, 100, 100, 61, 62, 63]
-    for threshold, failed in zip(curve["grid"], curve["failed"], strict=True):
-        assert failed == sum(n < threshold for n in words)
+    documents, text = curve["documents"], curve["bytes"]
+    assert (curve["rule"], documents["of"], curve["threshold"]) == ("quality.words", 12, 50.0)
+    assert (documents["failed"][at], documents["marginal"][at]) == (2, 1)
+    reached = [doc for part in ordinary() for doc in part if not (doc.gone and doc.gone[0] == "ingest")]
+    assert len(reached) == 12
+    assert text["of"] == sum(len(doc.text.encode()) for doc in reached)
+    for threshold, failed, size in zip(curve["grid"], documents["failed"], text["failed"], strict=True):
+        fail = [doc for doc in reached if doc.words < threshold]
+        assert (failed, size) == (len(fail), sum(len(doc.text.encode()) for doc in fail))
+    assert text["marginal"][at] == len(b"short") and curve["tokens"] is None  # no tokenizer in this run
 
 
 def test_exempt_sources_are_not_on_the_curve(make_run: Maker) -> None:
     made = make_run(ordinary(), filter={"skip_sources": {"books": ["*"]}})
     [curve] = made.figures()["curves"]
     assert (
-        curve["failed"][-1] == 6
+        curve["documents"]["failed"][-1] == 6
     )  # the documents of `web` that reached the filter, at a threshold above all
 
 
@@ -197,6 +223,14 @@ def test_shards_and_tokenizer(make_run: Maker) -> None:
     assert (figures["totals"]["tokens"], figures["totals"]["train_tokens"]) == (100, 90)
     assert [s["tokens"] for s in figures["sources"]] == [100, 0]
     assert figures["tokenizer"] == {"vocab_size": 300, "unused_tokens": 7}
+    # 100 tokens in 800 bytes of books; nothing of `web` was kept in this made set, so the whole set's rate serves it.
+    assert figures["tokens_measured_on"] == "shards"
+    [curve] = figures["curves"]
+    at, text = curve["grid"].index(50.0), curve["bytes"]
+    assert curve["tokens"]["of"] == round(text["of"] / 8)
+    assert curve["tokens"]["failed"][at] == round(text["failed"][at] / 8) > 0
+    rules = {r["rule"]: r for r in figures["rules"]}
+    assert rules["dedup.minhash"]["tokens"]["first"] == round(rules["dedup.minhash"]["bytes"]["first"] / 8)
 
 
 def test_the_stage_imports_nothing_heavy() -> None:

@@ -56,8 +56,13 @@ def test_columns(amounts: list[int]) -> None:
 def test_threshold_curves(low: float, wide: float, failed: list[int], log: bool) -> None:
     start = abs(low) + 1 if log else low
     grid = [start + wide * i for i in range(5)]
-    numbers_of(svg.threshold_curve(grid, failed, [n // 2 for n in failed], 50, grid[2], log, "x", "l"))
-    numbers_of(svg.threshold_curve(grid, [0] * 5, [0] * 5, 0, grid[2], log, "x", "l"))
+    some = svg.Removal("documents", "documents", failed, [n // 2 for n in failed], 50)
+    more = svg.Removal("bytes", "bytes", [n * 1000 for n in failed], [0] * 5, 50_000)
+    drawn = svg.threshold_curve(grid, [some, more], grid[2], log, "x", "l")
+    numbers_of(drawn)
+    assert drawn.count("<path") == 6 and f"now {svg._tick(grid[2])}" in drawn
+    none = svg.Removal("documents", "documents", [0] * 5, [0] * 5, 0)
+    numbers_of(svg.threshold_curve(grid, [none], grid[2], log, "x", "l"))
 
 
 def test_names_are_escaped() -> None:

@@ -1,0 +1,97 @@
+"""The command: a recipe or a run, what to change, and how to print it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.filter.whatif.answer import Finished
+
+EXAMPLE: Final = "corpusmill what-if configs/recipes/quickstart.yaml --set filter.thresholds.gopher_quality.word_count_min=30"
+SMALL: Final = (
+    2 << 30
+)  # bytes of text behind the signals: with less, workers take longer to start than to work
+
+
+def what_if(
+    recipe: Annotated[
+        str | None, typer.Argument(help="A recipe (YAML) that has been run; or give --run.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="What to change, in filter; repeatable."),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", metavar="DIR", help="Folder or URL of a run or of filter's output. [the recipe's]"
+        ),
+    ] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Documents shown that would come back, and go.")] = 5,
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=0, help="Local processes; 0: none. [0 for little text, else cores]"),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+) -> None:
+    """What other thresholds would keep: no text is read."""
+    from pipeline.cluster import Workers
+    from pipeline.filter.whatif.answer import answer, ask
+    from pipeline.filter.whatif.show import show
+    from pipeline.progress import Progress
+    from schemas.config import load, override, validate
+    from schemas.recipe import Cluster, Recipe
+
+    if recipe is None and run is None:
+        raise UserError("what-if: give a recipe that has been run, or --run DIR")
+    wanted: Any = load(Recipe, recipe, set_) if recipe is not None else None
+    finished = find_run(run if run is not None else wanted.output_url)
+    if wanted is None:
+        wanted = validate(Recipe, override(finished.recipe.model_dump(mode="json"), set_ or []), str(run))
+    question = ask(finished, wanted)
+    if workers is None and question.text_bytes < SMALL:
+        workers = 0
+    cluster = Cluster(
+        workers=workers, memory_limit=wanted.cluster.memory_limit, retries=wanted.cluster.retries
+    )
+    with Workers(cluster, scheduler, Progress(quiet=quiet)) as tasks:
+        found = answer(question, tasks, examples)
+    if json:
+        import orjson
+
+        typer.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    else:
+        typer.echo(show(found))
+
+
+def find_run(url: str) -> Finished:
+    """The finished run in a folder, or the output of `corpusmill filter`; raises `UserError` if there is none."""
+    from pipeline.filter.whatif.answer import Finished
+    from pipeline.places import recipe_of, stage_folders
+    from pipeline.runner import FOLDERS
+    from schemas.storage import Folder
+
+    recipe, alone = recipe_of(url)
+    stages = [*recipe.stages, "ledger"]
+    places = {name: f"{url.rstrip('/')}/{FOLDERS.get(name, name)}" for name in stages}
+    if alone:
+        places |= stage_folders([name for name in recipe.stages if name != "report"], url)
+    folders = {name: Folder(place) for name, place in places.items()}
+    return Finished(
+        recipe=recipe,
+        filter=folders.get("filter", Folder(url)),
+        ledger=folders["ledger"],
+        dedup=folders.get("dedup"),
+        shards=folders.get("shard"),
+        tokenizer=folders.get("tokenizer"),
+    )

@@ -1,0 +1,95 @@
+"""Commands that read a finished run or a stage's output: `report`, `why`, `verify`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from schemas.errors import WorkError
+
+Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
+]
+
+
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run or a stage's output.")],
+    set_: Set = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write report and data card of a run or one stage anew."""
+    from pipeline.cluster import Workers
+    from pipeline.places import recipe_of, stage_folders
+    from pipeline.progress import Progress
+    from pipeline.runner import Run
+    from schemas.config import override, validate
+    from schemas.recipe import Cluster, Recipe
+    from schemas.storage import Folder
+
+    found, alone = recipe_of(run)
+    config = found.model_dump(mode="json")
+    stages = [s for s in config["stages"] if s != "report"]
+    config["stages"] = [*stages, "report"]
+    folders = {name: Folder(url) for name, url in stage_folders(stages, run).items()} if alone else {}
+    settings = [s if s.startswith("report.") else f"report.{s}" for s in set_ or []]
+    recipe = validate(Recipe, override(config, settings), run)
+    progress = Progress(quiet=quiet)
+    with Workers(Cluster(workers=0), None, progress) as scheduler:
+        Run(recipe, Folder(run), scheduler, progress, folders).report()
+    typer.echo(f"{Folder(run) / 'report.html'}")
+
+
+def why(
+    document: Annotated[
+        str, typer.Argument(metavar="DOC_ID", help="doc_id in hex, the input's own id, or a locator.")
+    ],
+    run: Annotated[
+        str, typer.Option("--run", metavar="DIR", help="Folder or URL of a run or a stage's output.")
+    ],
+    json: Json = False,
+) -> None:
+    """Every decision on one document, values and thresholds."""
+    from pipeline.ledger.why import explain
+    from pipeline.ledger.why import why as ask
+    from schemas.storage import Folder
+
+    rows = ask(Folder(run), document)
+    if json:
+        print_json(rows)
+        return
+    for row in rows:
+        typer.echo(explain(row))
+
+
+def verify(
+    path: Annotated[str, typer.Argument(help="Folder or URL of a run or a stage's output.")],
+    json: Json = False,
+) -> None:
+    """Recompute checksums; in = kept + removed + quarantined."""
+    from pipeline.verify import verify as check
+    from schemas.storage import Folder
+
+    result = check(Folder(path))
+    if json:
+        counts = {stage: c.model_dump() for stage, c in result.stages.items()}
+        print_json(
+            {"files": result.files, "bytes": result.bytes, "stages": counts, "problems": result.problems}
+        )
+    else:
+        for stage, c in result.stages.items():
+            typer.echo(
+                f"{stage:<10} in {c.docs_in:,} = kept {c.kept:,} + removed {c.removed:,} + quarantined {c.quarantined:,}"
+            )
+        typer.echo(f"{result.files} files, {result.bytes / 1e6:.1f} MB: {len(result.problems)} problems")
+    if result.problems:
+        raise WorkError("\n".join(result.problems))
+
+
+def print_json(value: Any) -> None:
+    """One machine-readable result on stdout."""
+    import orjson
+
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
