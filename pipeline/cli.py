@@ -11,18 +11,22 @@ import typer
 
 from pipeline.dedup.cli import EXAMPLE as PLAN_EXAMPLE
 from pipeline.dedup.cli import OPTIONS, dedup_plan
+from pipeline.filter.cli import EXAMPLE as SIGNALS_EXAMPLE
+from pipeline.filter.cli import signals
+from pipeline.filter.parity.cli import EXAMPLE as PARITY_EXAMPLE
+from pipeline.filter.parity.cli import parity
+from pipeline.filter.whatif.cli import EXAMPLE as WHAT_IF_EXAMPLE
+from pipeline.filter.whatif.cli import what_if
+from pipeline.places import stage_folders
+from pipeline.run_cli import Json, Quiet, Set, print_json, report, verify, why
 from schemas import stages as params
+from schemas.decontaminate import DecontaminateParams
 from schemas.dedup import DedupParams
-from schemas.errors import UserError, WorkError
+from schemas.errors import UserError
 from schemas.filter import FilterParams
 from schemas.manifest import Strict
 from schemas.redact import RedactParams
 
-Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
-]
 Address = Annotated[
     str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")
 ]
@@ -34,6 +38,11 @@ COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
     "ingest": (params.IngestParams, ["ingest"], "Raw files to document partitions."),
     "filter": (FilterParams, ["ingest", "filter"], "Measure signals, judge rules, keep what passes."),
     "dedup": (DedupParams, ["ingest", "dedup"], "Remove exact and verified near-duplicates."),
+    "decontaminate": (
+        DecontaminateParams,
+        ["ingest", "decontaminate"],
+        "Remove what holds items of evaluation sets.",
+    ),
     "redact": (RedactParams, ["ingest", "redact"], "Replace personal data and secrets."),
     "tokenizer": (
         params.TokenizerParams,
@@ -51,6 +60,7 @@ EXAMPLES = {
     "ingest": "corpusmill ingest crawl/*.warc.gz out/ingested",
     "filter": "corpusmill filter docs.jsonl.gz out/filtered --rules gopher_quality --rules c4",
     "dedup": "corpusmill dedup docs/*.parquet out/deduped --similarity 0.8 --text-column content",
+    "decontaminate": "corpusmill decontaminate docs.jsonl out/clean --against evals/",
     "redact": "corpusmill redact mail.jsonl out/redacted --kinds email --kinds phone",
     "tokenizer": "corpusmill tokenizer out/redacted/documents out/tokenizer --vocab-size 32000",
     "shard": "corpusmill shard out/redacted/documents out/shards --tokenizer out/tokenizer/tokenizer.json",
@@ -66,6 +76,9 @@ def register(app: typer.Typer) -> None:
         app.command(name, epilog=f"Example: {EXAMPLES[name]}")(_stage_command(name))
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
     app.command("why", epilog="Example: corpusmill why 1791_george_washington_n --run runs/quickstart")(why)
+    app.command("signals", epilog=f"Example: {SIGNALS_EXAMPLE}")(signals)
+    app.command("what-if", epilog=f"Example: {WHAT_IF_EXAMPLE}")(what_if)
+    app.command("parity", epilog=f"Example: {PARITY_EXAMPLE}")(parity)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
     from pipeline.filter.classifiers.cli import app as classifier
 
@@ -129,7 +142,7 @@ def _execute(
 
 def _show_plan(planned: list[Any], json: bool) -> None:
     if json:
-        _print_json([{"stage": p.name, "key": p.key, "run": p.done is None, "why": p.why} for p in planned])
+        print_json([{"stage": p.name, "key": p.key, "run": p.done is None, "why": p.why} for p in planned])
         return
     for entry in planned:
         state = "finished" if entry.done is not None else "RUN"
@@ -147,7 +160,7 @@ def _show_result(where: str, manifests: list[Any], json: bool) -> None:
             }
             for m in manifests
         }
-        _print_json({"output": where, "stages": stages})
+        print_json({"output": where, "stages": stages})
         return
     typer.echo(f"{'stage':<10} {'in':>9} {'kept':>9} {'removed':>9} {'quarantined':>11} {'MB kept':>9}")
     for m in manifests:
@@ -158,12 +171,6 @@ def _show_result(where: str, manifests: list[Any], json: bool) -> None:
                 f" {c.bytes_kept / 1e6:>9.2f}"
             )
     typer.echo(f"output: {where}")
-
-
-def _print_json(value: Any) -> None:
-    import orjson
-
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
 
 
 def _stage_command(name: str) -> Callable[..., None]:
@@ -205,7 +212,7 @@ def _stage_command(name: str) -> Callable[..., None]:
         if workers is not None:
             config["cluster"] = {"workers": workers}
         recipe = validate(Recipe, override(config, settings or []), f"corpusmill {name}")
-        _execute(recipe, out, address, False, json, quiet, _folders(stages, out))
+        _execute(recipe, out, address, False, json, quiet, stage_folders(stages, out))
 
     command.__name__ = name
     command.__doc__ = summary
@@ -246,14 +253,6 @@ def _stage_command(name: str) -> Callable[..., None]:
     return command
 
 
-def _folders(stages: list[str], out: str) -> dict[str, str]:
-    """Where a stage command publishes: the stage, the last one, straight in OUT, its ledger too; what comes before
-    it below OUT/before."""
-    *before, name = stages
-    root = out.rstrip("/")
-    return {name: out, **{stage: f"{root}/before/{stage}" for stage in before}, "ledger": f"{root}/ledger"}
-
-
 def _options(model: type[Strict]) -> list[inspect.Parameter]:
     """One option per parameter whose type fits on a command line; the rest is reached by --set."""
     options = []
@@ -288,100 +287,3 @@ def _simple(annotation: Any) -> Any:
     if get_origin(annotation) is list:
         return list[str] if _simple(arguments[0]) is str else None
     return annotation if annotation in (bool, int, float, str) else None
-
-
-def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run or a stage's output.")],
-    set_: Set = None,
-    quiet: Quiet = False,
-) -> None:
-    """Write report and data card of a run or one stage anew."""
-    from pipeline.cluster import Workers
-    from pipeline.progress import Progress
-    from pipeline.runner import Run
-    from schemas.config import override, validate
-    from schemas.recipe import Cluster, Recipe
-    from schemas.storage import Folder
-
-    found, alone = _recipe_of(run)
-    config = found.model_dump(mode="json")
-    stages = [s for s in config["stages"] if s != "report"]
-    config["stages"] = [*stages, "report"]
-    folders = {name: Folder(url) for name, url in _folders(stages, run).items()} if alone else {}
-    settings = [s if s.startswith("report.") else f"report.{s}" for s in set_ or []]
-    recipe = validate(Recipe, override(config, settings), run)
-    progress = Progress(quiet=quiet)
-    with Workers(Cluster(workers=0), None, progress) as scheduler:
-        Run(recipe, Folder(run), scheduler, progress, folders).report()
-    typer.echo(f"{Folder(run) / 'report.html'}")
-
-
-def _recipe_of(run: str) -> tuple[Any, bool]:
-    """The recipe of a run, and whether it was a stage by itself, whose folder is laid out in its own way."""
-    import json
-
-    from schemas.config import validate
-    from schemas.recipe import Recipe
-    from schemas.storage import Folder
-
-    file = "manifest.json"
-    try:
-        manifest = json.loads((Folder(run) / file).read())
-        alone = "recipe" not in manifest
-        if alone:
-            file = "run.json"
-            manifest = json.loads((Folder(run) / file).read())
-        return validate(Recipe, manifest["recipe"], f"{run}/{file}"), alone
-    except FileNotFoundError:
-        raise UserError(
-            f"{run}: no finished run there; give the folder of a run, such as runs/quickstart, or the OUT of a"
-            " stage's command"
-        ) from None
-    except (ValueError, KeyError):
-        raise UserError(f"{run}/{file}: not the manifest of a run") from None
-
-
-def why(
-    document: Annotated[
-        str, typer.Argument(metavar="DOC_ID", help="doc_id in hex, the input's own id, or a locator.")
-    ],
-    run: Annotated[
-        str, typer.Option("--run", metavar="DIR", help="Folder or URL of a run or a stage's output.")
-    ],
-    json: Json = False,
-) -> None:
-    """Every decision on one document, values and thresholds."""
-    from pipeline.ledger.why import explain
-    from pipeline.ledger.why import why as ask
-    from schemas.storage import Folder
-
-    rows = ask(Folder(run), document)
-    if json:
-        _print_json(rows)
-        return
-    for row in rows:
-        typer.echo(explain(row))
-
-
-def verify(
-    path: Annotated[str, typer.Argument(help="Folder or URL of a run or a stage's output.")],
-    json: Json = False,
-) -> None:
-    """Recompute checksums; in = kept + removed + quarantined."""
-    from pipeline.verify import verify as check
-    from schemas.storage import Folder
-
-    result = check(Folder(path))
-    if json:
-        counts = {stage: c.model_dump() for stage, c in result.stages.items()}
-        _print_json(
-            {"files": result.files, "bytes": result.bytes, "stages": counts, "problems": result.problems}
-        )
-    else:
-        for stage, c in result.stages.items():
-            typer.echo(
-                f"{stage:<10} in {c.docs_in:,} = kept {c.kept:,} + removed {c.removed:,} + quarantined {c.quarantined:,}"
-            )
-        typer.echo(f"{result.files} files, {result.bytes / 1e6:.1f} MB: {len(result.problems)} problems")
-    if result.problems:
-        raise WorkError("\n".join(result.problems))

@@ -38,13 +38,12 @@ from schemas.manifest import (
     manifest_name,
     stage_key,
 )
-from schemas.recipe import Recipe
+from schemas.recipe import LOCAL, Recipe
 from schemas.storage import Folder
 
 # Where a stage's folder has another name than the stage.
 FOLDERS = {"shard": "shards"}
 INPUTS_CACHE = "inputs.json"
-LOCAL = ("ingest", "filter", "dedup", "redact")
 
 
 @dataclass

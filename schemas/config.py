@@ -22,25 +22,30 @@ def load(model: type[Model], path: str | Path, overrides: list[str] | None = Non
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML 1.2 mapping (`no` stays a string, `1e-5` a number)."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, where: str) -> dict[str, Any]:
+    """The mapping that a YAML 1.2 text holds; `where` names it in what is said of a mistake."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
     try:
         value = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not valid YAML: {error.problem}") from None
+        raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None
     except YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{where}: not valid YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{path}: must be a mapping of keys to values, is {type(value).__name__}")
+        raise UserError(f"{where}: must be a mapping of keys to values, is {type(value).__name__}")
     return value
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
+from schemas.errors import nearest
 from schemas.manifest import Strict
 from schemas.stages import Share
 
@@ -18,7 +21,11 @@ class LanguageParams(Strict):
         default=0.65, ge=0, le=1, description="of the model's probability (FineWeb, DCLM)"
     )
     model: str | None = Field(
-        default=None, description="URL of another fastText .bin/.ftz; absent: lid.176.ftz"
+        default=None, description="URL of another fastText .bin/.ftz, such as GlotLID; absent: lid.176.ftz"
+    )
+    labels: Literal["iso639-1", "model"] = Field(
+        default="iso639-1",
+        description="eng_Latn becomes en, and a three-letter code where there is none of two; model: as it has them",
     )
 
 
@@ -29,17 +36,59 @@ class ClassifierParams(Strict):
         default=None, description="URL of a fastText .bin/.ftz; absent: the one shipped"
     )
     label: str | None = Field(default=None, description="the label scored; absent: the shipped model's")
+    input: Literal["windows", "text"] = Field(
+        default="windows",
+        description="windows: lower-case words in windows of 400 characters, as `classifier train` makes models for;"
+        " text: the whole text as it stands, which DCLM's and Dolma's models expect",
+    )
     remove_above: Share | None = Field(default=None, ge=0, le=1)
     remove_below: Share | None = Field(default=None, ge=0, le=1)
 
 
-RuleSet = Literal["gopher_quality", "gopher_repetition", "c4", "fineweb"]
+RULES_FOLDER: Final = Path(__file__).resolve().parents[1] / "configs" / "rules"
+
+
+def rule_sets() -> list[str]:
+    """Names of the rule sets that ship, one per file of `configs/rules/`, sorted."""
+    return sorted(path.stem for path in RULES_FOLDER.glob("*.yaml"))
+
+
+def is_rule_file(name: str) -> bool:
+    """Whether an entry of `filter.rules` is a path or URL of a user's own file, not the name of a shipped set."""
+    return "/" in name or name.endswith((".yaml", ".yml"))
+
+
+class WordList(Strict):
+    """A list of words and phrases; `[a.txt]` is short for `{files: [a.txt]}`."""
+
+    files: list[str] = Field(min_length=1, description="text files, also .gz, a word or phrase a line")
+    allow: list[str] = Field(default=[], description="files of entries that are taken off the list")
+
+
+class UrlLists(Strict):
+    """Lists to block documents by their URL: text files, also .gz, an entry a line; none ships."""
+
+    domains: list[str] = Field(default=[], description="a domain and whatever is below it")
+    subdomains: list[str] = Field(default=[], description="a host exactly as it stands")
+    urls: list[str] = Field(default=[], description="whole URLs")
+    hard_words: list[str] = Field(default=[], description="words of which one is enough")
+    soft_words: list[str] = Field(default=[], description="words of which two are enough")
+    substrings: list[str] = Field(default=[], description="letters anywhere in the URL")
+
+    @model_validator(mode="after")
+    def some(self) -> UrlLists:
+        if not any(getattr(self, name) for name in type(self).model_fields):
+            raise ValueError(f"give files for at least one of {', '.join(type(self).model_fields)}")
+        return self
 
 
 class FilterParams(Strict):
     """Signals measured once, rules judged on them."""
 
-    rules: list[RuleSet] = Field(default=["gopher_repetition", "gopher_quality", "c4", "fineweb"])
+    rules: list[str] = Field(
+        default=["gopher_repetition", "gopher_quality", "c4", "fineweb"],
+        description="rule sets, in the order of judging: names of configs/rules/, or files of your own",
+    )
     thresholds: dict[str, float] = Field(
         default_factory=dict, description="`<rule set>.<rule>` -> number in place of the published one"
     )
@@ -47,6 +96,65 @@ class FilterParams(Strict):
     skip_sources: dict[str, list[str]] = Field(
         default_factory=dict, description="source -> rule sets not judged there, such as code: [c4]; `*`: all"
     )
+    cut_lines: bool = Field(
+        default=False,
+        description="cut the lines that the chosen sets would, instead of only measuring what they would cut",
+    )
+    word_lists: dict[str, WordList] = Field(
+        default_factory=dict, description="name of a list, such as c4_badwords -> its files; none ships"
+    )
+    urls: UrlLists | None = Field(
+        default=None, description="block lists; with them the rule set `url` is judged"
+    )
+    plugins: list[str] = Field(
+        default=[], description="Python files of your own that define signals with @signal; they are run"
+    )
     language: LanguageParams | None = LanguageParams()
     toxicity: ClassifierParams | None = ClassifierParams(remove_above=0.95)
     quality: ClassifierParams | None = ClassifierParams()
+
+    @field_validator("rules")
+    @classmethod
+    def known(cls, value: list[str]) -> list[str]:
+        """Refuse a name that is neither a shipped set nor a file."""
+        for name in value:
+            if not is_rule_file(name) and name not in rule_sets():
+                allowed = rule_sets()
+                raise ValueError(
+                    f"'{name}' is no rule set{nearest(name, allowed)} (allowed: {', '.join(allowed)}, or a path"
+                    " such as ./my_rules.yaml)"
+                )
+        return value
+
+    @field_validator("word_lists", mode="before")
+    @classmethod
+    def files_alone(cls, value: Any) -> Any:
+        """`[a.txt]` in place of `{files: [a.txt]}`."""
+        if not isinstance(value, dict):
+            return value
+        return {name: {"files": given} if isinstance(given, list) else given for name, given in value.items()}
+
+    @field_validator("word_lists")
+    @classmethod
+    def plain_names(cls, value: dict[str, WordList]) -> dict[str, WordList]:
+        """A list's name is the first half of its signal's."""
+        for name in value:
+            if re.fullmatch("[a-z0-9_]+", name) is None:
+                raise ValueError(f"'{name}': a list's name holds small letters, digits and '_' only")
+        return value
+
+    @field_validator("thresholds", mode="before")
+    @classmethod
+    def nested(cls, value: Any) -> Any:
+        """`{c4: {sentences_min: 3}}` means `{c4.sentences_min: 3}`: so `--set filter.thresholds.c4.sentences_min=3`
+        works."""
+        if not isinstance(value, dict):
+            return value
+        flat: dict[Any, Any] = {}
+        for name, given in value.items():
+            flat.update(
+                {f"{name}.{rule}": n for rule, n in given.items()}
+                if isinstance(given, dict)
+                else {name: given}
+            )
+        return flat

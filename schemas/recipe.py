@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from schemas.decontaminate import DecontaminateParams
 from schemas.dedup import DedupParams
 from schemas.filter import FilterParams
 from schemas.manifest import Strict
@@ -22,8 +23,18 @@ from schemas.stages import (
     TokenizerParams,
 )
 
-StageName = Literal["ingest", "filter", "dedup", "redact", "split", "tokenizer", "shard", "report"]
+StageName = Literal[
+    "ingest", "filter", "dedup", "decontaminate", "redact", "split", "tokenizer", "shard", "report"
+]
 STAGES: tuple[StageName, ...] = get_args(StageName)
+DEFAULT = tuple(name for name in STAGES if name != "decontaminate")  # which needs files to look for
+LOCAL = (
+    "ingest",
+    "filter",
+    "dedup",
+    "decontaminate",
+    "redact",
+)  # partition in, partition of the same name out
 Format = Literal[
     "auto", "jsonl", "parquet", "text", "markdown", "warc", "wet", "html", "mediawiki", "documents"
 ]
@@ -63,16 +74,31 @@ class Recipe(Strict):
     output: str | None = Field(default=None, description="folder or URL of the run; default runs/<name>")
     seed: int = Field(default=0, ge=0, lt=2**63)
     sources: dict[str, Source] = Field(min_length=1)
-    stages: list[StageName] = Field(default=list(STAGES), min_length=1)
+    stages: list[StageName] = Field(
+        default=list(DEFAULT),
+        min_length=1,
+        description="absent: all, decontaminate only where `decontaminate.against` names files",
+    )
     ingest: IngestParams = IngestParams()
     filter: FilterParams = FilterParams()
     dedup: DedupParams = DedupParams()
+    decontaminate: DecontaminateParams = DecontaminateParams()
     redact: RedactParams = RedactParams()
     split: SplitParams = SplitParams()
     tokenizer: TokenizerParams = TokenizerParams()
     shard: ShardParams = ShardParams()
     report: ReportParams = ReportParams()
     cluster: Cluster = Cluster()
+
+    @model_validator(mode="before")
+    @classmethod
+    def all_stages(cls, config: Any) -> Any:
+        """A recipe that names evaluation files and no stages has `decontaminate` among them."""
+        if isinstance(config, dict) and "stages" not in config:
+            section = config.get("decontaminate")
+            if isinstance(section, dict) and section.get("against"):
+                return {**config, "stages": list(STAGES)}
+        return config
 
     @model_validator(mode="after")
     def order(self) -> Recipe:
@@ -85,11 +111,11 @@ class Recipe(Strict):
             for earlier in needs.get(stage, ()):
                 if earlier not in self.stages[:position]:
                     raise ValueError(f"stages: {stage} needs {earlier} before it")
-        local = [self.stages.index(s) for s in self.stages if s in ("ingest", "filter", "dedup", "redact")]
+        local = [self.stages.index(s) for s in self.stages if s in LOCAL]
         if local != list(range(len(local))):
-            raise ValueError(
-                "stages: ingest, filter, dedup and redact come before split, tokenizer, shard, report"
-            )
+            raise ValueError(f"stages: {', '.join(LOCAL)} come before split, tokenizer, shard, report")
+        if "decontaminate" in self.stages and not self.decontaminate.against:
+            raise ValueError("decontaminate.against: missing: the evaluation files to look for")
         for source in self.sources:
             if not source.replace("_", "").replace("-", "").isalnum() or not source.isascii():
                 raise ValueError(f"sources: '{source}': a name holds letters, digits, '_' and '-' only")

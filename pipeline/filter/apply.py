@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.filter.classifiers import fasttext_model, scores
-from pipeline.filter.rules.judge import judge
-from pipeline.filter.rules.sets import Rule
+from pipeline.filter.lines.edit import counters as cut_counters
+from pipeline.filter.lines.edit import cut
+from pipeline.filter.lines.measure import LineRules
+from pipeline.filter.lists.words import WordLists
+from pipeline.filter.plugins import load as load_plugins
+from pipeline.filter.rules.files import Rule
+from pipeline.filter.rules.judge import exemptions, in_order, judge
+from pipeline.filter.rules.sets import line_rules
 from pipeline.filter.signals.catalogue import measure, text_specs
 from pipeline.filter.text.view import spans, text_buffers, view_of
+from pipeline.filter.urls.lists import UrlRules
 from pipeline.transform import Outcome
 from schemas.errors import UserError, nearest
 from schemas.filter import FilterParams
@@ -27,8 +35,21 @@ def all_specs(asked: Collection[str] = ()) -> list[SignalSpec]:
 
 def signals_of_text(text: pa.LargeStringArray, asked: Collection[str] = ()) -> dict[str, pa.Array]:
     """The text signals of one batch, as columns of their specs' types."""
-    values = measure(view_of(*text_buffers(text)), asked)
-    specs = text_specs(asked)
+    return _columns(measure(view_of(*text_buffers(text)), asked), text_specs(asked))
+
+
+def known_signals(rules: Sequence[Rule], specs: Sequence[SignalSpec]) -> None:
+    """Raises `UserError` for a rule that looks at a signal which is not measured."""
+    names = [spec.name for spec in specs]
+    for rule in rules:
+        if rule.signal not in names:
+            raise UserError(
+                f"rule {rule.name}: signal: '{rule.signal}' is not measured{nearest(rule.signal, names)}"
+                " (corpusmill signals --list shows them)"
+            )
+
+
+def _columns(values: Mapping[str, npt.NDArray[Any]], specs: Sequence[SignalSpec]) -> dict[str, pa.Array]:
     return {spec.name: pa.array(values[spec.name]).cast(ARROW_TYPES[spec.dtype]) for spec in specs}
 
 
@@ -41,68 +62,56 @@ class Filtering:
         self.params = params
         self.rules = rules
         self.asked = frozenset(rule.signal for rule in rules)
-        self.models: dict[str, Any] = {}
-        self.labels: dict[str, str] = {}
-        self.languages: dict[str, tuple[str, ...]] = {}
-        for name, file in models.items():
-            self.models[name] = fasttext_model.load(file.path, file.xxh3)
-            if name != "language":
-                self.labels[name] = self._label(name, file)
-                self.languages[name] = file.languages
+        self.lines = LineRules(line_rules(params), params.cut_lines)
+        self.plugins = load_plugins(params.plugins)
+        self.words, self.urls = WordLists(params.word_lists), UrlRules(params.urls)
+        self.given = [*self.lines.specs, *self.words.specs]
+        self.specs = [
+            *text_specs(self.asked, self.plugins), *self.given, *self.urls.specs, *scores.SPECS,
+        ]  # fmt: skip
+        known_signals(rules, self.specs)
+        self.models = scores.ModelSignals(params, models)
 
     def __call__(self, docs: pa.Table) -> Outcome:
-        signals = self.signals(docs)
+        signals, cuts = self._measured(docs)
         kept, decisions, counters = judge(docs, signals, self.rules, self.params)
-        if "language" in self.models:
+        if self.models.language is not None:
             column = docs.schema.get_field_index("language")
             docs = docs.set_column(column, docs.schema.field(column), signals["language.code"])
-        return Outcome(docs.filter(pa.array(kept)), decisions, signals, counters)
+        left = docs.filter(pa.array(kept))
+        if len(cuts):
+            cuts = cuts[kept[cuts[:, 0]]]
+            cuts[:, 0] = (np.cumsum(kept) - 1)[cuts[:, 0]]  # rows of `left`
+            left, edited = cut(left, cuts, self.lines.names)
+            decisions = in_order(docs, decisions, edited)
+            counters.update(cut_counters(cuts, self.lines.names))
+        return Outcome(left, decisions, signals, counters)
 
     def signals(self, docs: pa.Table) -> pa.Table:
-        """Every signal of every document, as `signals_schema(all_specs())`."""
-        schema = signals_schema(all_specs(self.asked))
-        tables = []
-        for chunk in docs.select(["doc_id", "text"]).to_batches():
+        """Every signal of every document, as `signals_schema(self.specs)`."""
+        return self._measured(docs)[0]
+
+    def _measured(self, docs: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        """(signals, spans that line rules cut: row in `docs`, first byte, end, rule; see `LineRules.measure`)."""
+        schema = signals_schema(self.specs)
+        tables, cuts, row = [], [np.empty((0, 4), np.int64)], 0
+        for chunk in docs.select(["doc_id", "source", "url", "text"]).to_batches():
             for first, last in spans(chunk["text"]):
                 part = chunk.slice(first, last - first)
+                view = view_of(*text_buffers(part["text"]))
+                values, found = self.lines.measure(
+                    view, exemptions(part["source"], self.lines.sets, self.params)
+                )
                 columns = {
                     "doc_id": part["doc_id"],
-                    **signals_of_text(part["text"], self.asked),
-                    **self._scores(part["text"]),
+                    **_columns(measure(view, self.asked, self.plugins), text_specs(self.asked, self.plugins)),
+                    **_columns({**values, **self.words.measure(view)}, self.given),
+                    **self.urls.measure(part["url"]),
+                    **self.models.columns(part["text"]),
                 }
                 tables.append(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))
-        return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
-
-    def _scores(self, text: pa.LargeStringArray) -> dict[str, pa.Array]:
-        """The columns of `scores.SPECS`; null for what the recipe does not ask for, and for text in a
-        language that a shipped classifier does not know. Without a language model any text is scored."""
-        columns = {spec.name: pa.nulls(len(text), ARROW_TYPES[spec.dtype]) for spec in scores.SPECS}
-        if "language" in self.models:
-            codes, sure = scores.languages(text, self.models["language"])
-            columns["language.code"], columns["language.score"] = pa.array(codes, pa.string()), pa.array(sure)
-        if self.labels:
-            clean, offsets = scores.windows(text.to_pylist())
-            for name, label in self.labels.items():
-                own = scores.window_scores(clean, self.models[name], label)
-                pool = scores.worst_scores if name == "toxicity" else scores.mean_scores
-                found = pa.array(pool(own, offsets))
-                if self.languages[name] and "language" in self.models:
-                    known = pa.array([*self.languages[name], None], pa.string())
-                    foreign = pc.invert(pc.is_in(columns["language.code"], value_set=known))
-                    found = pc.if_else(foreign, pa.scalar(None, pa.float32()), found)
-                columns[f"{name}.score"] = found
-        return columns
-
-    def _label(self, name: str, file: fasttext_model.ModelFile) -> str:
-        """The label that a classifier's score is the probability of; `UserError` if the model lacks it."""
-        section = getattr(self.params, name)
-        label = section.label or file.label
-        known = fasttext_model.labels(self.models[name])
-        if label is None:
-            raise UserError(f"filter.{name}.label: missing; the model {section.model} has {', '.join(known)}")
-        if label.removeprefix("__label__") not in known:
-            raise UserError(
-                f"filter.{name}.label: '{label}' is no label of the model{nearest(label, known)}"
-                f" (allowed: {', '.join(known)})"
-            )
-        return label.removeprefix("__label__")
+                found[:, 0] += row
+                cuts.append(found)
+                row += len(part)
+        signals = pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
+        return signals, np.concatenate(cuts)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
+from pipeline.filter import plugins
 from pipeline.filter.classifiers import fasttext_model
-from pipeline.filter.rules.sets import MODEL_SETS, resolve
+from pipeline.filter.lists.files import list_hashes
+from pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve
 from pipeline.stage import LocalStage
 from schemas.errors import UserError, nearest
 from schemas.filter import FilterParams
@@ -23,16 +25,19 @@ class Filter(LocalStage):
     Rules are judged in the order of `filter.rules`, then language (`language.keep`, `language.threshold`),
     toxicity and quality (`remove_above`, `remove_below`); the first that fails decides, all that fail are
     listed. Every text signal is measured whichever rules are on; a signal that needs a model is null when its
-    section of the recipe is null. Documents keep their text; `language` is set.
+    section of the recipe is null. `language` is set. With `filter.cut_lines`, documents that stay lose the lines
+    that the sets' rules on lines cut, an edit in the ledger each; signals are of the text as it came.
     """
 
     name = "filter"
-    version = "1"
+    version = "2"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         params: FilterParams = self.params
         self.rules = resolve(params)
+        if params.plugins:
+            plugins.load(params.plugins)  # a mistake in one is told before any work
         for source in params.skip_sources:
             if source not in recipe.sources:
                 hint = nearest(source, recipe.sources)
@@ -55,11 +60,14 @@ class Filter(LocalStage):
         return found
 
     def key_params(self) -> dict[str, Any]:
-        """The recipe's, the rules as resolved, the models' bytes and the Unicode version of this Python."""
+        """The recipe's, the rules as resolved, the bytes of models and plugins, and the Unicode version of this Python."""
         return {
             **super().key_params(),
             "rules": [rule.as_json() for rule in self.rules],
+            "lines": [rule.as_json() for rules in line_rules(self.params).values() for rule in rules],
+            "lists": list_hashes(self.params),
             "models": {name: model.xxh3 for name, model in self.models().items()},
+            "plugins": plugins.checksums(self.params.plugins),
             "unicode": unicodedata.unidata_version,
         }
 

@@ -22,8 +22,8 @@ SOURCES: dict[str, Any] = {"a": {"paths": ["x"]}}
             r"filter.language.thresh: unknown key; did you mean 'threshold'\?",
         ),
         (
-            {"filter": {"rules": ["gopher"]}},
-            r"filter.rules.0: 'gopher' is not allowed; did you mean 'gopher_quality'\?",
+            {"filter": {"rules": ["gopher_qualty"]}},
+            r"filter.rules: 'gopher_qualty' is no rule set; did you mean 'gopher_quality'\?",
         ),
         (
             {"sources": {"a": {"paths": ["x"], "format": "json"}}},

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.rules.sets import Rule, skipped
+from pipeline.filter.rules.files import Rule
+from pipeline.filter.rules.sets import skips
 from schemas.filter import FilterParams
 from schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
 
@@ -47,7 +48,7 @@ def judge(
     `rule/<name>/first`, `rule/<name>/failed` and `rule/<name>/only` (failed by no other rule), in documents.
     """
     failed = np.zeros((len(rules), len(docs)), np.bool_)
-    exempt = _exempt(docs, params)
+    exempt = exemptions(docs["source"], {rule.set_name for rule in rules}, params)
     for row, rule in enumerate(rules):
         failed[row] = failures(rule, signals) & ~exempt.get(rule.set_name, np.False_)
     how_many = failed.sum(axis=0)
@@ -70,14 +71,23 @@ def _values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.generic], npt.NDArr
     return np.asarray(pc.fill_null(column, pa.scalar(0, column.type))), measured
 
 
-def _exempt(docs: pa.Table, params: FilterParams) -> dict[str, npt.NDArray[np.bool_]]:
-    """rule set -> bool[D]: documents of the sources that skip it."""
-    exempt: dict[str, npt.NDArray[np.bool_]] = {}
-    for source in params.skip_sources:
-        here = np.asarray(pc.equal(docs["source"], source))
-        for name in skipped(params, source):
-            exempt[name] = exempt.get(name, np.zeros(len(docs), np.bool_)) | here
+def exemptions(
+    sources: pa.ChunkedArray | pa.Array, set_names: Iterable[str], params: FilterParams
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """rule set -> bool[D]: documents whose source skips it; sets that none skips are left out."""
+    exempt = {}
+    here = {source: np.asarray(pc.equal(sources, source)) for source in params.skip_sources}
+    for name in set_names:
+        masks = [mask for source, mask in here.items() if skips(params, source, name)]
+        if masks:
+            exempt[name] = np.logical_or.reduce(masks)
     return exempt
+
+
+def in_order(docs: pa.Table, *decisions: pa.Table) -> pa.Table:
+    """Decisions on different documents as one table, in the order of `docs`."""
+    together = pa.concat_tables(decisions)
+    return together.take(pc.sort_indices(pc.index_in(together["doc_id"], value_set=docs["doc_id"])))
 
 
 def _measured(rule: Rule, signals: pa.Table) -> npt.NDArray[np.float64]:

@@ -1,141 +1,165 @@
-"""Rules as data: the sets of `configs/rules/*.yaml`, with a recipe's thresholds, in the order of judging."""
+"""The rule sets of a recipe, with its thresholds, in the order of judging."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Final, TypeVar
 
-from pydantic import Field, model_validator
-
-from schemas.config import read_yaml, validate
+from pipeline.filter.rules.files import LineRule, LoadedSet, Rule, load_file
 from schemas.errors import UserError, nearest
-from schemas.filter import ClassifierParams, FilterParams, RuleSet
-from schemas.manifest import Strict
+from schemas.filter import RULES_FOLDER, ClassifierParams, FilterParams, is_rule_file, rule_sets
 
-RULES_FOLDER: Final = Path(__file__).resolve().parents[3] / "configs" / "rules"
-
-Comparison = Literal["at_least", "at_most", "more_than", "less_than", "among"]
+AnyRule = TypeVar("AnyRule", Rule, LineRule)
 
 # Sets that need a model; they are judged after the rules on the text, in this order.
 MODEL_SETS: Final = ("language", "toxicity", "quality")
 LANGUAGE_KEEP: Final = "language.keep"
+URL_SET: Final = "url"
+LISTED: Final = "listed_words"  # the signal of a list of words, `<list>.listed_words`
+# With `filter.cut_lines`: a document of which no line would be left goes.
+ALL_CUT: Final = Rule("lines.all_cut", "lines.cut_lines_ratio", "less_than", 1.0)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """`signal` must satisfy `comparison` with `threshold`, or the document is removed."""
-
-    name: str  # <rule set>.<rule>
-    signal: str
-    comparison: Comparison
-    threshold: float | None
-    among: tuple[str, ...] = ()
-
-    @property
-    def set_name(self) -> str:
-        return self.name.split(".", 1)[0]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name, "signal": self.signal, "comparison": self.comparison,
-            "threshold": self.threshold, "among": list(self.among),
-        }  # fmt: skip
-
-
-class RuleEntry(Strict):
-    """One rule of a file: a name, a signal and exactly one comparison."""
-
-    name: str = Field(pattern=r"^[a-z0-9_]+$")
-    signal: str
-    at_least: float | None = None
-    at_most: float | None = None
-    more_than: float | None = None
-    less_than: float | None = None
-
-    @model_validator(mode="after")
-    def one_comparison(self) -> RuleEntry:
-        if sum(getattr(self, name) is not None for name in COMPARISONS) != 1:
-            raise ValueError(f"rule {self.name}: give exactly one of {', '.join(COMPARISONS)}")
-        return self
-
-    @property
-    def comparison(self) -> Comparison:
-        return next(name for name in COMPARISONS if getattr(self, name) is not None)
-
-
-COMPARISONS: Final[tuple[Comparison, ...]] = ("at_least", "at_most", "more_than", "less_than")
-
-
-class RuleFile(Strict):
-    """A rule set as it stands in its file."""
-
-    name: str = Field(pattern=r"^[a-z0-9_]+$")
-    origin: str
-    rules: list[RuleEntry] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def distinct(self) -> RuleFile:
-        names = [rule.name for rule in self.rules]
-        if len(set(names)) != len(names):
-            raise ValueError("rules: a name appears twice")
-        return self
-
-
-@lru_cache(maxsize=32)
-def rule_set(name: str) -> tuple[Rule, ...]:
-    """The rules of a set with their published thresholds.
+@lru_cache(maxsize=64)
+def rule_set(name: str) -> LoadedSet:
+    """A set that ships, with its published thresholds.
 
     Raises `UserError` naming the file and what is wrong in it.
     """
-    path = RULES_FOLDER / f"{name}.yaml"
-    file = validate(RuleFile, read_yaml(path), str(path))
-    if file.name != name:
-        raise UserError(f"{path}: name: must be '{name}', as the file's own, is '{file.name}'")
-    return tuple(
-        Rule(f"{name}.{rule.name}", rule.signal, rule.comparison, getattr(rule, rule.comparison))
-        for rule in file.rules
-    )
+    found = load_file(str(RULES_FOLDER / f"{name}.yaml"))
+    if found.name != name:
+        raise UserError(f"{found.where}: name: must be '{name}', as the file's own, is '{found.name}'")
+    return found
+
+
+def chosen_sets(params: FilterParams) -> list[LoadedSet]:
+    """The sets to judge, in order: the URL set where lists of URLs are given, then `params.rules`.
+
+    Raises `UserError` for a user's set whose name is taken, and for a set whose lists are missing.
+    """
+    names = list(dict.fromkeys(params.rules))
+    if params.urls is not None and URL_SET not in names:
+        names.insert(0, URL_SET)
+    found: dict[str, LoadedSet] = {}
+    for name in names:
+        if not is_rule_file(name):
+            _include(name, found)
+            continue
+        loaded = load_file(name)
+        taken = found[loaded.name].where if loaded.name in found else None
+        if loaded.name in (*rule_sets(), *MODEL_SETS, ALL_CUT.set_name):
+            taken = "the sets that ship"
+        if taken is not None:
+            raise UserError(f"{name}: name: '{loaded.name}' is taken by {taken}; give yours another")
+        for other in loaded.include:
+            if other not in rule_sets():
+                hint = nearest(other, rule_sets())
+                allowed = ", ".join(rule_sets())
+                raise UserError(f"{name}: include: '{other}' is no rule set{hint} (allowed: {allowed})")
+            _include(other, found)
+        found[loaded.name] = loaded
+    for loaded in found.values():
+        _lists_given(loaded, params)
+    return list(found.values())
+
+
+def _include(name: str, found: dict[str, LoadedSet]) -> None:
+    """Add a set that ships, after those that it includes; none is there twice."""
+    if name not in found:
+        loaded = rule_set(name)
+        for other in loaded.include:
+            _include(other, found)
+        found[name] = loaded
 
 
 def resolve(params: FilterParams) -> list[Rule]:
-    """The rules to judge, in order: `params.rules` as listed, then language, toxicity, quality.
+    """The rules to judge, in order: those of `chosen_sets`, then language, toxicity, quality.
 
     Thresholds of the recipe replace the published ones, disabled rules are left out. Raises `UserError` for a
     name in `thresholds`, `disable` or `skip_sources` that is no rule or rule set.
     """
-    known = {rule.name: rule for name in get_args(RuleSet) for rule in rule_set(name)}
+    sets = chosen_sets(params)
     own = _model_rules(params)
+    _check_names(params, sets, own)
+    rules = [rule for loaded in sets for rule in loaded.rules]
+    if params.cut_lines and any(loaded.lines for loaded in sets):
+        rules.append(ALL_CUT)
+    return _as_asked([*rules, *own], params)
+
+
+def line_rules(params: FilterParams) -> dict[str, tuple[LineRule, ...]]:
+    """Set name -> its rules on lines, in order, with the recipe's thresholds; sets without such are left out."""
+    found = {loaded.name: tuple(_as_asked(loaded.lines, params)) for loaded in chosen_sets(params)}
+    return {name: rules for name, rules in found.items() if rules}
+
+
+def skips(params: FilterParams, source: str, set_name: str) -> bool:
+    """Whether a rule set is not judged in `source`, and cuts nothing there."""
+    names = params.skip_sources.get(source, [])
+    return "*" in names or set_name in names
+
+
+def _as_asked(rules: Iterable[AnyRule], params: FilterParams) -> list[AnyRule]:
+    return [
+        replace(rule, threshold=params.thresholds.get(rule.name, rule.threshold))
+        for rule in rules
+        if rule.name not in params.disable
+    ]
+
+
+def _set_names(sets: list[LoadedSet]) -> list[str]:
+    return list(
+        dict.fromkeys([*rule_sets(), *(loaded.name for loaded in sets), ALL_CUT.set_name, *MODEL_SETS])
+    )
+
+
+def _check_names(params: FilterParams, sets: list[LoadedSet], own: list[Rule]) -> None:
+    by_name = {loaded.name: loaded for loaded in sets}
     for key, names in (("thresholds", params.thresholds), ("disable", params.disable)):
-        allowed = [*known, *(() if key == "thresholds" else [rule.name for rule in own])]
         for name in names:
-            if name in allowed:
+            first = name.split(".")[0]
+            loaded = by_name.get(first) or (rule_set(first) if first in rule_sets() else None)
+            known = _rule_names(loaded, key) if loaded is not None else []
+            known += [rule.name for rule in (ALL_CUT, *own)] if key == "disable" else []
+            if name in known:
                 continue
-            hint = nearest(name, allowed)
-            if name.split(".")[0] in MODEL_SETS and key == "thresholds":
+            shipped = {other: rule_set(other) for other in rule_sets()}
+            everything = [rule for s in {**shipped, **by_name}.values() for rule in _rule_names(s, key)]
+            hint = nearest(name, known or everything)
+            if first in MODEL_SETS and key == "thresholds":
                 hint = f"; set it as filter.{name}"
             raise UserError(f"filter.{key}: '{name}' is no rule{hint} (rules are in configs/rules/)")
-    sets = [*get_args(RuleSet), *MODEL_SETS]
-    for source, names in params.skip_sources.items():
-        for name in names:
-            if name not in (*sets, "*"):
-                hint = nearest(name, sets)
+    allowed = _set_names(sets)
+    for source, names_there in params.skip_sources.items():
+        for name in names_there:
+            if name not in (*allowed, "*"):
+                hint = nearest(name, allowed)
                 where = f"filter.skip_sources.{source}"
-                raise UserError(f"{where}: '{name}' is no rule set{hint} (allowed: {', '.join(sets)}, *)")
-    rules = [rule for name in dict.fromkeys(params.rules) for rule in rule_set(name)] + own
-    return [_with_threshold(rule, params.thresholds) for rule in rules if rule.name not in params.disable]
+                raise UserError(f"{where}: '{name}' is no rule set{hint} (allowed: {', '.join(allowed)}, *)")
 
 
-def skipped(params: FilterParams, source: str) -> set[str]:
-    """Names of the rule sets that are not judged in `source`."""
-    names = params.skip_sources.get(source, [])
-    return {*get_args(RuleSet), *MODEL_SETS} if "*" in names else set(names)
+def _rule_names(loaded: LoadedSet, key: str) -> list[str]:
+    """The names that `thresholds` or `disable` may hold: a rule on lines without a number has no threshold."""
+    lines = [rule.name for rule in loaded.lines if key == "disable" or rule.threshold is not None]
+    return [*(rule.name for rule in loaded.rules), *lines]
 
 
-def _with_threshold(rule: Rule, thresholds: dict[str, float]) -> Rule:
-    value = thresholds.get(rule.name, rule.threshold)
-    return Rule(rule.name, rule.signal, rule.comparison, value, rule.among)
+def _lists_given(loaded: LoadedSet, params: FilterParams) -> None:
+    """Refuse a set that looks at lists which the recipe does not give: none ship."""
+    for rule in loaded.rules:
+        family, _, value = rule.signal.partition(".")
+        if value == LISTED and family not in params.word_lists:
+            raise UserError(
+                f"filter.word_lists.{family}: missing; the rule {rule.name} counts the words of a list, and none"
+                " ships: give files with a word or phrase a line"
+            )
+        if family == "url" and params.urls is None:
+            raise UserError(
+                f"filter.urls: missing; the rule {rule.name} looks at lists of domains and words, and none ships:"
+                " give files with an entry a line"
+            )
 
 
 def _model_rules(params: FilterParams) -> list[Rule]:
@@ -154,3 +178,9 @@ def _model_rules(params: FilterParams) -> list[Rule]:
         if classifier.remove_below is not None:
             rules.append(Rule(f"{name}.remove_below", f"{name}.score", "at_least", classifier.remove_below))
     return rules
+
+
+__all__ = [
+    "ALL_CUT", "LANGUAGE_KEEP", "LISTED", "MODEL_SETS", "URL_SET", "LineRule", "Rule", "chosen_sets", "line_rules",
+    "resolve", "rule_set", "skips",
+]  # fmt: skip

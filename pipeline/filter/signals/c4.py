@@ -34,9 +34,12 @@ signal("c4.kept_lines", "share of lines that C4's line rules keep", C4, range=SH
 signal("c4.kept_sentences", "sentences in the lines that C4's line rules keep", C4, "int")(
     lambda v: v.lines_where(np.where(c4_lines(v), np.maximum(v.line_sentences, 1), 0))
 )
-signal("c4.javascript_lines", "lines with 'javascript'", C4, "int")(
-    lambda v: v.lines_where(v.line_flags & k.LINE_JAVASCRIPT != 0)
-)
+signal(
+    "c4.javascript_lines",
+    "lines with 'javascript'",
+    f"{C4}; RedPajama-V2: rps_lines_javascript_counts",
+    "int",
+)(lambda v: v.lines_where(v.line_flags & k.LINE_JAVASCRIPT != 0))
 signal("c4.policy_lines", "lines with a phrase about policies or cookies", C4, "int")(
     lambda v: v.lines_where(v.line_flags & k.LINE_POLICY != 0)
 )

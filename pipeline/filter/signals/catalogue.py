@@ -1,4 +1,4 @@
-"""Every signal measured on the text alone: the families, in the order of their columns."""
+"""Every signal measured on the text alone: the families' own and those of plugins."""
 
 from __future__ import annotations
 
@@ -7,20 +7,41 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pipeline.filter.signals import c4, document, fineweb, gopher
-from pipeline.filter.signals.registry import MEASURES, ON_DEMAND
+from pipeline.filter.signals import c4, document, dolma, fineweb, gopher, nemo, redpajama, refinedweb
+from pipeline.filter.signals.registry import BUILT_IN, MEASURES, Measure, Registry
+from pipeline.filter.signals.variants import datatrove, dclm
+from pipeline.filter.signals.variants import dolma as gopher_dolma
+from pipeline.filter.signals.variants import nemo as gopher_nemo
 from pipeline.filter.text.view import TextView
 from schemas.signals import SignalSpec
 
-FAMILIES = (document, gopher, c4, fineweb)  # imported: their decorators have registered them
+# Imported: their decorators have registered them.
+FAMILIES = (c4, document, dolma, fineweb, gopher, nemo, redpajama, refinedweb)
+VARIANTS = (datatrove, dclm, gopher_dolma, gopher_nemo)  # measured on demand alone
+
+NO_PLUGINS = Registry({}, set())
 
 
-def text_specs(asked: Collection[str] = ()) -> list[SignalSpec]:
+def every_spec(plugins: Registry = NO_PLUGINS) -> list[SignalSpec]:
+    """The specs of all signals that need no model, those measured on demand too."""
+    return [spec for spec, _ in _chosen({*MEASURES, *plugins.measures}, plugins)]
+
+
+def text_specs(asked: Collection[str] = (), plugins: Registry = NO_PLUGINS) -> list[SignalSpec]:
     """The specs of the signals that need no model, in the order of their columns; of those measured on demand
     the ones `asked` for."""
-    return [spec for name, (spec, _) in MEASURES.items() if name not in ON_DEMAND or name in asked]
+    return [spec for spec, _ in _chosen(asked, plugins)]
 
 
-def measure(view: TextView, asked: Collection[str] = ()) -> dict[str, npt.NDArray[Any]]:
-    """The values of `text_specs(asked)` of a view, by name."""
-    return {spec.name: MEASURES[spec.name][1](view) for spec in text_specs(asked)}
+def measure(
+    view: TextView, asked: Collection[str] = (), plugins: Registry = NO_PLUGINS
+) -> dict[str, npt.NDArray[Any]]:
+    """The values of `text_specs(asked, plugins)` of a view, by name."""
+    return {spec.name: own(view) for spec, own in _chosen(asked, plugins)}
+
+
+def _chosen(asked: Collection[str], plugins: Registry) -> list[tuple[SignalSpec, Measure]]:
+    """Families by name, whatever was imported first; inside a family, and for plugins, as they were defined."""
+    own = sorted(BUILT_IN.measures.items(), key=lambda entry: entry[0].split(".")[0])
+    late = BUILT_IN.on_demand | plugins.on_demand
+    return [entry for name, entry in (*own, *plugins.measures.items()) if name not in late or name in asked]

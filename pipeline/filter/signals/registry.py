@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy.typing as npt
 
@@ -14,8 +16,18 @@ Array = npt.NDArray[Any]
 Measure = Callable[[TextView], Array]
 Dtype = Literal["float", "int", "bool", "string"]
 
-MEASURES: dict[str, tuple[SignalSpec, Measure]] = {}
-ON_DEMAND: set[str] = set()
+
+class Registry(NamedTuple):
+    """Signals by name, and the names of those measured on demand."""
+
+    measures: dict[str, tuple[SignalSpec, Measure]]
+    on_demand: set[str]
+
+
+BUILT_IN: Final = Registry({}, set())
+MEASURES: Final = BUILT_IN.measures
+ON_DEMAND: Final = BUILT_IN.on_demand
+_open: ContextVar[Registry] = ContextVar("_open", default=BUILT_IN)
 
 SHARE: Final = (0.0, 1.0)
 
@@ -35,15 +47,27 @@ def signal(
     """
 
     def register(measure: Measure) -> Measure:
-        if name in MEASURES:
+        registry = _open.get()
+        if name in registry.measures or name in MEASURES:
             raise ValueError(f"signal {name} is defined twice")
         spec = SignalSpec(name=name, dtype=dtype, unit=unit, range=range, origin=origin, version=version)
-        MEASURES[name] = (spec, measure)
+        registry.measures[name] = (spec, measure)
         if on_demand:
-            ON_DEMAND.add(name)
+            registry.on_demand.add(name)
         return measure
 
     return register
+
+
+@contextmanager
+def apart() -> Iterator[Registry]:
+    """What `signal` registers meanwhile goes into this registry, not among the built-in signals: a plugin's."""
+    registry = Registry({}, set())
+    token = _open.set(registry)
+    try:
+        yield registry
+    finally:
+        _open.reset(token)
 
 
 def share_of_lines(flag: int) -> Measure:

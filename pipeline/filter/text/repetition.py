@@ -27,13 +27,13 @@ _SHIFT = np.uint64(29)
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
-def _slot(key: Any, mask: int) -> Any:
+def slot_of(key: Any, mask: int) -> Any:
     mixed = (key ^ (key >> _SHIFT)) * _STEP
     return np.int64((mixed >> np.uint64(32)) & np.uint64(mask))
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
-def _table_size(entries: int) -> int:
+def table_size(entries: int) -> int:
     size = 8
     while size < 2 * entries:
         size *= 2
@@ -47,17 +47,17 @@ def later_copies(hashes: Any, chars: Any, offsets: Any) -> Any:
     most = 0
     for d in range(len(offsets) - 1):
         most = max(most, offsets[d + 1] - offsets[d])
-    keys = np.empty(_table_size(most), np.uint64)
-    used = np.empty(_table_size(most), np.uint8)
+    keys = np.empty(table_size(most), np.uint64)
+    used = np.empty(table_size(most), np.uint8)
     for d in range(len(offsets) - 1):
         first, last = offsets[d], offsets[d + 1]
         if last - first < 2:
             continue
-        size = _table_size(last - first)
+        size = table_size(last - first)
         used[:size] = 0
         for i in range(first, last):
             key = hashes[i]
-            slot = _slot(key, size - 1)
+            slot = slot_of(key, size - 1)
             while used[slot] and keys[slot] != key:
                 slot = (slot + 1) & (size - 1)
             if used[slot]:
@@ -87,8 +87,8 @@ def ngram_shares(hashes: Any, chars: Any, offsets: Any) -> Any:
     before = np.empty(most + 1, np.int64)  # characters of the words before
     places = np.empty(most, np.int64)
     slots = np.empty(most, np.int64)
-    keys = np.empty(_table_size(most), np.uint64)
-    seen = np.empty(_table_size(most), np.int32)
+    keys = np.empty(table_size(most), np.uint64)
+    seen = np.empty(table_size(most), np.int32)
     for d in range(docs):
         base = offsets[d]
         words = offsets[d + 1] - base
@@ -114,13 +114,13 @@ def ngram_shares(hashes: Any, chars: Any, offsets: Any) -> Any:
             candidates = found
             if candidates < 2:
                 break
-            size = _table_size(candidates)
+            size = table_size(candidates)
             seen[:size] = 0
             covered = 0
             for k in range(candidates):
                 i = places[k]
                 key = gram[i]
-                slot = _slot(key, size - 1)
+                slot = slot_of(key, size - 1)
                 while seen[slot] and keys[slot] != key:
                     slot = (slot + 1) & (size - 1)
                 keys[slot] = key

@@ -19,6 +19,11 @@ TERMINAL: Final = 32  # ends a sentence in some script
 CLOSER: Final = 64  # may follow the mark that ends a sentence: closing quotes and brackets
 BULLET: Final = 128  # starts an item of a list
 SPECIAL: Final = 256  # counted, or the rarest letter of a phrase that a rule looks for
+LOWER: Final = 512  # lower case letters (Ll)
+MARK: Final = 1024  # combining marks (M*)
+CJK: Final = 2048  # letters of scripts written without spaces in East Asia, and Hangul
+OTHER: Final = 4096  # neither white space nor letter, mark or number (N*)
+LIST_MARK: Final = 8192  # starts an item of a list, as RedPajama-V2 reads it
 
 # Unicode's Sentence_Terminal property, which `unicodedata` does not hold, and the ellipsis.
 _TERMINAL = """21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E
@@ -28,33 +33,67 @@ AA5D-AA5F AAF0-AAF1 ABEB FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10
 11141-11143 111C5-111C6 111CD 111DE-111DF 11238-11239 1123B-1123C 112A9 1144B-1144C 115C2-115C3 115C9-115D7
 11641-11642 1173C-1173E 11944 11946 11A42-11A43 11A9B-11A9C 11C41-11C42 11EF7-11EF8 16A6E-16A6F 16AF5
 16B37-16B38 16B44 16E98 1BC9F 1DA88"""
+# Blocks of Han, Bopomofo, kana and Hangul; of these only letters count.
+_CJK = """1100-11FF 2E80-2FDF 3005-3007 3021-3029 3031-303C 3041-30FF 3105-312F 3131-318E 31A0-31BF 31F0-31FF
+3400-4DBF 4E00-9FFF A960-A97F AC00-D7FF F900-FAFF FF66-FFDC 1AFF0-1B16F 20000-3FFFF"""
 _BULLETS = "•●*-"
-_SPECIAL = "#.…{jkvfp"  # see `kernels.scan`; the letters in both cases
+_LIST_MARKS = "•‣▶◀◦■□▪▫–"
+_SPECIAL = "#.…{}()[]⟨⟩,?!:jkvfp"  # see `scan.scan`; the letters in both cases
+
+
+def _points(ranges: str) -> list[tuple[int, int]]:
+    """(first, last + 1) of hexadecimal ranges."""
+    pairs = (part.partition("-") for part in ranges.split())
+    return [(int(first, 16), int(last or first, 16) + 1) for first, _, last in pairs]
+
+
+def _category_bits(category: str) -> int:
+    if category == "Nd":
+        return DIGIT
+    if category in ("Pe", "Pf"):
+        return PUNCT | CLOSER | OTHER
+    case = UPPER if category == "Lu" else LOWER if category == "Ll" else 0
+    by_kind = {"L": ALPHA | case, "M": MARK, "N": 0, "P": PUNCT | OTHER}
+    return by_kind.get(category[0], OTHER)
 
 
 @lru_cache(maxsize=1)
 def class_table() -> npt.NDArray[np.uint16]:
     """Bits per code point, uint16[0x110000], from this Python's `unicodedata`."""
-    table = np.zeros(sys.maxunicode + 1, np.uint16)
-    by_category = {"Nd": DIGIT, "Lu": ALPHA | UPPER, "Pe": PUNCT | CLOSER, "Pf": PUNCT | CLOSER}
-    # Beyond the third plane there are only tags, variation selectors and private use: no class at all.
-    for point in range(0x40000):
+    table = np.full(sys.maxunicode + 1, OTHER, np.uint16)
+    bits = {category: _category_bits(category) for category in ("Nd", "Pe", "Pf", "Lu", "Ll")}
+    # Beyond the third plane there are only tags, variation selectors and private use.
+    for point in [*range(0x40000), *range(0xE0100, 0xE01F0)]:
         category = unicodedata.category(chr(point))
-        bits = by_category.get(category)
-        if bits is None:
-            bits = ALPHA if category[0] == "L" else PUNCT if category[0] == "P" else 0
-        table[point] = bits
+        if category not in bits:
+            bits[category] = _category_bits(category)
+        table[point] = bits[category]
     for point in range(0x3001):
         if chr(point).isspace():
-            table[point] |= SPACE
-    for part in _TERMINAL.split():
-        first, _, last = part.partition("-")
-        table[int(first, 16) : int(last or first, 16) + 1] |= TERMINAL
-    for char in "\"'":
-        table[ord(char)] |= CLOSER
-    for char in _BULLETS:
-        table[ord(char)] |= BULLET
-    for char in _SPECIAL + _SPECIAL.upper():
-        table[ord(char)] |= SPECIAL
+            table[point] = table[point] & (0xFFFF ^ OTHER) | SPACE
+    for first, last in _points(_TERMINAL):
+        table[first:last] |= TERMINAL
+    for first, last in _points(_CJK):
+        table[first:last] |= np.where(table[first:last] & ALPHA, CJK, 0).astype(np.uint16)
+    for chars, bit in (
+        ("\"'", CLOSER), (_BULLETS, BULLET), (_LIST_MARKS, LIST_MARK), (_SPECIAL + _SPECIAL.upper(), SPECIAL)
+    ):  # fmt: skip
+        for char in chars:
+            table[ord(char)] |= bit
+    table.flags.writeable = False
+    return table
+
+
+@lru_cache(maxsize=1)
+def lower_table() -> npt.NDArray[np.uint32]:
+    """The lower case of each code point below 0x20000, uint32; itself where that is not one code point.
+
+    No letter with case lies beyond.
+    """
+    table = np.arange(0x20000, dtype=np.uint32)
+    for point in np.flatnonzero(class_table()[: len(table)] & UPPER):
+        lower = chr(point).lower()
+        if len(lower) == 1:
+            table[point] = ord(lower)
     table.flags.writeable = False
     return table

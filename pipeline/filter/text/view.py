@@ -12,20 +12,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.filter.text import scan as kernels
+from pipeline.filter.text.line_kinds import line_kinds
 from pipeline.filter.text.repetition import later_copies, ngram_shares
-from pipeline.filter.text.unicode import class_table
+from pipeline.filter.text.unicode import class_table, lower_table
+from pipeline.filter.text.vocabulary import function_words, vocabulary
 
 Array = npt.NDArray[Any]
 
-VIEW_BYTES = 4 << 20  # text per view: its arrays stay near twelve times this, whatever the partition's size
+# Text per view. Its arrays are about four times this for prose and 33 times for lines of one letter, whatever the
+# partition's size.
+VIEW_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class TextView:
     """Flat arrays over a batch of D documents; `x_offsets` int64[D + 1] says which x belong to a document.
 
-    Hashes are uint64 of the words' code points; `*_chars` count code points; `line_start` and `line_end` are
-    byte positions in `data`, without the white space around the line. Definitions are in `kernels`.
+    Hashes are uint64 of the words' code points, `word_bare` of what is left of them as bare words (0: nothing);
+    `*_chars`, `line_upper` and `line_digits` count code points; `line_start` and `line_end` are byte positions in
+    `data`, without the white space around the line. Definitions are in `kernels`.
     """
 
     data: Array
@@ -34,17 +39,21 @@ class TextView:
     word_offsets: Array
     word_hash: Array
     word_chars: Array
+    word_bare: Array
     line_offsets: Array
     line_hash: Array
     line_chars: Array
     line_words: Array
     line_sentences: Array
+    line_upper: Array
+    line_digits: Array
     line_flags: Array
     line_start: Array
     line_end: Array
     para_offsets: Array
     para_hash: Array
     para_chars: Array
+    para_flags: Array
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -91,6 +100,28 @@ class TextView:
         shares: Array = ngram_shares(self.word_hash, self.word_chars, self.word_offsets)
         return shares
 
+    @cached_property
+    def vocabulary(self) -> Array:
+        """float64[D, 3]: distinct bare words, their entropy in nats, how many of all are function words."""
+        found: Array = vocabulary(self.word_bare, self.word_offsets, function_words())
+        return found
+
+    @cached_property
+    def line_kinds(self) -> Array:
+        """uint8[lines]: the kinds of `line_kinds.line_kinds`."""
+        kinds: Array = line_kinds(self.data, self.line_start, self.line_end, self.line_words, class_table())
+        return kinds
+
+    @cached_property
+    def text(self) -> pa.LargeStringArray:
+        """The documents as an Arrow array, without a copy: what `pyarrow.compute` works on."""
+        offsets = pa.py_buffer(np.ascontiguousarray(self.offsets))
+        return pa.LargeStringArray.from_buffers(len(self), offsets, pa.py_buffer(self.data))
+
+    def paras_where(self, chosen: Array) -> Array:
+        """int64[D]: how many paragraphs of each document are chosen (bool or numbers, one a paragraph)."""
+        return per_document(chosen, self.para_offsets)
+
     def lines_where(self, chosen: Array) -> Array:
         """int64[D]: how many lines of each document are chosen (bool or numbers, one a line)."""
         return per_document(chosen, self.line_offsets)
@@ -127,17 +158,20 @@ def view_of(data: Array, offsets: Array) -> TextView:
     view = TextView(
         data, offsets, counts,
         np.empty(documents + 1, np.int64), np.empty(words, np.uint64), np.empty(words, np.int32),
+        np.empty(words, np.uint64),
         np.empty(documents + 1, np.int64), np.empty(words, np.uint64), np.empty(words, np.int32),
-        np.empty(words, np.int32), np.empty(words, np.int32), np.empty(words, np.uint8),
-        np.empty(words, np.int64), np.empty(words, np.int64),
+        np.empty(words, np.int32), np.empty(words, np.int32), np.empty(words, np.int32),
+        np.empty(words, np.int32), np.empty(words, np.uint16), np.empty(words, np.int64),
+        np.empty(words, np.int64),
         np.empty(documents + 1, np.int64), np.empty(words, np.uint64), np.empty(words, np.int32),
+        np.empty(words, np.uint16),
     )  # fmt: skip
     kernels.scan(
-        data, offsets, class_table(), counts,
-        view.word_offsets, view.word_hash, view.word_chars,
+        data, offsets, class_table(), lower_table(), counts,
+        view.word_offsets, view.word_hash, view.word_chars, view.word_bare,
         view.line_offsets, view.line_hash, view.line_chars, view.line_words, view.line_sentences,
-        view.line_flags, view.line_start, view.line_end,
-        view.para_offsets, view.para_hash, view.para_chars,
+        view.line_upper, view.line_digits, view.line_flags, view.line_start, view.line_end,
+        view.para_offsets, view.para_hash, view.para_chars, view.para_flags,
     )  # fmt: skip
     used = {"word": view.word_offsets[-1], "line": view.line_offsets[-1], "para": view.para_offsets[-1]}
     cut = {

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from pipeline.filter import apply as apply_module
 from pipeline.filter.apply import all_specs
+from pipeline.filter.lines import edit as edit_module
 from pipeline.stage import LocalStage, load_stage
 from pipeline.transform import Outcome
 from schemas.documents import DOCUMENTS
 from schemas.errors import UserError
-from schemas.ids import checksum
+from schemas.ids import checksum, text_hash
 from schemas.ledger import DECISIONS
 from schemas.recipe import Recipe
 from schemas.signals import signals_schema
@@ -115,9 +116,11 @@ def test_a_shipped_classifier_is_not_asked_about_a_language_that_it_does_not_kno
 def test_signals_are_all_there_whichever_rules_are_on() -> None:
     docs = documents([PROSE, "short", ""])
     everything, nothing = apply(docs), apply(docs, rules=[], disable=["language.threshold"], toxicity={})
-    assert signals(everything).schema == signals_schema(all_specs())
+    own = [f"c4.{name}" for name in ("cut_lines_ratio", "cut_words_ratio", "left_sentences")]
+    # What a set would cut is measured for the sets that are on.
+    assert signals(everything).drop(own).schema == signals_schema(all_specs()) == signals(nothing).schema
     assert signals(everything)["doc_id"].to_pylist() == docs["doc_id"].to_pylist()
-    assert signals(everything).equals(signals(nothing)) and len(nothing.kept) == 3
+    assert signals(everything).drop(own).equals(signals(nothing)) and len(nothing.kept) == 3
     bare = signals(apply(docs, **without_models()))
     assert bare["language.code"].null_count == bare["quality.score"].null_count == 3
     assert bare.select(range(40)).equals(signals(everything).select(range(40)))
@@ -142,23 +145,62 @@ def test_skip_sources() -> None:
 )
 def test_any_text_is_conserved_and_any_split_gives_the_same(texts: list[str], data: st.DataObject) -> None:
     docs = documents(texts)
-    whole = apply(docs)
+    lines = data.draw(st.booleans())
+    whole = apply(docs, cut_lines=lines)
     cut = data.draw(st.integers(0, len(texts)))
     chunked = pa.concat_tables([docs.slice(0, cut), docs.slice(cut)])
-    for other in (apply(chunked), apply(docs)):
+    for other in (apply(chunked, cut_lines=lines), apply(docs, cut_lines=lines)):
         assert other.kept.combine_chunks().equals(whole.kept.combine_chunks())
         assert other.decisions.equals(whole.decisions) and signals(other).equals(signals(whole))
-    halves = [apply(docs.slice(0, cut)), apply(docs.slice(cut))]
+    halves = [apply(part, cut_lines=lines) for part in (docs.slice(0, cut), docs.slice(cut))]
     assert pa.concat_tables([signals(h) for h in halves]).to_pylist() == signals(whole).to_pylist()
     assert pa.concat_tables([h.decisions for h in halves]).to_pylist() == whole.decisions.to_pylist()
 
 
+def test_lines_are_cut_of_what_stays_and_every_cut_is_in_the_ledger() -> None:
+    text = PROSE + "\n\nSubscribe now\n\nThis site uses cookies of ours.\nIt has [1] a last line.\n"
+    docs = documents([text, "too short", PROSE, "Menu\nHome"])
+    outcome = apply(docs, cut_lines=True)
+    assert outcome.kept["text"].to_pylist() == [PROSE + "\n\nIt has  a last line.\n", PROSE]
+    assert outcome.kept["text_hash"].to_pylist() == [text_hash(t) for t in outcome.kept["text"].to_pylist()]
+    assert outcome.kept.schema == DOCUMENTS
+    rows = outcome.decisions.to_pylist()
+    assert [row["outcome"] for row in rows] == ["kept", "removed", "removed"], "in the order of the documents"
+    assert [(e["kind"], text[e["offset"] : e["offset"] + e["length"]]) for e in rows[0]["edits"]] == [
+        ("c4.no_terminal_mark", "Subscribe now\n\n"),
+        ("c4.policy", "This site uses cookies of ours.\n"),
+        ("c4.citation", "[1]"),
+    ]
+    assert rows[0]["rule"] is None and rows[1]["edits"] is None
+    assert "lines.all_cut" in [entry["rule"] for entry in rows[2]["failed"]]
+    assert outcome.counters["lines/c4.policy/spans"] == 1 and outcome.counters["lines/c4.citation/bytes"] == 3
+    # Signals are of the text as it came, whether lines are cut or not.
+    measured, cut = signals(apply(docs)), signals(outcome)
+    assert cut.select(measured.column_names).equals(measured) and len(
+        apply(docs).kept["text"][0].as_py()
+    ) == len(text)
+    again = apply(outcome.kept, cut_lines=True)
+    assert len(again.decisions) == 0 and again.kept.equals(outcome.kept)
+
+
+def test_lines_of_a_source_that_skips_the_set_stay() -> None:
+    texts = [PROSE + "\n\nSubscribe now\n"]
+    docs = pa.concat_tables([documents(texts, "code"), documents(texts, "web")])
+    outcome = apply(docs, cut_lines=True, skip_sources={"code": ["c4"]})
+    assert outcome.kept["text"].to_pylist() == [texts[0], PROSE + "\n"]
+    assert signals(outcome)["lines.cut_lines_ratio"].to_pylist() == [0, 0.25]
+    assert signals(outcome)["c4.cut_lines_ratio"].to_pylist() == [0.25, 0.25]
+
+
 def test_small_views_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    docs = documents([PROSE, GERMAN, "", "x " * 900, PROSE * 2])
-    whole = apply(docs)
-    monkeypatch.setattr(apply_module, "spans", lambda text: ((row, row + 1) for row in range(len(text))))
-    again = apply(docs)
+    docs = documents([PROSE, GERMAN, "", "x " * 900, PROSE * 2, PROSE + "\nMenu\n", PROSE + "\n[1] x."])
+    whole = apply(docs, cut_lines=True)
+    for module in (apply_module, edit_module):
+        one = "spans" if module is apply_module else "pieces"
+        monkeypatch.setattr(module, one, lambda text: ((row, row + 1) for row in range(len(text))))
+    again = apply(docs, cut_lines=True)
     assert signals(again).equals(signals(whole)) and again.decisions.equals(whole.decisions)
+    assert again.kept["text"].to_pylist() == whole.kept["text"].to_pylist() != docs["text"].to_pylist()
 
 
 def test_key_holds_models_and_rules() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
-import unicodedata
 
 import pyarrow as pa
 import pytest
@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pipeline.filter.apply import signals_of_text
 from pipeline.filter.signals.catalogue import text_specs
 from pipeline.filter.signals.registry import signal
-from pipeline.filter.text.unicode import ALPHA, DIGIT, PUNCT, SPACE, UPPER, class_table
-from pipeline.filter.text.view import spans, text_buffers, view_of
+from tests.conftest import ROOT
 from tests.pipeline.filter import oracle
 from tests.pipeline.filter.helpers import PROSE, measured, one
 
@@ -29,7 +28,10 @@ PIECES = [
     "uses cookies",
     "use cookies", "use of cookies", "cookie policy", "x" * 1001, "\n", "\n", "\n\n", " ", " ", " ", "\t",
     "\r\n",
-    "\u00a0", "\u2028", "\u3000", "\x85", "\x1c", "\x00", "\ufeff", "\U0010ffff",
+    "HELLO", "McDonald", "o'Neil", "(Yes)", "don't", "ǅ", "İ", "ß", "Ⅷ", "½", "한국", "ｶﾞ", "\u0304", "_", "}", "⟨", "‣",
+    "–", "”", "http://a.b/c?d=%20", "HTTPS://x", "http://", "xhttp://a\"b", "://a", ",", "3 likes", "1,2.5K  views!",
+    "(7\u3000Shares)", "٣ quotes", "sign-in", "Sign-in now", "Read more...", "Items in Cart", "items in cart\n",
+    "1 1 1 1 1 1 1 1 1", "\u00a0", "\u2028", "\u3000", "\x85", "\x1c", "\x00", "\ufeff", "\U0010ffff",
 ]  # fmt: skip
 pieces = st.lists(st.sampled_from(PIECES), max_size=60).map("".join)
 texts = pieces | st.text(max_size=200) | st.text(alphabet="ab .\n", max_size=300)
@@ -66,15 +68,6 @@ def test_a_document_is_measured_alone(batch: list[str], data: st.DataObject) -> 
     first, second = signals_of_text(longer.slice(1, cut)), signals_of_text(longer.slice(1 + cut))
     for name, column in together.items():
         assert column.to_pylist() == first[name].to_pylist() + second[name].to_pylist()
-
-
-@given(st.lists(texts, max_size=12), st.integers(1, 200))
-def test_spans_cover_the_batch_once(batch: list[str], limit: int) -> None:
-    array = pa.array(batch, pa.large_string())
-    found = list(spans(array, limit))
-    assert [row for first, last in found for row in range(first, last)] == list(range(len(batch)))
-    for first, last in found:
-        assert last - first == 1 or sum(len(t.encode()) for t in batch[first:last]) <= limit
 
 
 def test_hard_texts_equal_the_slow_way() -> None:
@@ -182,29 +175,86 @@ def test_a_word_of_exactly_a_thousand_characters_is_not_long() -> None:
     assert one("x" * 1000)["c4.long_word_lines"] == 0 and one("é" * 1001)["c4.long_word_lines"] == 1
 
 
-def test_line_positions_are_bytes_of_the_text() -> None:
-    text = "  héllo wörld \n\n\t日本\r\nend"
-    data, offsets = text_buffers(pa.array(["other", text], pa.large_string()).slice(1))
-    view = view_of(data, offsets)
-    found = [bytes(data[a:b]).decode() for a, b in zip(view.line_start, view.line_end, strict=True)]
-    assert found == ["héllo wörld", "日本", "end"]
-
-
-def test_the_class_table_is_unicodedata() -> None:
-    table = class_table()
-    for point in [*range(0x3200), *range(0xFE00, 0x10000), *range(0x1D400, 0x1D800), 0xE0001, sys.maxunicode]:
-        char = chr(point)
-        category = unicodedata.category(char)
-        assert bool(table[point] & SPACE) == char.isspace()
-        assert bool(table[point] & ALPHA) == char.isalpha()
-        assert bool(table[point] & DIGIT) == char.isdecimal()
-        assert bool(table[point] & UPPER) == (category == "Lu")
-        assert bool(table[point] & PUNCT) == (category[0] == "P")
-
-
 def test_specs_are_complete_and_names_unique() -> None:
     names = [spec.name for spec in text_specs()]
     assert len(set(names)) == len(names) and all(spec.origin and spec.unit for spec in text_specs())
     with pytest.raises(ValueError, match=r"gopher\.word_count is defined twice"):
         signal("gopher.word_count", "words", "nobody")
         signal("gopher.word_count", "words", "nobody")(lambda v: v.words)
+
+
+def test_words_by_hand() -> None:
+    found = one("NASA told “McDonald” that The end - of it - is near (HELLO).")
+    assert found["document.words"] == 13 and found["redpajama.word_count"] == 11
+    assert found["document.all_caps_words_ratio"] == pytest.approx(2 / 13)
+    assert found["document.capitalized_words_ratio"] == pytest.approx(1 / 13)  # The
+    assert found["gopher.stop_words"] == 3 and found["document.stop_words_ratio"] == pytest.approx(3 / 13)
+    assert found["document.longest_word"] == 10
+    assert found["redpajama.mean_word_length"] == pytest.approx(41 / 11)
+
+
+def test_entropy_by_hand() -> None:
+    assert one("a b c d")["redpajama.unigram_entropy"] == pytest.approx(math.log(4))
+    assert one("A, a! a (a)")["redpajama.unigram_entropy"] == 0
+    assert one("a a a b")["redpajama.unigram_entropy"] == pytest.approx(
+        0.25 * math.log(4) + 0.75 * math.log(4 / 3)
+    )
+    assert one("... - !")["redpajama.unigram_entropy"] == one("")["document.type_token_ratio"] == 0
+
+
+def test_sentences_go_over_lines_and_need_an_end() -> None:
+    found = one("A heading\nThe first one.  “And a second!” No end")
+    assert found["document.sentences"] == 2
+    assert found["document.mean_sentence_length"] == pytest.approx((24 + 15) / 2)
+    assert found["document.short_sentences_ratio"] == 0.5 and found["document.long_sentences_ratio"] == 0
+    assert one("x" * 74 + ".")["document.long_sentences_ratio"] == 1
+
+
+def test_page_furniture_line_by_line() -> None:
+    lines = {
+        "3 likes": "counter", "1,234.5K\tViews!": "counter", "(12 followers)": "counter", "٣ shares": "counter",
+        "3likes": "", "three likes": "", "3 likes here": "", "3 K likes": "", "likes": "", "3.5 mb shares": "",
+        "Sign-in or register": "phrase", "please sign-in": "", "More: read more...": "phrase", "Read more... now": "",
+        "2 Items In Cart": "phrase", "1 2 3 4 5 6 7 8 items in cart": "", "12 34": "", "1234": "numeric",
+        "BUY Now": "upper", "AB cd": "",
+    }  # fmt: skip
+    for line, kind in lines.items():
+        found = one(line)
+        names = {
+            "counter": "counter_lines",
+            "phrase": "phrase_lines",
+            "numeric": "numeric_lines",
+            "upper": "uppercase_lines",
+        }
+        assert {k for k, name in names.items() if found[f"refinedweb.{name}"]} == (
+            {kind} if kind else set()
+        ), line
+
+
+@given(st.lists(st.sampled_from([
+    "1", "23", ",", ".", "k", "M", " ", "\t", "\u3000", "likes", "Views", "shares", "(", "!", "_", "é", "\u0301", "٣",
+    "sign-in", "read more", "...", "items", "in", "cart", "\n",
+]), max_size=8).map("".join))  # fmt: skip
+def test_furniture_equals_the_slow_way(text: str) -> None:
+    check(text)
+
+
+@given(st.lists(st.sampled_from(
+    ["http", "https", "HTTP", ":", "//", "://", "a", "Z", "%20", "~", "é", " ", '"', "!", "$", "_", "{", "http://b"]
+), max_size=10).map("".join))  # fmt: skip
+def test_addresses_equal_the_slow_way(text: str) -> None:
+    check(text)
+
+
+def test_addresses_by_hand() -> None:
+    assert one("see https://a.org/b?c=1. x")["nemo.url_ratio"] == pytest.approx(20 / 26)
+    assert one("http:// xhttp://é a://b http//c")["nemo.url_ratio"] == 0
+
+
+def test_columns_are_in_one_order_whatever_was_imported_first() -> None:
+    code = (
+        "import pipeline.filter.signals.refinedweb, pipeline.filter.signals.catalogue as c;"
+        "print(*[spec.name for spec in c.text_specs()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [spec.name for spec in text_specs()]
