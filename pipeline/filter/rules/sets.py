@@ -37,7 +37,7 @@ def rule_set(name: str) -> LoadedSet:
 def chosen_sets(params: FilterParams) -> list[LoadedSet]:
     """The sets to judge, in order: the URL set where lists of URLs are given, then `params.rules`.
 
-    Raises `UserError` for a user's set whose name is taken, and for a set whose lists are missing.
+    Raises `UserError` for a user's set whose name is taken, and for a set whose lists or model are missing.
     """
     names = list(dict.fromkeys(params.rules))
     if params.urls is not None and URL_SET not in names:
@@ -61,7 +61,7 @@ def chosen_sets(params: FilterParams) -> list[LoadedSet]:
             _include(other, found)
         found[loaded.name] = loaded
     for loaded in found.values():
-        _lists_given(loaded, params)
+        _sections_given(loaded, params)
     return list(found.values())
 
 
@@ -146,14 +146,19 @@ def _rule_names(loaded: LoadedSet, key: str) -> list[str]:
     return [*(rule.name for rule in loaded.rules), *lines]
 
 
-def _lists_given(loaded: LoadedSet, params: FilterParams) -> None:
-    """Refuse a set that looks at lists which the recipe does not give: none ship."""
+def _sections_given(loaded: LoadedSet, params: FilterParams) -> None:
+    """Refuse a set that looks at lists which the recipe does not give (none ship), or at a model that it switched off."""
     for rule in loaded.rules:
         family, _, value = rule.signal.partition(".")
         if value == LISTED and family not in params.word_lists:
             raise UserError(
                 f"filter.word_lists.{family}: missing; the rule {rule.name} counts the words of a list, and none"
                 " ships: give files with a word or phrase a line"
+            )
+        if family in MODEL_SETS and getattr(params, family) is None:
+            raise UserError(
+                f"filter.{family}: null; the rule {rule.name} looks at {rule.signal}, which needs this model: leave"
+                f" {{}} there, or the set {loaded.name} out"
             )
         if family == "url" and params.urls is None:
             raise UserError(

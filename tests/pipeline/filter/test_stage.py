@@ -49,6 +49,20 @@ def test_load_stage_finds_a_partition_local_stage() -> None:
     assert isinstance(found, LocalStage) and found.name == "filter" and not found.looks_across
 
 
+def test_mild_insults_go_by_the_share_of_toxic_sentences() -> None:
+    insults = (
+        "The picture was fine before you touched it. I told you three times that the date in the first line is wrong."
+        " Go away, you disgusting little troll. Last month you did the same thing to the article about the river. You"
+        " did not even read the book that you are quoting. Damn you and your stupid rules. Everybody can see it in the"
+        " history of the page."
+    )
+    docs = documents([insults, PROSE])
+    rules = ["toxic_sentences"]
+    assert len(apply(docs, rules=[]).kept) == 2
+    assert decided(apply(docs, rules=rules)) == ["toxic_sentences.share_max"]
+    assert len(apply(docs, rules=rules, thresholds={"toxic_sentences.share_max": 0.5}).kept) == 2
+
+
 def test_ordinary_prose_stays_and_learns_its_language() -> None:
     docs = documents([PROSE])
     outcome = apply(docs)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.filter.apply import Filtering
+from pipeline.filter.classifiers import fasttext_model
 from pipeline.filter.rules.files import load_file
 from pipeline.filter.rules.sets import line_rules, resolve, rule_set
 from schemas.errors import UserError
@@ -39,11 +40,13 @@ def test_every_set_that_ships_loads_and_looks_at_signals_that_are_measured(name:
     words = tmp_path / "words.txt"
     words.write_text("word\n")
     given = FilterParams.model_validate(
-        without_models(
-            rules=[name], word_lists={"c4_badwords": [str(words)]}, urls={"hard_words": [str(words)]}
-        )
-    )
-    Filtering(given, resolve(given), {})  # raises for a signal that nothing measures
+        {
+            **without_models(rules=[name]),
+            "word_lists": {"c4_badwords": [str(words)]}, "urls": {"hard_words": [str(words)]}, "toxicity": {},
+        }
+    )  # fmt: skip
+    models = {"toxicity": fasttext_model.shipped("toxicity.ftz")}
+    Filtering(given, resolve(given), models)  # raises for a signal that nothing measures
 
 
 def test_a_set_of_the_users_own_by_its_path(tmp_path: Path) -> None:
@@ -157,6 +160,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
     [
         ({"rules": ["c4_badwords"]}, "filter.word_lists.c4_badwords: missing"),
         ({"rules": ["url"]}, "filter.urls: missing"),
+        ({"rules": ["toxic_sentences"], "toxicity": None}, "filter.toxicity: null"),
         ({"thresholds": {"c4.javascript": 1}}, "'c4.javascript' is no rule"),
         ({"disable": ["c4.javascrpt"]}, "did you mean 'c4.javascript'?"),
     ],
