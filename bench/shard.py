@@ -42,7 +42,8 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 def measure() -> dict[str, dict[str, float]]:
     """Name -> MB of input (text, or tokens where said) and CPU seconds. Empty without text."""
     from bench.redact import table
-    from pipeline.bpe import encode, load_bpe
+    from pipeline.bpe.encode import encode
+    from pipeline.bpe.load import load_bpe
     from pipeline.cluster import Workers
     from pipeline.progress import Progress
     from pipeline.publish import publish_table
@@ -54,8 +55,8 @@ def measure() -> dict[str, dict[str, float]]:
     from pipeline.tokenizer.stage import Tokenizer
     from pipeline.tokenizer.train import train
     from schemas.recipe import Cluster, Recipe
-    from schemas.stages import TokenizerParams
     from schemas.storage import Folder
+    from schemas.tokenizer import TokenizerParams
 
     pieces = corpus()
     if not pieces:

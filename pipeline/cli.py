@@ -19,13 +19,15 @@ from pipeline.filter.whatif.cli import EXAMPLE as WHAT_IF_EXAMPLE
 from pipeline.filter.whatif.cli import what_if
 from pipeline.places import stage_folders
 from pipeline.run_cli import Json, Quiet, Set, print_json, report, verify, why
-from schemas import stages as params
 from schemas.decontaminate import DecontaminateParams
 from schemas.dedup import DedupParams
 from schemas.errors import UserError
 from schemas.filter import FilterParams
 from schemas.manifest import Strict
 from schemas.redact import RedactParams
+from schemas.shard import ShardParams
+from schemas.stages import IngestParams
+from schemas.tokenizer import TokenizerParams
 
 Address = Annotated[
     str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")
@@ -35,7 +37,7 @@ WorkerCount = Annotated[
 ]
 
 COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
-    "ingest": (params.IngestParams, ["ingest"], "Raw files to document partitions."),
+    "ingest": (IngestParams, ["ingest"], "Raw files to document partitions."),
     "filter": (FilterParams, ["ingest", "filter"], "Measure signals, judge rules, keep what passes."),
     "dedup": (DedupParams, ["ingest", "dedup"], "Remove exact and verified near-duplicates."),
     "decontaminate": (
@@ -45,12 +47,12 @@ COMMANDS: dict[str, tuple[type[Strict], list[str], str]] = {
     ),
     "redact": (RedactParams, ["ingest", "redact"], "Replace personal data and secrets."),
     "tokenizer": (
-        params.TokenizerParams,
+        TokenizerParams,
         ["ingest", "split", "tokenizer"],
         "Train a byte-level BPE tokenizer.",
     ),
     "shard": (
-        params.ShardParams,
+        ShardParams,
         ["ingest", "split", "tokenizer", "shard"],
         "Write WebDataset token shards.",
     ),

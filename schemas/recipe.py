@@ -15,13 +15,10 @@ from schemas.dedup import DedupParams
 from schemas.filter import FilterParams
 from schemas.manifest import Strict
 from schemas.redact import RedactParams
-from schemas.stages import (
-    IngestParams,
-    ReportParams,
-    ShardParams,
-    SplitParams,
-    TokenizerParams,
-)
+from schemas.shard import ShardParams
+from schemas.split import SplitParams
+from schemas.stages import IngestParams, ReportParams
+from schemas.tokenizer import TokenizerParams
 
 StageName = Literal[
     "ingest", "filter", "dedup", "decontaminate", "redact", "split", "tokenizer", "shard", "report"

@@ -1,4 +1,5 @@
-"""The parameters of every stage. Defaults are what a newcomer should run with; each has its reason."""
+"""The parameters of `ingest` and `report`; other stages' have files of their own. Defaults are what a newcomer should run
+with; each has its reason."""
 
 from __future__ import annotations
 
@@ -23,30 +24,6 @@ class IngestParams(Strict):
     )
     repair_encoding: bool = Field(default=True, description="mend mojibake with ftfy; counted")
     min_chars: int = Field(default=1, ge=1, description="records with less text are quarantined as empty")
-
-
-class SplitParams(Strict):
-    """Validation split, by duplicate cluster, so that no near-copy of it is trained on."""
-
-    validation_share: Share = Field(default=0.02, ge=0, lt=1, description="of each source's text bytes")
-    min_documents: int = Field(default=1, ge=0, description="validation documents per source, at least")
-
-
-class TokenizerParams(Strict):
-    """Byte-level BPE, trained on the train split alone."""
-
-    vocab_size: int = Field(default=32_000, ge=257, le=2**31)
-    path: str | None = Field(default=None, description="an existing tokenizer.json, in place of training")
-    sample_mb: float = Field(default=256.0, gt=0, description="text that the trainer sees at most, MiB")
-    min_frequency: int = Field(default=2, ge=1, description="pairs seen less often are never merged")
-    eos_token: str = Field(default="<|endoftext|>", description="written after every document")
-
-
-class ShardParams(Strict):
-    """WebDataset tars of token blocks, per source and split."""
-
-    block_tokens: int = Field(default=2**19, ge=64, description="tokens in a block: 1 MiB as uint16")
-    shard_mb: float = Field(default=256.0, gt=0, description="wanted size of a tar, MiB")
 
 
 class ReportParams(Strict):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe import Bpe
+from pipeline.bpe.load import Bpe
 
 
 class Cut(NamedTuple):

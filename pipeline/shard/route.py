@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from pipeline.bpe import Bpe, encode, load_bpe
+from pipeline.bpe.encode import encode
+from pipeline.bpe.load import Bpe, load_bpe
 from pipeline.publish import publish_bytes
 from pipeline.shard.plan import Plan
 from pipeline.splits import hash_ids, read_validation_groups, split_of

@@ -13,8 +13,8 @@ from pipeline.stage import Context, GlobalStage
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile, Strict, hash_json
+from schemas.shard import ShardParams
 from schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry
-from schemas.stages import ShardParams
 from schemas.storage import Folder
 
 TOKENIZER = "tokenizer.json"
@@ -37,7 +37,7 @@ class Shards(GlobalStage):
     version = "1"
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from pipeline.bpe import load_bpe
+        from pipeline.bpe.load import load_bpe
         from pipeline.shard.route import Route, Routed
         from pipeline.shard.write import Bucket, Write
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from pipeline.bpe import Bpe, load_bpe
+from pipeline.bpe.load import Bpe, load_bpe
 from pipeline.publish import publish_bytes
 from pipeline.shard.blocks import Cut, cut, stream
 from pipeline.shard.plan import Plan

@@ -11,7 +11,7 @@ from pipeline.publish import publish_bytes, publish_table
 from pipeline.splits import GROUPS, SUMMARY, VALIDATION, groups_of, purpose_seed
 from pipeline.stage import Context, GlobalStage, Partition
 from schemas.manifest import PublishedFile
-from schemas.stages import SplitParams
+from schemas.split import SplitParams
 
 
 class Split(GlobalStage):

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.bpe import Bpe, decode, encode, load_bpe
+from pipeline.bpe.encode import encode
+from pipeline.bpe.load import Bpe, decode, load_bpe
 from pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
 from pipeline.stage import Context, Partition
 from schemas.errors import WorkError

@@ -12,8 +12,8 @@ from schemas.errors import UserError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile, hash_json
 from schemas.recipe import Recipe
-from schemas.stages import TokenizerParams
 from schemas.storage import Folder
+from schemas.tokenizer import TokenizerParams
 
 MIB = 1 << 20
 FILE, CONFIG, STATS = "tokenizer.json", "tokenizer_config.json", "stats.json"
@@ -55,7 +55,7 @@ class Tokenizer(GlobalStage):
         return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from pipeline.bpe import load_bpe
+        from pipeline.bpe.load import load_bpe
         from pipeline.tokenizer.measure import measure
         from pipeline.tokenizer.train import config
 

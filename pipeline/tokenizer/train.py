@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.bpe import chunks
-from schemas.stages import TokenizerParams
+from pipeline.bpe.encode import chunks
+from schemas.tokenizer import TokenizerParams
 
 
 def train(texts: pa.ChunkedArray, params: TokenizerParams) -> bytes:

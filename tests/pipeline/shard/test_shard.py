@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.bpe import decode, load_bpe
+from pipeline.bpe.load import decode, load_bpe
 from pipeline.shard.read import iter_documents, read_block
 from pipeline.shard.stage import Shards
 from pipeline.shard.verify import verify_shards
@@ -49,7 +49,7 @@ def test_characters_are_those_that_the_tokens_stand_for(made: Path) -> None:
     texts = {i.hex(): t for i, t in zip(docs["doc_id"].to_pylist(), docs["text"].to_pylist(), strict=True)}
     bpe = load_bpe((made / "shards/tokenizer.json").read_bytes(), "<|endoftext|>", "test")
     names = {index: token for token, index in bpe.tokenizer.get_vocab().items()}
-    from pipeline.bpe import token_bytes
+    from pipeline.bpe.names import token_bytes
 
     inside = 0
     for folder, index in indexes(Folder(made / "shards")):

@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe import Bpe, decode, encode, load_bpe, token_bytes
+from pipeline.bpe.encode import encode
+from pipeline.bpe.load import Bpe, decode, load_bpe
+from pipeline.bpe.names import token_bytes
 from pipeline.split.stage import Split
 from pipeline.splits import read_validation_groups, split_of
 from pipeline.stage import Context
@@ -23,8 +25,8 @@ from pipeline.tokenizer.stage import Tokenizer
 from pipeline.tokenizer.train import config, train
 from schemas.errors import UserError
 from schemas.recipe import Recipe
-from schemas.stages import TokenizerParams
 from schemas.storage import Folder
+from schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe, words
 
 SIZE = {"vocab_size": 400}
@@ -93,7 +95,7 @@ def test_threads_and_hash_seed_change_no_byte(tmp_path: Path) -> None:
     texts.write_text(json.dumps(corpus()["text"].to_pylist()))
     program = (
         "import json, sys, hashlib, pyarrow as pa\n"
-        "from pipeline.tokenizer.train import train\nfrom schemas.stages import TokenizerParams\n"
+        "from pipeline.tokenizer.train import train\nfrom schemas.tokenizer import TokenizerParams\n"
         f"texts = pa.chunked_array([json.load(open({str(texts)!r}))], pa.large_string())\n"
         "print(hashlib.sha256(train(texts, TokenizerParams(vocab_size=500))).hexdigest())"
     )

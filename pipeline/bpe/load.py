@@ -1,23 +1,18 @@
-"""A byte-level BPE tokenizer as the stages use it: loaded, checked, encoding batches, its tokens as bytes.
-
-Text that looks like a special token stays text: no document can forge an end-of-document.
-"""
+"""A byte-level BPE tokenizer, loaded and checked: it must give back every text as it was."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipeline.bpe.names import token_bytes
 from schemas.errors import UserError
 
-CHUNK_BYTES = 1 << 20  # text given to the library at once
 # What any byte-level tokenizer must give back as it was.
 _PROBES = (
     "a",
@@ -112,49 +107,6 @@ def _tables(
     return size, lengths, leads, inside
 
 
-@lru_cache(maxsize=1)
-def _alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins for the 256 bytes (Radford et al. 2019, `bytes_to_unicode`)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
-
-
-def token_bytes(token: str) -> bytes:
-    """The bytes that a byte-level token's name stands for; a name outside the alphabet stands for itself."""
-    alphabet = _alphabet()
-    if all(char in alphabet for char in token):
-        return bytes(alphabet[char] for char in token)
-    return token.encode()
-
-
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     """The text of ids, special tokens included."""
     return str(tokenizer.decode(list(ids), skip_special_tokens=False))
-
-
-def encode(bpe: Bpe, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """(ids of all texts in one array, the len + 1 offsets of the texts in it). No special token is added."""
-    ids: list[npt.NDArray[np.uint32]] = []
-    counts: list[int] = []
-    for chunk in chunks(texts):
-        for encoding in bpe.tokenizer.encode_batch_fast(chunk, add_special_tokens=False):
-            row = np.array(encoding.ids, dtype=np.uint32)
-            ids.append(row)
-            counts.append(len(row))
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(np.array(counts, dtype=np.int64), out=offsets[1:])
-    return (np.concatenate(ids) if ids else np.zeros(0, np.uint32)), offsets
-
-
-def chunks(texts: pa.ChunkedArray) -> Iterator[list[str]]:
-    """Texts as Python strings, about `CHUNK_BYTES` at a time."""
-    if len(texts) == 0:
-        return
-    ends = np.cumsum(pc.binary_length(texts).to_numpy())
-    start = 0
-    while start < len(texts):
-        base = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, base + CHUNK_BYTES, side="right")))
-        yield texts.slice(start, stop - start).to_pylist()
-        start = stop
