@@ -127,7 +127,7 @@ class Workers:
         # pure=False: Dask must not guess from arguments that two tasks are one.
         futures = {self.client.submit(function, item, pure=False): index for index, item in enumerate(items)}
         stop = threading.Event()
-        watch = threading.Thread(target=self._give_up, args=(list(futures), stop), daemon=True)
+        watch = threading.Thread(target=self._watch, args=(list(futures), stop), daemon=True)
         watch.start()
         try:
             for future in as_completed(list(futures)):
@@ -149,13 +149,20 @@ class Workers:
             with contextlib.suppress(Exception):
                 self.client.cancel(list(futures), force=True)
 
-    def _give_up(self, futures: list[Any], stop: threading.Event) -> None:
-        """Cancel the tasks if the workers of this machine are gone and do not come back: no result ever would. A
-        cluster by address may yet get its first worker."""
+    def _watch(self, futures: list[Any], stop: threading.Event) -> None:
+        """Have workers of this machine that died replaced; if all are gone and none comes back, cancel the tasks: no
+        result ever would. A cluster by address may yet get its first worker.
+
+        A worker's nanny starts it anew, but a cluster forgets one that takes longer than Dask's lost-worker-timeout,
+        15 s, as on a busy machine; asked for as many workers as it had, it makes another.
+        """
         alive = time.monotonic()
         while not self.address and not stop.wait(min(5.0, PATIENCE)):
             with contextlib.suppress(Exception):
-                if self.client.cluster.scheduler.workers:
+                cluster = self.client.cluster
+                if len(cluster.workers) < len(cluster.worker_spec):
+                    cluster.scale(len(cluster.worker_spec))
+                if cluster.scheduler.workers:
                     alive = time.monotonic()
                 elif time.monotonic() - alive > PATIENCE:
                     self.client.cancel(futures, force=True)

@@ -103,3 +103,14 @@ def test_a_cluster_without_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) 
         scheduler.client.cluster.scale(0)
         with pytest.raises(WorkError, match="no worker has been alive"):
             scheduler.map(square, [3], "square")
+
+
+def test_a_worker_that_the_cluster_forgot_is_replaced(tmp_path: Path) -> None:
+    """Dask closes the nanny of a worker that is not back in time, and starts no other: 15 s, here none."""
+    import dask
+
+    items = [str(tmp_path / "died")]
+    with Workers(Cluster(workers=1), progress=Progress(quiet=True)) as scheduler:
+        assert scheduler.map(square, [2], "square") == [4]
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "0s"}):
+            assert scheduler.map(die_once, items, "die once") == items
