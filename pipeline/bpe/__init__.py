@@ -1,2 +1,2 @@
-"""A byte-level BPE tokenizer as the stages use it: loaded and checked (`load.py`), encoding batches (`encode.py`), its
-tokens as bytes (`names.py`)."""
+"""A byte-level BPE tokenizer as the stages use it: loaded and checked (`load.py`), encoding batches (`encode.py`) by kernels
+(`engine.py`, `recognise.py`, `classes.py`, `texts.py`, `kernels/`) or by the library, its tokens as bytes (`names.py`)."""

@@ -1,6 +1,8 @@
 """Batches of texts to token ids.
 
-Text that looks like a special token stays text: no document can forge an end-of-document.
+The ids are those of `tokenizers` (`encode_special_tokens`, no special token added), from our own kernels wherever they know
+what the tokenizer asks for (`recognise.py`), from the library elsewhere; `how` says which. Text that looks like a special
+token stays text: no document can forge an end-of-document.
 """
 
 from __future__ import annotations
@@ -13,22 +15,78 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.bpe.load import Bpe
+from pipeline.bpe.texts import View, composed, views
 
 CHUNK_BYTES = 1 << 20  # text given to the library at once
 
 
 def encode(bpe: Bpe, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """(ids of all texts in one array, the len + 1 offsets of the texts in it). No special token is added."""
+    """(ids of all texts in one array, the len + 1 offsets of the texts in it). No special token is added.
+
+    The ids stand for `normalized(bpe, texts)`. Memory beyond the result is bounded by 4 MiB of text, or by the longest text.
+    """
     ids: list[npt.NDArray[np.uint32]] = []
-    counts: list[int] = []
-    for chunk in chunks(texts):
-        for encoding in bpe.tokenizer.encode_batch_fast(chunk, add_special_tokens=False):
-            row = np.array(encoding.ids, dtype=np.uint32)
-            ids.append(row)
-            counts.append(len(row))
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(np.array(counts, dtype=np.int64), out=offsets[1:])
+    counts: list[npt.NDArray[np.int64]] = []
+    for view in views(texts):
+        row, ends = _library(bpe, pa.chunked_array([view.texts])) if bpe.engine is None else _ours(bpe, view)
+        ids.append(row)
+        counts.append(np.diff(ends, prepend=0))
+    offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+    if counts:
+        np.cumsum(np.concatenate(counts), out=offsets[1:])
     return (np.concatenate(ids) if ids else np.zeros(0, np.uint32)), offsets
+
+
+def normalized(bpe: Bpe, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The texts that the tokens stand for: the same, or with an NFC tokenizer (`bpe.nfc`) their canonical composition.
+
+    Where nothing changes, nothing is copied; the type stays (string or large_string).
+    """
+    if not bpe.nfc:
+        return texts
+    return pa.chunked_array(
+        [composed(bpe.tokenizer, view).texts.cast(texts.type) for view in views(texts)], texts.type
+    )
+
+
+def how(bpe: Bpe) -> str:
+    """One line for people: which way texts are encoded, and why."""
+    if bpe.engine is None:
+        return f"encoding by the library `tokenizers`, one document after another: {bpe.why}"
+    line = f"encoding by CorpusMill's kernels (pre-tokenizer: {bpe.engine.reading.name()})"
+    if bpe.in_text:
+        line += (
+            f"; texts that hold one of {len(bpe.in_text)} added tokens that are not special, by the library"
+        )
+    return line
+
+
+def _ours(bpe: Bpe, view: View) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """(ids, their number up to the end of each text) by the kernels; by the library those of texts with added tokens."""
+    assert bpe.engine is not None
+    plain = composed(bpe.tokenizer, view) if bpe.nfc else view
+    ids, ends = bpe.engine.encode(plain.data, plain.bounds)
+    if not bpe.in_text:
+        return ids, ends
+    marked = view.marked()
+    if not bpe.needles.mark(view, marked) | bpe.needles.mark(plain, marked):
+        return ids, ends
+    rows = np.flatnonzero(marked)
+    new, new_ends = _library(bpe, pa.chunked_array([view.texts.take(pa.array(rows))]))
+    parts = np.split(ids, ends[:-1])
+    for row, part in zip(rows.tolist(), np.split(new, new_ends[:-1]), strict=True):
+        parts[row] = part
+    return np.concatenate(parts), np.cumsum([len(part) for part in parts], dtype=np.int64)
+
+
+def _library(bpe: Bpe, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """(ids, their number up to the end of each text) by the library."""
+    ids = [
+        np.array(encoding.ids, dtype=np.uint32)
+        for chunk in chunks(texts)
+        for encoding in bpe.tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
+    ]
+    return np.concatenate(ids), np.cumsum([len(row) for row in ids], dtype=np.int64)
 
 
 def chunks(texts: pa.ChunkedArray) -> Iterator[list[str]]:

@@ -1,16 +1,20 @@
-"""A byte-level BPE tokenizer, loaded and checked: it must give back every text as it was."""
+"""A byte-level BPE tokenizer, loaded and checked: it must give back every text as it was, or its canonical composition."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.bpe.engine import Engine
 from pipeline.bpe.names import token_bytes
+from pipeline.bpe.recognise import UnknownToUs, nfc, read
+from pipeline.bpe.texts import Needles
 from schemas.errors import UserError
 
 # What any byte-level tokenizer must give back as it was.
@@ -35,6 +39,11 @@ class Bpe(NamedTuple):
     byte_lengths: npt.NDArray[np.int32]  # bytes of text that a token stands for
     lead_bytes: npt.NDArray[np.int32]  # UTF-8 characters that begin in the token; 0 for the end of a document
     inside: npt.NDArray[np.bool_]  # the token begins in the middle of a UTF-8 character
+    nfc: bool  # texts are put into canonical composition first: `encode.normalized`
+    engine: Engine | None  # our kernels, made ready for it; None: the library encodes
+    why: str  # what of it the kernels do not know, where there is no engine
+    in_text: tuple[str, ...]  # added tokens that are not special: text that holds one is the library's
+    needles: Needles  # the same, to be found in texts
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
@@ -43,7 +52,7 @@ class Bpe(NamedTuple):
 
 
 def load_bpe(data: bytes, eos_token: str, where: str) -> Bpe:
-    """A tokenizer from the bytes of a `tokenizer.json`.
+    """A tokenizer from the bytes of a `tokenizer.json`; the last two are kept, with their tables of pre-tokens.
 
     Raises `UserError` naming `where` if it is not one, is not byte-level BPE, alters text or lacks
     `eos_token`.
@@ -68,8 +77,12 @@ def _load(data: bytes, eos_token: str, where: str) -> Bpe:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
+    composes, why = False, ""
+    with suppress(UnknownToUs):
+        composes = nfc(content)
     for probe in _PROBES:
-        if decode(tokenizer, tokenizer.encode(probe, add_special_tokens=False).ids) != probe:
+        wanted = tokenizer.normalizer.normalize_str(probe) if composes else probe
+        if decode(tokenizer, tokenizer.encode(probe, add_special_tokens=False).ids) != wanted:
             raise UserError(
                 f"{where}: it does not give back the text {probe!r} (a normalizer, a prefix space, a missing"
                 " byte); only tokenizers that keep every byte are supported"
@@ -82,7 +95,16 @@ def _load(data: bytes, eos_token: str, where: str) -> Bpe:
             + (f": {', '.join(special)}" if special else "")
         )
     eos_id = int(tokenizer.token_to_id(eos_token) or 0)
-    return Bpe(tokenizer, eos_id, *_tables(tokenizer, frozenset(added), eos_id))
+    try:
+        engine: Engine | None = Engine(content, read(content))
+    except UnknownToUs as reason:
+        engine, why = None, str(reason)
+    in_text = tuple(sorted(name for name, token in added.items() if name and not token.get("special")))
+    needles = {*in_text, *(tokenizer.normalizer.normalize_str(name) for name in in_text if composes)}
+    return Bpe(
+        tokenizer, eos_id, *_tables(tokenizer, frozenset(added), eos_id), composes, engine, why, in_text,
+        Needles(sorted(needles)),
+    )  # fmt: skip
 
 
 def _types(decoder: Any) -> set[str]:

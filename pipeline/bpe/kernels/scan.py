@@ -1,0 +1,106 @@
+"""The loop over a batch: cut, look up, merge what is new."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numba as nb
+import numpy as np
+
+from pipeline.bpe.kernels.bytes import fetch, pointer
+from pipeline.bpe.kernels.characters import class_pointers
+from pipeline.bpe.kernels.cuts import cut
+from pipeline.bpe.kernels.merge import merge, pointers
+from pipeline.bpe.kernels.table import MISSES, find, keep, key, table_pointers
+
+AHEAD: Final = 64
+
+
+@nb.njit(cache=True, nogil=True)
+def encode_batch(
+    data: Any, bounds: Any, steps: Any, classes: Any, merges: Any, table: Any, out: Any, ends: Any
+) -> Any:
+    """Tokens of the texts `data[bounds[i]:bounds[i + 1]]` into `out`; `ends[i]`: their number up to the end of text i.
+    Returns the number of all.
+
+    data: uint8. bounds: int64[texts + 1]. steps: int64[steps, 2], kind and number of digits (`cuts.py`): each cuts the
+    pieces of the one before. out: uint32[bytes + 2]. ends: int64[texts].
+
+    `AHEAD` pieces are cut and their places in the table fetched before the first of them is looked up.
+    """
+    depth, whole = len(steps), len(data)
+    edges = np.zeros(depth, np.int64)  # where the current piece of each step ends
+    pieces = np.empty((AHEAD, 5), np.uint64)  # start, size (0: a text ends here), first and second word, hash
+    room = np.empty((4, 256), np.int32)  # what `merge` works in
+    text, known, vocabulary = pointer(data), class_pointers(classes), pointers(merges)
+    kept, written = table_pointers(table), pointer(out)
+    row, done = 0, 0
+    count: Any = np.int64(0)
+    at = bounds[0]
+    while done < len(bounds) - 1:
+        waiting = 0
+        while waiting < AHEAD and row < len(bounds) - 1:
+            stop = bounds[row + 1]
+            if at >= stop:
+                pieces[waiting, 1] = 0
+                waiting += 1
+                row += 1
+                continue
+            end = stop
+            for step in range(depth):
+                if edges[step] <= at:
+                    edges[step] = cut(steps[step, 0], steps[step, 1], text, at, end, known)
+                end = edges[step]
+            first, second, value = key(text, at, end - at, whole)
+            fetch(kept.slots, 4 * np.int64(value & np.uint64(kept.slots_size - 1)))
+            pieces[waiting, 0], pieces[waiting, 1] = np.uint64(at), np.uint64(end - at)
+            pieces[waiting, 2], pieces[waiting, 3], pieces[waiting, 4] = first, second, value
+            waiting += 1
+            at = end
+        for piece in range(waiting):
+            start, size = np.int64(pieces[piece, 0]), np.int64(pieces[piece, 1])
+            if size == 0:
+                ends[done] = count
+                done += 1
+                continue
+            first, second, value = pieces[piece, 2], pieces[piece, 3], pieces[piece, 4]
+            slot = find(text, start, size, first, second, value, kept)
+            if slot >= 0:
+                number = np.int64(kept.slots[4 * slot + 2] >> np.uint64(32))
+                tokens = kept.slots[4 * slot + 3]
+                if number <= 2:
+                    written[count] = np.uint32(tokens & np.uint64(0xFFFFFFFF))
+                    written[count + 1] = np.uint32(tokens >> np.uint64(32))
+                else:
+                    for i in range(number):
+                        written[count + i] = kept.long_ids[np.int64(tokens) + i]
+            else:
+                if size > room.shape[1]:
+                    room = np.empty((4, 2 * size), np.int32)
+                ids = pointer(room[0])
+                number = merge(
+                    text, start, size, vocabulary, ids, pointer(room[1]), pointer(room[2]), pointer(room[3])
+                )
+                for i in range(number):
+                    written[count + i] = ids[i]
+                keep(text, start, size, first, second, value, -1 - slot, ids, number, kept)
+                kept.counters[MISSES] += 1
+            count += number
+    return count
+
+
+@nb.njit(cache=True, nogil=True)
+def cut_text(data: Any, steps: Any, classes: Any, ends: Any) -> int:
+    """Where the pieces of one text end, into `ends` (int64[bytes]); their number."""
+    depth, count, at = len(steps), 0, 0
+    text, known = pointer(data), class_pointers(classes)
+    edges = np.zeros(depth, np.int64)
+    while at < len(data):
+        end = len(data)
+        for step in range(depth):
+            if edges[step] <= at:
+                edges[step] = cut(steps[step, 0], steps[step, 1], text, at, end, known)
+            end = edges[step]
+        ends[count] = at = end
+        count += 1
+    return count

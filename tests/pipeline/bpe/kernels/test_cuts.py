@@ -1,0 +1,78 @@
+"""Pieces are the library's, on every code point in the places where its class matters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from pipeline.bpe.classes import characters, classes
+from pipeline.bpe.kernels.scan import cut_text
+from pipeline.bpe.load import Bpe
+from tests.pipeline.bpe.vocabularies import FORMS, nasty, trained
+
+
+def pieces(bpe: Bpe, text: str) -> list[int]:
+    """Where pieces end, in bytes."""
+    assert bpe.engine is not None
+    data = np.frombuffer(text.encode(), np.uint8)
+    ends = np.empty(len(data), np.int64)
+    steps = np.array(bpe.engine.reading.steps, np.int64).reshape(-1, 2)
+    return ends[: cut_text(data, steps, classes(bpe.engine.reading.classes), ends)].tolist()
+
+
+def of_library(bpe: Bpe, text: str) -> list[int]:
+    """The same from its pre-tokenizer, whose pieces are in the byte-level alphabet: a character a byte."""
+    parts = bpe.tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    return np.cumsum([len(part) for part, _ in parts], dtype=np.int64).tolist()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=60)
+@given(text=nasty())
+def test_pieces_are_the_librarys(form: str, text: str) -> None:
+    assert pieces(trained(form), text) == of_library(trained(form), text)
+
+
+PLACES = (
+    "{0}",
+    "a{0}",
+    "A{0}a",
+    "'{0}",
+    "'r{0} 'l{0}",
+    " {0}",
+    "1{0}2",
+    "!{0}",
+    "\n{0} ",
+    "{0}'S",
+    "{0}{0}b",
+    "\u0301{0}A",
+)
+
+
+def check(form: str, text: str) -> None:
+    """Every character of `text` in every place."""
+    bpe = trained(form)
+    for start in range(0, len(text), 1024):  # the library's offsets cost their square
+        for place in PLACES:
+            line = "\x00".join(place.format(char) for char in text[start : start + 1024])
+            if pieces(bpe, line) != of_library(bpe, line):
+                wrong = [
+                    c
+                    for c in text[start : start + 1024]
+                    if pieces(bpe, place.format(c)) != of_library(bpe, place.format(c))
+                ]
+                raise AssertionError(
+                    f"{form}, {place!r}: {[hex(ord(char)) for char in wrong[:20]]}, or in their midst"
+                )
+
+
+@pytest.mark.parametrize("form", ["gpt2", "llama3", "gpt4o", "deepseek", "gpt2 single"])
+def test_every_character_of_the_first_scripts(form: str) -> None:
+    check(form, characters()[:0x800] + characters()[0x2000:0x2100] + characters()[0x3000:0x3100])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_every_character(form: str) -> None:
+    check(form, characters())
