@@ -2,16 +2,79 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from schemas.manifest import Strict
 
+PreTokenizer = Literal["gpt2", "llama3", "gpt4o"]
+Digits = Literal["as_pattern", "triples", "single"]
+BYTES = 256  # the alphabet, always in the vocabulary
+
 
 class TokenizerParams(Strict):
-    """Byte-level BPE, trained on the train split alone."""
+    """Byte-level BPE, trained on the train split alone, or taken from a file; then measured."""
 
-    vocab_size: int = Field(default=32_000, ge=257, le=2**31)
+    vocab_size: int = Field(
+        default=32_000,
+        ge=BYTES + 1,
+        le=2**31,
+        description="tokens, special ones and the 256 bytes among them",
+    )
+    vocab_multiple: int = Field(
+        default=1, ge=1, le=65_536,
+        description="vocab_size is rounded up to a multiple (64, 128: tensor cores) and trained for; reserved special"
+        " tokens fill what the text has no merges for",
+    )  # fmt: skip
+    pre_tokenizer: PreTokenizer = Field(
+        default="gpt4o", description="how text is cut before merging: gpt2, llama3, gpt4o"
+    )
+    digits: Digits = Field(
+        default="as_pattern",
+        description="numbers: as_pattern (gpt2: any length; llama3, gpt4o: threes), triples, single",
+    )
+    nfc: bool = Field(
+        default=False, description="compose characters first (Unicode NFC); such text comes back composed"
+    )
+    special_tokens: list[str] = Field(default=[], description="special tokens besides the end of document")
+    max_token_bytes: int | None = Field(
+        default=None, ge=2, description="no merge makes a longer token (default: any length)"
+    )
     path: str | None = Field(default=None, description="an existing tokenizer.json, in place of training")
     sample_mb: float = Field(default=256.0, gt=0, description="text that the trainer sees at most, MiB")
+    weights: dict[str, float] = Field(
+        default={},
+        description="shares of the sample by source, for every source (0 leaves one out); absent: as much as each holds",
+    )
     min_frequency: int = Field(default=2, ge=1, description="pairs seen less often are never merged")
     eos_token: str = Field(default="<|endoftext|>", description="written after every document")
+    compare: list[str] = Field(
+        default=[], description="other tokenizer.json files, measured on the same documents"
+    )
+
+    @property
+    def size(self) -> int:
+        """`vocab_size`, rounded up."""
+        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TokenizerParams:
+        names = [self.eos_token, *self.special_tokens]
+        if "" in names:
+            raise ValueError("eos_token, special_tokens: must not be empty")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(
+                f"special_tokens: '{twice[0]}' is named twice (eos_token is one of itself); leave one out"
+            )
+        needed = BYTES + len(names)
+        if self.path is None and self.vocab_size < needed:
+            raise ValueError(
+                f"vocab_size: {self.vocab_size} cannot hold the 256 bytes and {len(names)} special tokens; at least {needed}"
+            )
+        if any(not 0 <= weight < float("inf") for weight in self.weights.values()):
+            raise ValueError("weights: must be 0 or more")
+        if self.weights and not any(self.weights.values()):
+            raise ValueError("weights: all are 0; at least one source must have a share")
+        return self

@@ -1,4 +1,5 @@
-"""Byte-level BPE, trained on a deterministic sample of the train split, and measured on what it did not see.
+"""Byte-level BPE, trained on a deterministic sample of the train split or given by the user, and measured.
 
-`sample.py` chooses the documents, `train.py` trains, `measure.py` measures; `pipeline/bpe` loads and encodes.
+`sample.py` draws the documents, `pretokenizers.py` says how text is cut, `train.py` trains; `measure.py` brings together
+`held_out.py`, `origin.py`, `vocabulary.py` and `compare.py`. `pipeline/bpe` loads and encodes.
 """

@@ -3,71 +3,104 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.publish import publish_bytes
 from pipeline.splits import SUMMARY, VALIDATION
 from pipeline.stage import Context, GlobalStage
-from schemas.errors import UserError
+from pipeline.tokenizer.given import end_token, read_given
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile, hash_json
 from schemas.recipe import Recipe
-from schemas.storage import Folder
 from schemas.tokenizer import TokenizerParams
 
+if TYPE_CHECKING:
+    from pipeline.tokenizer.sample import Drawn
+
 MIB = 1 << 20
-FILE, CONFIG, STATS = "tokenizer.json", "tokenizer_config.json", "stats.json"
+FILE, CONFIG, MAP, STATS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "stats.json"
 MARKER = "scratch/trained.json"
+TRAINING = (  # what a given tokenizer makes idle
+    "vocab_size", "vocab_multiple", "pre_tokenizer", "digits", "nfc", "special_tokens", "max_token_bytes", "min_frequency",
+    "sample_mb", "weights",
+)  # fmt: skip
 
 
 class Tokenizer(GlobalStage):
-    """Publishes `tokenizer.json`, `tokenizer_config.json` and `stats.json` (see `measure`)."""
+    """Publishes `tokenizer.json`, the files with which `transformers` loads it, and `stats.json` (see `measure`)."""
 
     name = "tokenizer"
-    version = "1"
+    version = "2"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
-        params: TokenizerParams = self.params
-        if not params.eos_token:
-            raise UserError("tokenizer.eos_token: must not be empty")
         self.given: bytes | None = None
 
     def existing(self) -> bytes | None:
         """The bytes of the tokenizer that `path` names, read once; None if one is to be trained."""
         if self.params.path is not None and self.given is None:
-            try:
-                self.given = Folder(self.params.path).read()
-            except FileNotFoundError:
-                raise UserError(
-                    f"tokenizer.path: {self.params.path}: no such file; give a tokenizer.json, or none"
-                ) from None
+            self.given = read_given("tokenizer.path", self.params.path)
         return self.given
 
     def key_params(self) -> dict[str, Any]:
-        """With a given tokenizer its content counts, not its place, nor what training would have used."""
+        """With a given tokenizer its content counts, not its place, nor what training would have used; of those to compare
+        with, the content too."""
         params = super().key_params()
         existing = self.existing()
         if existing is not None:
-            for name in ("path", "vocab_size", "sample_mb", "min_frequency"):
+            for name in ("path", *TRAINING):
                 params.pop(name)
             params["tokenizer_xxh3"] = checksum(existing)
+        if self.params.compare:
+            params["compare_xxh3"] = [
+                checksum(read_given("tokenizer.compare", path)) for path in self.params.compare
+            ]
         return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
+        from pipeline.bpe.encode import how
         from pipeline.bpe.load import load_bpe
+        from pipeline.tokenizer.compare import load_other
+        from pipeline.tokenizer.hugging_face import config, special_tokens_map
         from pipeline.tokenizer.measure import measure
-        from pipeline.tokenizer.train import config
+        from pipeline.tokenizer.origin import SAMPLE_BYTES
+        from pipeline.tokenizer.sample import draw
+        from pipeline.tokenizer.train import untrained
 
-        split = context.previous["split"]
-        splits = json.loads((split / SUMMARY).read())["sources"]
-        data, sample = self._tokenizer(context, splits)
+        params: TokenizerParams = self.params
+        for path in params.compare:  # before the work, not after it
+            load_other(read_given("tokenizer.compare", path), f"tokenizer.compare: {path}")
+        existing = self.existing()
+        eos = params.eos_token
+        if existing is None:
+            untrained(params)
+        else:
+            eos = end_token(existing, params.eos_token)
+            if eos != params.eos_token:
+                context.say(f"tokenizer: documents end with {eos}, the given tokenizer's own")
+            load_bpe(existing, eos, f"tokenizer.path: {params.path}")
+        splits = json.loads((context.previous["split"] / SUMMARY).read())["sources"]
+        inputs = {part.name: part.xxh3 for part in context.partitions}
+        validation = checksum((context.previous["split"] / VALIDATION).read())
+        key = hash_json([self.version, self.key_params(), inputs, validation])
+        if existing is None:
+            drawn = draw(context, int(params.sample_mb * MIB), splits, key, params.weights)
+        else:  # only to see where its tokens stand
+            drawn = draw(context, SAMPLE_BYTES, splits, key)
+        data = self._train(context, drawn, key) if existing is None else existing
         file = publish_bytes(context.folder, FILE, data)
-        bpe = load_bpe(data, self.params.eos_token, "tokenizer.path: " + str(self.params.path or FILE))
-        stats = {**measure(context, bpe, self.params.eos_token, splits), "trained_on": sample}
+        bpe = load_bpe(data, eos, "tokenizer.path: " + str(params.path or FILE))
+        context.say(f"tokenizer: {how(bpe)}")
+        stats = {**measure(context, bpe, eos, splits, drawn), "trained_on": _account(drawn, splits, existing)}
+        if existing is None and bpe.vocab_size < params.vocab_size:
+            context.say(
+                f"tokenizer: {bpe.vocab_size} tokens, not {params.vocab_size}: the text has no more pairs that occur"
+                f" {params.min_frequency} times"
+            )
         files = [
             file,
-            publish_bytes(context.folder, CONFIG, config(self.params.eos_token, bpe.eos_id)),
+            publish_bytes(context.folder, CONFIG, config(data, eos)),
+            publish_bytes(context.folder, MAP, special_tokens_map(data, eos)),
             publish_bytes(
                 context.folder, STATS, (json.dumps(stats, indent=1, sort_keys=True) + "\n").encode()
             ),
@@ -75,38 +108,38 @@ class Tokenizer(GlobalStage):
         (context.folder / "scratch").delete()
         return files, {
             "vocab_size": bpe.vocab_size, "unused_tokens": stats["unused_tokens"],
-            "sample_docs": sample["docs"], "sample_bytes": sample["bytes"],
+            "sample_docs": stats["trained_on"]["docs"], "sample_bytes": stats["trained_on"]["bytes"],
+            "merges_from_boilerplate": stats["origins"]["boilerplate"]["merges"],
+            "merges_from_tags": stats["origins"]["tags"]["merges"],
         }  # fmt: skip
 
-    def _tokenizer(self, context: Context, splits: dict[str, Any]) -> tuple[bytes, dict[str, int]]:
-        """The bytes of `tokenizer.json`, and what it was trained on. What a killed run trained is used."""
-        from pipeline.tokenizer.sample import train_sample
+    def _train(self, context: Context, drawn: Drawn, key: str) -> bytes:
+        """The bytes of `tokenizer.json`. What a killed run trained is used."""
         from pipeline.tokenizer.train import train
 
-        existing = self.existing()
-        if existing is not None:
-            return existing, {"docs": 0, "bytes": 0}
-        inputs = {part.name: part.xxh3 for part in context.partitions}
-        validation = checksum((context.previous["split"] / VALIDATION).read())
-        key = hash_json([self.version, self.key_params(), inputs, validation])
         try:
             marker = json.loads((context.folder / MARKER).read())
             data = (context.folder / FILE).read()
             if marker["key"] == key and marker["xxh3"] == checksum(data):
-                return data, marker["sample"]
+                return data
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             pass
-        train_bytes = sum(numbers["train"]["bytes"] for numbers in splits.values())
-        train_docs = sum(numbers["train"]["docs"] for numbers in splits.values())
-        texts = train_sample(context, int(self.params.sample_mb * MIB), train_bytes, train_docs)["text"]
-        data = train(texts, self.params)
-        import pyarrow.compute as pc
-
-        sample = {"docs": len(texts), "bytes": int(pc.sum(pc.binary_length(texts)).as_py())}
+        context.say(f"tokenizer: training on {drawn.bytes / MIB:.1f} MiB of {drawn.docs:,} documents")
+        data = train((table["text"] for table in drawn.tables()), self.params)
         publish_bytes(context.folder, FILE, data)
-        marker = {"key": key, "xxh3": checksum(data), "sample": sample}
-        publish_bytes(context.folder, MARKER, json.dumps(marker).encode())
-        return data, sample
+        publish_bytes(context.folder, MARKER, json.dumps({"key": key, "xxh3": checksum(data)}).encode())
+        return data
+
+
+def _account(drawn: Drawn, splits: dict[str, Any], existing: bytes | None) -> dict[str, Any]:
+    """What the tokenizer was trained on, by source; nothing where it was given."""
+    if existing is not None:
+        return {"docs": 0, "bytes": 0, "sources": {}}
+    sources = {
+        source: {"docs": edge.docs, "bytes": edge.bytes, "of_bytes": splits[source]["train"]["bytes"]}
+        for source, edge in sorted(drawn.edges.items())
+    }
+    return {"docs": drawn.docs, "bytes": drawn.bytes, "sources": sources}
 
 
 STAGE = Tokenizer

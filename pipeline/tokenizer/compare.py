@@ -1,0 +1,40 @@
+"""Other tokenizers, measured on the documents that ours is measured on. Any `tokenizer.json` that the library reads will do:
+they only count."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.bpe.encode import chunks
+from schemas.errors import UserError
+
+
+@lru_cache(maxsize=4)
+def load_other(data: bytes, where: str) -> Any:
+    """A `tokenizers.Tokenizer`. Raises `UserError` naming `where`."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises bare Exception
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def token_counts(tokenizer: Any, texts: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """int64[texts]: tokens of each, no special token among them."""
+    counts = [
+        len(encoding.ids)
+        for chunk in chunks(texts)
+        for encoding in tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
+    ]
+    return np.array(counts, dtype=np.int64)

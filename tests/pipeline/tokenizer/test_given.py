@@ -1,0 +1,90 @@
+"""A tokenizer of the user's: found, its end of documents found, measured like a trained one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.tokenizer.given import DEFAULT, end_token, read_given
+from pipeline.tokenizer.train import train
+from schemas.errors import UserError
+from schemas.tokenizer import TokenizerParams
+from tests.pipeline.tokenizer.test_tokenizer import build, corpus, prepared
+
+
+def special(*names: str) -> bytes:
+    return json.dumps({"added_tokens": [{"content": name, "special": True} for name in names]}).encode()
+
+
+def test_the_end_is_named_or_known() -> None:
+    assert end_token(special("<s>", DEFAULT, "</s>"), DEFAULT) == DEFAULT
+    assert end_token(special("<s>", "</s>", "<pad>"), DEFAULT) == "</s>"
+    assert (
+        end_token(special("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"), DEFAULT) == "<|end_of_text|>"
+    )
+    assert end_token(special("<s>", "</s>"), "<stop>") == "<stop>"  # what the user named is never replaced
+    assert end_token(special("<s>"), DEFAULT) == DEFAULT
+
+
+@given(
+    st.one_of(
+        st.binary(),
+        st.recursive(st.none() | st.text() | st.integers(), st.lists).map(lambda x: json.dumps(x).encode()),
+    )
+)
+def test_any_bytes_are_taken(data: bytes) -> None:
+    assert end_token(data, DEFAULT) == DEFAULT
+
+
+def test_a_folder_or_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(b"here")
+    assert read_given("tokenizer.path", str(tmp_path)) == b"here"
+    assert read_given("tokenizer.path", str(tmp_path / "tokenizer.json")) == b"here"
+    with pytest.raises(
+        UserError, match=r"^tokenizer\.compare: .*absent: no such file; give a tokenizer\.json"
+    ):
+        read_given("tokenizer.compare", str(tmp_path / "absent"))
+
+
+def test_a_given_tokenizer_is_measured_like_a_trained_one(tmp_path: Path) -> None:
+    trained = json.loads(build(tmp_path / "trained", corpus())["stats.json"])
+    path = str(tmp_path / "trained/tokenizer")
+    files = build(tmp_path / "given", corpus(), path=path)
+    stats = json.loads(files["stats.json"])
+    assert stats.pop("trained_on") == {"docs": 0, "bytes": 0, "sources": {}}
+    assert stats.pop("origins") == trained.pop("origins")  # all of train is looked at in both
+    trained.pop("trained_on")
+    assert stats == trained
+    own = (tmp_path / "trained/tokenizer/tokenizer_config.json").read_bytes()
+    assert files["tokenizer_config.json"] == own
+
+
+def test_its_own_end_of_documents_is_used_and_told(tmp_path: Path) -> None:
+    from pipeline.stage import Context
+    from pipeline.tokenizer.stage import Tokenizer
+
+    data = train(corpus()["text"], TokenizerParams(vocab_size=300, eos_token="</s>"))
+    (tmp_path / "mine.json").write_bytes(data)
+    made, here = prepared(tmp_path, corpus(), path=str(tmp_path / "mine.json"))
+    said: list[str] = []
+    Tokenizer(made).run(Context(**{**here.__dict__, "say": said.append}))
+    assert "tokenizer: documents end with </s>, the given tokenizer's own" in said
+    stats = json.loads((tmp_path / "tokenizer/stats.json").read_text())
+    assert stats["eos_token"] == "</s>" and stats["eos_id"] == 0
+
+
+def test_mistakes_take_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    data = train(corpus()["text"], TokenizerParams(vocab_size=300, eos_token="<stop>"))
+    (tmp_path / "odd.json").write_bytes(data)
+    for name, reason in (
+        ("bad", r"bad\.json: not a tokenizer\.json"),
+        ("odd", "set tokenizer.eos_token to its own: <stop>"),
+    ):
+        with pytest.raises(UserError, match=reason) as caught:
+            build(tmp_path / name, corpus(), path=str(tmp_path / f"{name}.json"))
+        assert "\n" not in str(caught.value)

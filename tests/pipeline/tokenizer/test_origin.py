@@ -1,0 +1,84 @@
+"""Where merges come from, in a run: boilerplate and tags; what languages and other tokenizers are told beside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipeline.tokenizer.train import train
+from schemas.errors import UserError
+from schemas.tokenizer import TokenizerParams
+from tests.pipeline.corpus import documents, words
+from tests.pipeline.tokenizer.test_tokenizer import build
+
+FOOT = "\nQuuxzap Vlurbnitz Zorgwumph\n"
+
+
+def corpus() -> pa.Table:
+    pages = [
+        words(60, i) + (FOOT if i % 2 else "\n") + f"write to <EMAIL> or <PHONE>, {i}\n" for i in range(200)
+    ]
+    docs = pa.concat_tables(
+        [documents(pages, "web"), documents([words(50, 900 + i) for i in range(60)], "code")]
+    )
+    names = [["en", "fr", None][i % 3] for i in range(len(docs))]
+    return docs.set_column(
+        docs.column_names.index("language"), docs.schema.field("language"), [pa.array(names, pa.string())]
+    )
+
+
+@pytest.fixture(scope="module")
+def stats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    place = tmp_path_factory.mktemp("run")
+    other = train(corpus()["text"], TokenizerParams(vocab_size=300, pre_tokenizer="gpt2"))
+    (place / "other.json").write_bytes(other)
+    made: dict[str, Any] = json.loads(
+        build(place, corpus(), vocab_size=600, compare=[str(place / "other.json")])["stats.json"]
+    )
+    return {**made, "path": str(place / "other.json")}
+
+
+def test_merges_of_repeated_lines_and_tags_are_named(stats: dict[str, Any]) -> None:
+    origins = stats["origins"]
+    assert origins["repeated_lines"] == 1 and origins["docs"] == stats["trained_on"]["docs"]
+    assert origins["bytes"] == stats["trained_on"]["bytes"]
+    feet = {row["token"] for row in origins["boilerplate"]["most_frequent"]}
+    assert {" Vlurbnitz", " Zorgwumph"} <= feet and "EMAIL" not in feet
+    tags = {row["token"]: row for row in origins["tags"]["most_frequent"]}
+    assert set(tags) >= {"EMAIL", "PHONE"} and not any("rite" in token for token in tags)
+    assert tags["EMAIL"]["count"] == tags["EMAIL"]["inside"] > 100
+    assert origins["boilerplate"]["merges"] >= len(feet) and origins["tags"]["merges"] >= len(tags)
+    assert 0 < origins["tokens_in_repeated_lines"] < origins["tokens_in_tags"] < origins["tokens"]
+
+
+def test_languages_sum_up_what_sources_do(stats: dict[str, Any]) -> None:
+    assert set(stats["languages"]) == {"en", "fr"}
+    assert (
+        0
+        < sum(row["docs"] for row in stats["languages"].values())
+        < sum(row["docs"] for row in stats["sources"].values())
+    )
+    for row in [*stats["sources"].values(), *stats["languages"].values()]:
+        assert row["chars_per_token"] == round(row["chars"] / row["tokens"], 4)
+        other = row["compare"][stats["path"]]
+        assert other["bytes_per_token"] == round(row["bytes"] / other["tokens"], 4)
+        assert other["tokens"] > row["tokens"]  # of half the vocabulary
+
+
+def test_partitions_and_order_change_no_figure(stats: dict[str, Any], tmp_path: Path) -> None:
+    again = json.loads(
+        build(tmp_path, corpus(), 5, shuffle=4, vocab_size=600, compare=[stats["path"]])["stats.json"]
+    )
+    assert {**again, "path": stats["path"]} == stats
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"tokenizer\.compare: .*absent\.json: no such file"):
+        build(tmp_path / "1", corpus(), compare=[str(tmp_path / "absent.json")])
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(UserError, match=r"tokenizer\.compare: .*bad\.json: not a tokenizer\.json"):
+        build(tmp_path / "2", corpus(), compare=[str(tmp_path / "bad.json")])
