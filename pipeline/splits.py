@@ -15,6 +15,7 @@ from schemas.storage import Folder
 
 VALIDATION = "validation.parquet"
 SUMMARY = "split.json"
+SIMILARITY = "similarity.json"
 GROUPS = pa.schema([pa.field("group", ID, nullable=False)])
 
 

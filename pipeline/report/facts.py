@@ -72,6 +72,7 @@ def gather(context: Context, params: ReportParams) -> Facts:
         "lengths": lengths(found),
         "quarantine": _quarantine(found),
         "split": loose_json(context.previous.get("split"), "split.json"),
+        "similarity": loose_json(context.previous.get("split"), "similarity.json"),
         "tokenizer": tokenizer(context.previous.get("tokenizer"), manifests.get("tokenizer")),
         "shards": shard_set,
         "planted": None,

@@ -48,6 +48,8 @@ def render(facts: Facts) -> str:
         "curves": [_curve(one) for one in facts["curves"]],
         "s_curve": _s_curve(facts["duplicates"]),
         "clusters": _clusters(facts["duplicates"]),
+        "similarity": _similarity(facts["similarity"], "jaccard"),
+        "inside": _similarity(facts["similarity"], "inside"),
     }
     recipe = json.dumps(facts["reproduce"]["recipe"], indent=1, ensure_ascii=False)
     page = (
@@ -161,6 +163,22 @@ def _clusters(found: Facts | None) -> Markup | None:
     ]
     amounts = [row["clusters"] for row in rows]
     return svg.columns(labels, amounts, None, "documents in the cluster", "Clusters by size", titles)
+
+
+def _similarity(found: Facts | None, measure: str) -> Markup | None:
+    """Validation documents by their highest similarity with a document of train."""
+    if not found:
+        return None
+    what = {"jaccard": "Jaccard similarity", "inside": "share inside a document of train"}[measure]
+    starts, amounts = found["histogram"]["from"], found["histogram"][measure]
+    ends = [*starts[1:], 1.0]
+    titles = [
+        f"{low:g} to {high:g}: {words.number(n)} documents"
+        for low, high, n in zip(starts, ends, amounts, strict=True)
+    ]
+    labels = [f"{low:g}" for low in starts]
+    label = f"Validation documents by their highest {what}"
+    return svg.columns(labels, amounts, None, what, label, titles)
 
 
 def _range(row: Facts) -> str:

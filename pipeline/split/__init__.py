@@ -1,4 +1,5 @@
-"""Validation split by duplicate cluster, so that no near-copy of a validation document is trained on.
+"""Validation split by duplicate cluster, and by host where asked for, so that no near-copy of it is trained on: which
+documents (`decide.py`: measured, joined, chosen), and how similar the two sides are (`similarity.py`).
 
-`choose.py` picks the groups; `pipeline/splits.py` is what later stages read them with.
+`pipeline/splits.py` is what later stages read the choice with.
 """

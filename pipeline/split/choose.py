@@ -1,113 +1,176 @@
-"""Which groups are validation: a pure function of the groups, the share and the seed."""
+"""Which groups are validation: a pure function of the groups, what is wanted of each source, and the seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipeline.split.components import Components
 from pipeline.splits import hash_ids
-from schemas.documents import ID
+from schemas.split import Target
 
-# One row per (source, group): documents and bytes of text.
-ROWS = pa.schema(
-    [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("group", ID, nullable=False),
-        pa.field("docs", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-    ]
-)
+I64 = npt.NDArray[np.int64]
+
+GIANT = 0.1  # of a source: a component with more is taken only where there are too few others
+MOST = 0.5  # of a source that may be validation where no more is asked for
+
+# Why a component stays in train.
+LAST, LARGE, TRAIN_ONLY = "last", "large", "train_only"
 
 
-class Choice(NamedTuple):
-    """The validation groups, sorted, and per source what each split holds."""
+@dataclass
+class Choice:
+    """`chosen` bool[U]: by unit, whether it is validation. `wanted`: bytes of validation wanted of each source.
+    `passed_over`: of each source, components with documents of it that were looked at and stay in train, by reason.
+    `short`: sources whose rows came to an end while documents have none: the choice is not valid, more are needed."""
 
-    groups: pa.Array
-    sources: dict[str, dict[str, dict[str, int]]]
+    made: Components
+    chosen: npt.NDArray[np.bool_]
+    wanted: dict[str, int]
+    passed_over: dict[str, Counter[str]] = field(default_factory=dict)
+    short: list[str] = field(default_factory=list)
 
+    @property
+    def units(self) -> pa.Array:
+        """The validation units, sorted."""
+        return self.made.units.filter(pa.array(self.chosen))
 
-def collect(
-    source: pa.ChunkedArray, group: pa.ChunkedArray, docs: pa.Array, size: pa.ChunkedArray
-) -> pa.Table:
-    """Rows of `ROWS`, summed by (source, group) and sorted by it."""
-    table = pa.table({"source": source, "group": group, "docs": docs, "bytes": size})
-    summed = table.group_by(["source", "group"], use_threads=False).aggregate(
-        [("docs", "sum"), ("bytes", "sum")]
-    )
-    summed = summed.rename_columns(["source", "group", "docs", "bytes"]).cast(ROWS)
-    return summed.sort_by([("source", "ascending"), ("group", "ascending")])
-
-
-def choose(rows: pa.Table, share: float, min_groups: int, seed: int) -> Choice:
-    """Per source (in the order of their names) the groups with the smallest hash, until they hold `share` of
-    its bytes and number `min_groups`. `rows` as `collect` makes them; `share` 0 chooses nothing.
-
-    A group chosen for one source is validation in all of them, and counts towards each. No source loses its
-    last group of train, and none more than half of its bytes to a group that its share does not need: where
-    every group is so large, the smallest is taken. So a source of one group has no validation.
-    """
-    names = pc.unique(rows["source"]).sort().to_pylist() if len(rows) else []
-    groups = pc.unique(rows["group"]).sort() if len(rows) else pa.array([], ID)
-    gid = pc.index_in(rows["group"], value_set=groups).to_numpy()
-    sid = pc.index_in(rows["source"], value_set=pa.array(names, pa.string())).to_numpy()
-    docs, sizes = rows["docs"].to_numpy(), rows["bytes"].to_numpy()
-    order_key = hash_ids(groups, seed)
-    by_group = np.argsort(gid, kind="stable")  # the rows of group g: by_group[starts[g]:starts[g + 1]]
-    starts = np.searchsorted(gid[by_group], np.arange(len(groups) + 1))
-    chosen = np.zeros(len(groups), dtype=bool)
-    left = np.bincount(sid, minlength=len(names))  # groups of train per source
-
-    def may_go(group: int) -> bool:
-        return bool(np.all(left[sid[by_group[starts[group] : starts[group + 1]]]] > 1))
-
-    def take(group: int) -> None:
-        chosen[group] = True
-        left[sid[by_group[starts[group] : starts[group + 1]]]] -= 1
-
-    if share > 0:
-        for source in range(len(names)):
-            mine = np.flatnonzero(sid == source)
-            mine = mine[np.lexsort((gid[mine], order_key[gid[mine]]))]
-            _fill(mine, gid, sizes, chosen, share, min_groups, may_go, take)
-    summary = {}
-    for source, name in enumerate(names):
-        mine = sid == source
-        summary[name] = {
-            split: {
-                "docs": int(docs[mine & part].sum()),
-                "bytes": int(sizes[mine & part].sum()),
-                "groups": int((mine & part).sum()),
+    def sources(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Per source and split: documents, bytes and groups."""
+        made = self.made
+        mask = self.chosen[made.of]
+        parts = (("docs", made.docs), ("bytes", made.bytes), ("groups", made.groups))
+        summary = {
+            name: {
+                split: {what: int(values[(made.source == number) & part].sum()) for what, values in parts}
+                for split, part in (("train", ~mask), ("validation", mask))
             }
-            for split, part in (("train", ~chosen[gid]), ("validation", chosen[gid]))
+            for number, name in enumerate(made.names)
         }
-    return Choice(groups.filter(pa.array(chosen)), summary)
+        for number, name in enumerate(made.names):
+            rest = int(made.rest_docs[number])
+            for what, more in (("docs", rest), ("bytes", int(made.rest_bytes[number])), ("groups", rest)):
+                summary[name]["train"][what] += more
+        return summary
 
 
-def _fill(
-    mine: npt.NDArray[np.int64], gid: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64],
-    chosen: npt.NDArray[np.bool_],
-    share: float, min_groups: int, may_go: Callable[[int], bool], take: Callable[[int], None],
-) -> None:  # fmt: skip
-    """Choose for one source, whose rows `mine` are in the order of the hash."""
-    total = int(sizes[mine].sum())
-    already = mine[chosen[gid[mine]]]
-    have, count = int(sizes[already].sum()), len(already)
-    large = []
-    for row in mine.tolist():
-        if have >= share * total and count >= min_groups:
-            return
-        group = int(gid[row])
-        if chosen[group] or not may_go(group):
-            continue
-        if have + int(sizes[row]) > max(share, 0.5) * total:
-            large.append((int(sizes[row]), group))
-            continue
-        take(group)
-        have, count = have + int(sizes[row]), count + 1
-    if count == 0 and large and min_groups > 0:
-        take(min(large)[1])
+def choose(made: Components, targets: Mapping[str, Target], seed: int) -> Choice:
+    """Per source (in the order of their names) the components with the smallest hash of their least group, until
+    they hold the bytes and number the groups that its target wants.
+
+    A component chosen for one source is validation in all of them, and counts towards each. It stays in train where
+    a source would lose its last group of train by it, or have more than half of its bytes in validation (more where
+    a share asks for more), or is train alone. One with more than a tenth of the source, and than is wanted, is taken
+    only where the others do not make the least number; the smallest first. So a source of one component has no
+    validation. Components of sources that are validation alone are taken first, under the same conditions for other
+    sources than those; the train-alone ones give way.
+    """
+    work = _Work(made, targets, seed)
+    work.take_whole()
+    for source, name in enumerate(made.names):
+        if targets[name].only == "validation":
+            for row in work.rows_of(source).tolist():
+                work.offer(source, row, forced=True)
+            work.short += [name] if made.rest_docs[source] else []
+    for source, name in enumerate(made.names):
+        if targets[name].only is None and not work.fill(source):
+            work.short.append(name)
+    wanted = {name: int(np.ceil(work.wanted[source])) for source, name in enumerate(made.names)}
+    return Choice(made, work.chosen[made.component], wanted, work.passed_over, work.short)
+
+
+class _Work:
+    """The state of a choice. By source: `left` groups of train, `have` bytes of validation, of `total`, and the most
+    that may be (`limit`)."""
+
+    def __init__(self, made: Components, targets: Mapping[str, Target], seed: int) -> None:
+        self.made, count = made, len(made.names)
+        self.targets = [targets[name] for name in made.names]
+        self.key = hash_ids(made.units, seed)
+        self.by = np.argsort(made.of, kind="stable")  # rows of component c: by[starts[c]:starts[c + 1]]
+        self.starts = np.searchsorted(made.of[self.by], np.arange(len(made.units) + 1))
+        self.chosen = np.zeros(len(made.units), bool)
+        self.left, self.total = made.rest_docs.copy(), made.rest_bytes.copy()
+        np.add.at(self.left, made.source, made.groups)
+        np.add.at(self.total, made.source, made.bytes)
+        self.have, self.count = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.wanted = np.array(
+            [target.wanted(int(total)) for target, total in zip(self.targets, self.total, strict=True)], float
+        )
+        only = np.array([str(target.only or "") for target in self.targets], dtype="<U10")
+        self.validation_only, self.train_only = only == "validation", only == "train"
+        shares = np.array([target.share if target.size is None else 0.0 for target in self.targets], float)
+        self.limit = np.maximum(shares, MOST) * self.total
+        self.passed_over: dict[str, Counter[str]] = {}
+        self.short: list[str] = []
+
+    def rows_of(self, source: int) -> I64:
+        """The rows of a source that are not validation yet, in the order of the hash."""
+        mine = np.flatnonzero((self.made.source == source) & ~self.chosen[self.made.of])
+        return mine[np.lexsort((self.made.of[mine], self.key[self.made.of[mine]]))]
+
+    def take_whole(self) -> None:
+        """Take all components that have documents of validation-alone sources only; these sources have no limits, and
+        no counts are kept of them."""
+        mixed = np.ones(len(self.chosen), bool)
+        mixed[self.made.of] = False
+        mixed[self.made.of[~self.validation_only[self.made.source]]] = True
+        self.chosen = ~mixed
+
+    def offer(self, source: int, row: int, forced: bool = False) -> bool:
+        """Take the component of a row unless something is against it; whether it is validation now."""
+        component = int(self.made.of[row])
+        if self.chosen[component]:
+            return True
+        rows = self.by[self.starts[component] : self.starts[component + 1]]
+        why = self._against(rows, forced)
+        if why:
+            self.passed_over.setdefault(self.made.names[source], Counter())[why] += 1
+            return False
+        self.chosen[component] = True
+        touched = self.made.source[rows]
+        self.left[touched] -= self.made.groups[rows]
+        self.have[touched] += self.made.bytes[rows]
+        self.count[touched] += self.made.groups[rows]
+        return True
+
+    def _against(self, rows: I64, forced: bool) -> str | None:
+        """Why the component with these rows cannot be validation."""
+        rows = rows[~self.validation_only[self.made.source[rows]]]
+        source = self.made.source[rows]
+        if not forced and self.train_only[source].any():
+            return TRAIN_ONLY
+        if (self.left[source] <= self.made.groups[rows]).any():
+            return LAST
+        if (self.have[source] + self.made.bytes[rows] > self.limit[source]).any():
+            return LARGE
+        return None
+
+    def fill(self, source: int) -> bool:
+        """Choose for one source; False where that takes more rows than there are."""
+        wanted, least = self.wanted[source], self.targets[source].min_documents
+        if wanted <= 0:
+            return True
+        rows = self.rows_of(source)
+        giant = self.made.bytes[rows] > max(wanted, GIANT * self.total[source])
+        for row in rows[~giant].tolist():
+            if self.have[source] >= wanted and self.count[source] >= least:
+                return True
+            if self.key[self.made.of[row]] > self.made.complete[source]:
+                break  # others come before it
+            self.offer(source, row)
+        if self.have[source] >= wanted and self.count[source] >= least:
+            return True
+        if self.made.rest_docs[source]:
+            return False
+        by_size = rows[giant][np.argsort(self.made.bytes[rows[giant]], kind="stable")]
+        for row in by_size.tolist():
+            if self.count[source] >= least:
+                return True
+            self.offer(source, row)
+        return True

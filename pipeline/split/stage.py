@@ -1,60 +1,88 @@
-"""`split`: which documents are validation, decided once for the whole run."""
+"""`split`: which documents are validation, decided once for the whole run, and how similar the two sides are."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.publish import publish_bytes, publish_table
-from pipeline.splits import GROUPS, SUMMARY, VALIDATION, groups_of, purpose_seed
-from pipeline.stage import Context, GlobalStage, Partition
+from pipeline.splits import GROUPS, SIMILARITY, SUMMARY, VALIDATION, purpose_seed
+from pipeline.stage import Context, GlobalStage
+from schemas.errors import UserError, nearest
 from schemas.manifest import PublishedFile
+from schemas.recipe import Recipe
 from schemas.split import SplitParams
 
 
 class Split(GlobalStage):
-    """Publishes `validation.parquet` (the groups, sorted) and `split.json` (documents, bytes and groups per
-    source and split)."""
+    """Publishes `validation.parquet` (the groups, sorted), `split.json` (documents, bytes and groups per source and
+    split, and what should be known of them) and `similarity.json` (how similar validation is to train)."""
 
     name = "split"
-    version = "1"
+    version = "2"
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        params: SplitParams = self.params
+        for source in params.per_source:
+            if source not in recipe.sources:
+                raise UserError(
+                    f"split.per_source: '{source}' is no source{nearest(source, recipe.sources)}; sources are"
+                    f" {', '.join(sorted(recipe.sources))}"
+                )
+
+    def key_params(self) -> dict[str, Any]:
+        """The parameters and the seed, and those of `dedup` that the comparison of the two sides takes."""
+        params = super().key_params()
+        if self.params.similarity_mb:
+            dedup = self.recipe.dedup
+            params["similarity"] = {
+                "shingle": dedup.shingle, "ngram": dedup.ngram, "preset": dedup.preset,
+                "threshold": dedup.similarity,
+            }  # fmt: skip
+        return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from pipeline.split.choose import ROWS, choose, collect
+        from pipeline.split.decide import decide
+        from pipeline.split.similarity import similarity
+        from pipeline.split.tell import notes
 
         params: SplitParams = self.params
-        tables = context.scheduler.map(
-            measure, context.partitions, "split", [part.text_bytes for part in context.partitions]
-        )
-        rows = pa.concat_tables([ROWS.empty_table(), *tables])
-        rows = rows.take(
-            pa.array(range(len(rows)), pa.int64())
-        )  # what came by network lies unaligned: copy it
-        rows = collect(rows["source"], rows["group"], rows["docs"], rows["bytes"])
-        seed = purpose_seed(self.recipe.seed, "split")
-        choice = choose(rows, params.validation_share, params.min_documents, seed)
-        counters: dict[str, int] = {"validation_groups": len(choice.groups), "sources_without_validation": 0}
-        for source, splits in choice.sources.items():
+        choice, validation = decide(context, params, purpose_seed(self.recipe.seed, "split"))
+        groups = pc.unique(validation["group"]).sort()
+        sources = choice.sources()
+        told = notes(choice, params)
+        counters = {"validation_groups": len(groups), "sources_without_validation": 0}
+        for source, splits in sources.items():
             for split, numbers in splits.items():
                 counters |= {f"source/{source}/{split}_{what}": number for what, number in numbers.items()}
             counters["sources_without_validation"] += not splits["validation"]["docs"]
-        text = json.dumps({"sources": choice.sources}, indent=1, sort_keys=True) + "\n"
+        summary = {
+            "sources": sources, "by": params.by, "wanted_bytes": choice.wanted, "notes": told,
+            "largest_component": choice.made.largest,
+        }  # fmt: skip
         files = [
-            publish_table(context.folder, VALIDATION, pa.Table.from_arrays([choice.groups], schema=GROUPS)),
-            publish_bytes(context.folder, SUMMARY, text.encode()),
+            publish_table(context.folder, VALIDATION, pa.Table.from_arrays([groups], schema=GROUPS)),
+            publish_bytes(context.folder, SUMMARY, _json(summary)),
         ]
+        found = similarity(context, params, validation, self.version)
+        if found is not None:
+            files.append(publish_bytes(context.folder, SIMILARITY, _json(found)))
+            told = [*told, found["sentence"]]
+            counters |= {
+                "similarity_compared": found["compared"],
+                "similarity_above": found["jaccard"]["above"],
+            }
+        for line in told:
+            context.say(f"split: {line}")
         return files, counters
 
 
-def measure(partition: Partition) -> pa.Table:
-    """Documents and bytes by (source, group) of one partition."""
-    from pipeline.split.choose import collect
-
-    docs = partition.read(["doc_id", "source", "cluster_id", "text"])
-    sizes = pc.cast(pc.binary_length(docs["text"]), pa.int64())
-    return collect(docs["source"], groups_of(docs), pa.array([1] * len(docs), pa.int64()), sizes)
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
 STAGE = Split

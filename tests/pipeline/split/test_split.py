@@ -1,9 +1,10 @@
-"""The validation split: by cluster, by share, never a whole source, whatever the partitions."""
+"""The stage: what it publishes, the same bytes whatever the partitions and workers, and what it tells."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.split.choose import ROWS, choose, collect
+from pipeline.cluster import Workers
+from pipeline.split import measure
 from pipeline.split.stage import Split
 from pipeline.splits import read_validation_groups, split_of
-from schemas.ids import doc_id
+from schemas.errors import UserError
+from schemas.recipe import Cluster, Recipe
+from schemas.split import SplitParams
 from schemas.storage import Folder
-from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe
+from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe, words
+
+SOURCES = ["web", "books", "lone"]
 
 
 def corpus() -> pa.Table:
@@ -28,13 +34,25 @@ def corpus() -> pa.Table:
     return pa.concat_tables([long, shared, lone])
 
 
-def run(tmp: Path, docs: pa.Table, parts: int = 3, shuffle: int | None = None, **params: Any) -> Folder:
-    made = recipe(["web", "books", "lone"], split={"validation_share": 0.1, **params})
+def with_urls(docs: pa.Table, hosts: int) -> pa.Table:
+    urls = [f"https://www.host{i % hosts}.org/{i}" if i % 5 else None for i in range(len(docs))]
+    return docs.set_column(docs.column_names.index("url"), "url", pa.array(urls, pa.string()))
+
+
+def run(
+    tmp: Path,
+    docs: pa.Table,
+    parts: int = 3,
+    shuffle: int | None = None,
+    scheduler: Any = None,
+    **params: Any,
+) -> Folder:
+    made = recipe(SOURCES, split={"validation_share": 0.1, **params})
     published = partitions(Folder(tmp / "redact"), docs, parts, shuffle)
     files, counters = Split(made).run(
-        context(Folder(tmp), made, "split", published, Here(reverse=bool(shuffle)))
+        context(Folder(tmp), made, "split", published, scheduler or Here(reverse=bool(shuffle)))
     )
-    assert {file.path for file in files} == {"validation.parquet", "split.json"}
+    assert {"validation.parquet", "split.json"} <= {file.path for file in files}
     assert counters["validation_groups"] == files[0].rows
     return Folder(tmp / "split")
 
@@ -47,90 +65,121 @@ def test_shares_are_met_and_no_cluster_is_parted(tmp_path: Path) -> None:
         [c or d for c, d in zip(docs["cluster_id"].to_pylist(), docs["doc_id"].to_pylist(), strict=True)]
     )
     assert not set(clusters[mask]) & set(clusters[~mask])
-    summary = json.loads((split / "split.json").read())["sources"]
-    for source in ("web", "books", "lone"):
+    summary = json.loads((split / "split.json").read())
+    for source in SOURCES:
         mine = pc.equal(docs["source"], source).to_numpy()
         size = pc.binary_length(docs["text"]).to_numpy()
         for name, part in (("validation", mine & mask), ("train", mine & ~mask)):
-            said = summary[source][name]
+            said = summary["sources"][source][name]
             assert (said["docs"], said["bytes"]) == (int(part.sum()), int(size[part].sum()))
             assert said["groups"] == len(set(clusters[part]))
         if source != "lone":
-            share = summary[source]["validation"]["bytes"] / size[mine].sum()
+            share = summary["sources"][source]["validation"]["bytes"] / size[mine].sum()
             assert 0.1 <= share < 0.25
-    assert summary["lone"]["validation"]["docs"] == 0 and summary["lone"]["train"]["docs"] == 1
+    assert summary["sources"]["lone"]["validation"]["docs"] == 0
+    assert summary["sources"]["lone"]["train"]["docs"] == 1
+    assert summary["notes"] == ["lone: no validation: all of it is one component, which cannot be parted"]
 
 
-def test_partitions_and_their_order_change_no_byte(tmp_path: Path) -> None:
-    docs = corpus()
-    first = contents(Path(str(run(tmp_path / "1", docs, 1))))
-    assert contents(Path(str(run(tmp_path / "2", docs, 2)))) == first
-    assert contents(Path(str(run(tmp_path / "7", docs, 7, shuffle=4)))) == first
-
-
-def test_another_seed_is_another_split(tmp_path: Path) -> None:
-    rows = collect(*columns(corpus()))
-    assert choose(rows, 0.1, 1, 1).groups != choose(rows, 0.1, 1, 2).groups
-
-
-def columns(docs: pa.Table) -> tuple[Any, Any, Any, Any]:
-    group = pc.coalesce(docs["cluster_id"], docs["doc_id"])
-    return (
-        docs["source"],
-        group,
-        pa.array([1] * len(docs), pa.int64()),
-        pc.cast(pc.binary_length(docs["text"]), "int64"),
-    )
-
-
-def test_no_share_is_no_validation_and_least_counts_hold(tmp_path: Path) -> None:
-    rows = collect(*columns(corpus()))
-    assert len(choose(rows, 0.0, 5, 1).groups) == 0
-    few = choose(rows, 1e-9, 4, 1)
-    assert few.sources["web"]["validation"]["groups"] >= 4
-    assert len(choose(ROWS.empty_table(), 0.5, 1, 1).groups) == 0
-
-
-def test_one_huge_document_does_not_become_half_of_the_source() -> None:
-    docs = documents(["h" * 100_000, *("s" * 10 for _ in range(20))])
-    for seed in range(20):
-        sizes = choose(collect(*columns(docs)), 0.02, 1, seed).sources["web"]["validation"]
-        assert 0 < sizes["bytes"] < 50_000
-
-
-def test_two_documents_give_one_to_validation() -> None:
-    docs = documents(["a" * 90, "b" * 10])
-    for seed in range(10):
-        sources = choose(collect(*columns(docs)), 0.02, 1, seed).sources["web"]
-        assert sources["validation"] == {"docs": 1, "bytes": 10, "groups": 1}
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12), st.integers(1, 1000)), max_size=60),
-    st.floats(0, 0.99), st.integers(0, 4), st.integers(0, 99),
-)  # fmt: skip
-def test_whatever_comes_in_train_keeps_a_group_of_every_source(
-    rows: list[tuple[str, int, int]], share: float, least: int, seed: int
-) -> None:
-    table = pa.table(
-        {
-            "source": pa.array([r[0] for r in rows], pa.string()),
-            "group": pa.array([doc_id("g", str(r[1])) for r in rows], pa.binary(16)),
-            "docs": pa.array([1] * len(rows), pa.int64()),
-            "bytes": pa.array([r[2] for r in rows], pa.int64()),
+@pytest.mark.parametrize("number", [8, 200])
+def test_by_domain_no_host_is_parted(tmp_path: Path, number: int) -> None:
+    docs = with_urls(corpus(), number)
+    split = run(tmp_path, docs, by="domain")
+    mask = split_of(docs, read_validation_groups(split))
+    assert mask.any() and not mask.all()
+    for column in ("cluster_id", "url"):
+        values = docs[column].to_pylist()
+        keys = [v and (v if column == "cluster_id" else v.split("/")[2]) for v in values]
+        both = {k for k, m in zip(keys, mask, strict=True) if m} & {
+            k for k, m in zip(keys, mask, strict=True) if not m
         }
+        assert both <= {None}
+    notes = json.loads((split / "split.json").read())["notes"]
+    # Forty clusters and eight hosts hang together in one giant, which stays in train, and is told.
+    assert any("hang together by host and duplicate cluster" in note for note in notes) == (number == 8)
+
+
+@pytest.mark.parametrize("by", ["cluster", "domain"])
+def test_partitions_and_their_order_change_no_byte(tmp_path: Path, by: str) -> None:
+    docs = with_urls(corpus(), 500)
+    first = contents(Path(str(run(tmp_path / "1", docs, 1, by=by))))
+    assert set(first) == {"validation.parquet", "split.json", "similarity.json"}
+    assert contents(Path(str(run(tmp_path / "2", docs, 2, by=by)))) == first
+    assert contents(Path(str(run(tmp_path / "7", docs, 7, shuffle=4, by=by)))) == first
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 250), st.integers(1, 40), st.sampled_from([5, 60]), st.integers(0, 2**32 - 1),
+    st.sampled_from([{}, {"validation_share": 0.4}, {"validation_tokens": 60}, {"min_documents": 9}]),
+    st.sampled_from(["cluster", "domain"]), st.integers(1, 4),
+)  # fmt: skip
+def test_how_many_documents_are_told_changes_no_byte(
+    count: int, clusters: int, hosts: int, seed: int, params: dict[str, Any], by: str, parts: int
+) -> None:
+    """What partitions leave out of their answer is asked for where it is needed, and nothing leaks or is lost."""
+    draw = np.random.default_rng(seed)
+    rows = [
+        (
+            str(draw.choice(["web", "books"])),
+            int(draw.integers(clusters)) if draw.random() < 0.3 else None,
+            int(draw.integers(hosts)) if draw.random() < 0.3 else None,
+            int(draw.integers(1, 60)),
+        )
+        for _ in range(count)
+    ]
+    docs = documents(
+        ["x" * row[3] for row in rows], "web", {i: str(r[1]) for i, r in enumerate(rows) if r[1] is not None}
     )
-    choice = choose(collect(*(table[c] for c in table.column_names)), share, least, seed)
-    for name, splits in choice.sources.items():
-        assert splits["train"]["groups"] >= 1
-        assert sum(s["docs"] for s in splits.values()) == sum(r[0] == name for r in rows)
-    assert choice.groups.to_pylist() == sorted(choice.groups.to_pylist())
+    urls = [None if r[2] is None else f"http://h{r[2]}.org/" for r in rows]
+    for name, values in (("source", [r[0] for r in rows]), ("url", urls)):
+        docs = docs.set_column(docs.column_names.index(name), name, pa.array(values, pa.string()))
+    made: list[dict[str, bytes]] = []
+    for few in (1, 1000):
+        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(measure, "FEW", few)
+            number = parts if few == 1 else 1
+            split = run(Path(folder), docs, number, seed, by=by, similarity_mb=0, **params)
+            made.append(contents(Path(str(split))))
+            mask = split_of(docs, read_validation_groups(split))
+            said = json.loads((split / "split.json").read())["sources"]
+    assert made[0] == made[1]
+    assert sum(side["docs"] for one in said.values() for side in one.values()) == len(rows)
+    assert sum(one["validation"]["bytes"] for one in said.values()) == sum(
+        row[3] for row, v in zip(rows, mask, strict=True) if v
+    )
+    for column in (1, 2) if by == "domain" else (1,):
+        keys = [row[column] for row in rows]
+        assert not {k for k, m in zip(keys, mask, strict=True) if m} & {
+            k for k, m in zip(keys, mask, strict=True) if not m and k is not None
+        }
+
+
+def test_partitions_of_several_row_groups(tmp_path: Path) -> None:
+    """A partition of more than 16,384 documents comes in chunks."""
+    texts = [f"alpha beta gamma delta {i % 9_000} epsilon" for i in range(20_000)]
+    docs = with_urls(documents(texts, "web", {i: str(i % 50) for i in range(0, 20_000, 11)}), 3_000)
+    first = contents(Path(str(run(tmp_path / "1", docs, 1, by="domain"))))
+    assert contents(Path(str(run(tmp_path / "3", docs, 3, shuffle=1, by="domain")))) == first
+    found = json.loads(first["similarity.json"])
+    assert found["compared"] == found["validation_documents"] > 100 and found["jaccard"]["max"] == 1.0
+
+
+@pytest.mark.slow
+def test_workers_change_no_byte(tmp_path: Path) -> None:
+    texts = [words(60, i) for i in range(200)]
+    docs = with_urls(pa.concat_tables([documents(texts, "web"), documents(texts[:50], "books")]), 60)
+    made = {}
+    for workers in (0, 1, 2, 4):
+        with Workers(Cluster(workers=workers)) as scheduler:
+            folder = run(tmp_path / str(workers), docs, 5, scheduler=scheduler, by="domain")
+        made[workers] = contents(Path(str(folder)))
+    assert made[0] == made[1] == made[2] == made[4]
 
 
 def test_seed_of_the_recipe_is_used(tmp_path: Path) -> None:
     docs = corpus()
-    made = [recipe(["web", "books", "lone"], seed=seed, split={"validation_share": 0.1}) for seed in (0, 1)]
+    made = [recipe(SOURCES, seed=seed, split={"validation_share": 0.1}) for seed in (0, 1)]
     parts = partitions(Folder(tmp_path / "redact"), docs, 2)
     for number, one in enumerate(made):
         Split(one).run(context(Folder(tmp_path / str(number)), one, "split", parts))
@@ -138,6 +187,52 @@ def test_seed_of_the_recipe_is_used(tmp_path: Path) -> None:
     assert first != second
 
 
-@pytest.mark.parametrize("field", ["validation_share", "min_documents"])
+@pytest.mark.parametrize("field", sorted(SplitParams.model_fields))
 def test_parameters_are_in_the_key(field: str) -> None:
     assert field in Split(recipe()).key_params() and "seed" in Split(recipe()).key_params()
+
+
+def test_the_shingles_compared_are_in_the_key_unless_nothing_is() -> None:
+    def key(**params: Any) -> dict[str, Any]:
+        return Split(recipe(dedup={"ngram": 7}, split=params)).key_params()
+
+    assert key()["similarity"]["ngram"] == 7
+    assert "similarity" not in key(similarity_mb=0)
+
+
+def test_an_unknown_source_is_named_with_the_nearest() -> None:
+    with pytest.raises(
+        UserError, match=r"split.per_source: 'boks' is no source; did you mean 'books'\?"
+    ) as error:
+        Split(recipe(SOURCES, split={"per_source": {"boks": {"only": "train"}}}))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"validation_mb": 1, "validation_tokens": 1},
+        {"per_source": {"web": {"validation_mb": 1, "validation_share": 0.1}}},
+        {"per_source": {"web": {"only": "train", "validation_share": 0.1}}},
+        {"per_source": {"web": {"only": "both"}}},
+        {"by": "page"},
+        {"validation_share": 1.0},
+    ],
+)
+def test_what_contradicts_itself_is_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"allowed|remove|Input should be"):
+        SplitParams.model_validate(params)
+
+
+def test_parameters_survive_json_and_old_recipes_are_read() -> None:
+    full = {
+        "validation_tokens": 9,
+        "per_source": {"web": {"validation_mb": 2, "min_documents": 3}},
+        "by": "domain",
+    }
+    params = SplitParams.model_validate(full)
+    assert SplitParams.model_validate_json(params.model_dump_json()) == params
+    old = SplitParams.model_validate({"validation_share": 0.03, "min_documents": 2})
+    assert old.target("web") == (0.03, None, 2, None)
+    made = Recipe.model_validate({"name": "old", "sources": {"web": {"paths": ["x"]}}})
+    assert made.split.target("web") == (0.02, None, 1, None)

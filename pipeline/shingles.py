@@ -1,0 +1,13 @@
+"""Shingles as deduplication takes them (`dedup.shingle`, `ngram`, `preset`), for other stages: the door to its sets.
+
+`Shingling(params, 0).sets(text, rows)` gives the sorted distinct 64-bit shingle hashes of texts. `RULE` is the
+version of the word rule.
+"""
+
+from __future__ import annotations
+
+from pipeline.dedup.kernels.shingles import one_array
+from pipeline.dedup.kernels.shingling import Shingling
+from pipeline.dedup.kernels.unicode import RULE
+
+__all__ = ["RULE", "Shingling", "one_array"]

@@ -1,0 +1,9 @@
+"""Numba kernels of the split: `join.py` joins groups that share a host, `overlap.py` counts the shingles that
+documents of train share with those of validation."""
+
+from pathlib import Path
+
+from pipeline.compiled import forget_stale
+
+_room = Path(__file__).parent
+forget_stale([_room], [_room])

@@ -1,0 +1,197 @@
+"""What the choice is made from, by partition: documents and bytes by source and by what is never parted.
+
+A unit is a duplicate cluster, or, of documents of none, their host where hosts count, or the document itself. Of the
+documents that are alone only those with the smallest hashes are told one by one, since others are never chosen: what
+the driver holds grows with the clusters, the hosts and the size of validation, not with the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.publish import read_table
+from pipeline.splits import groups_of, hash_ids
+from pipeline.stage import Partition
+from schemas.documents import ID
+from schemas.ids import doc_id
+from schemas.manifest import PublishedFile
+from schemas.storage import Folder
+
+FEW = 256  # documents of a source that are told one by one in each partition, whatever their hashes
+ALL = 2**64 - 1
+
+# One row per (source, unit, host): documents and bytes of text. The host is "" where it plays no part.
+ROWS = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("unit", ID, nullable=False),
+        pa.field("host", pa.string(), nullable=False),
+        pa.field("cluster", pa.bool_(), nullable=False),
+        pa.field("docs", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+    ]
+)
+# Of a source: documents that are alone and not in the rows, and the hash up to which all are.
+REST = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("docs", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("complete", pa.uint64(), nullable=False),
+    ]
+)
+_KEYS = ["source", "unit", "host", "cluster"]
+
+
+class Measured(NamedTuple):
+    """`joined` and `alone` are tables of `ROWS`, `rest` of `REST`."""
+
+    joined: pa.Table
+    alone: pa.Table
+    rest: pa.Table
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A partition's documents. `thresholds`: source -> hash (`hash_ids` of the id with `seed`) up to which documents
+    that are alone are told; with `domain`, documents of one host belong together."""
+
+    domain: bool
+    seed: int
+    thresholds: Mapping[str, int]
+
+    def __call__(self, partition: Partition) -> Measured:
+        columns = ["doc_id", "source", "cluster_id", "text"]
+        docs = partition.read([*columns, "url"] if self.domain else columns)
+        size = pc.cast(pc.binary_length(docs["text"]), pa.int64())
+        table = units(docs, self.domain).append_column("bytes", size)
+        alone = pc.and_not(pc.equal(table["host"], ""), table["cluster"])
+        singles = table.filter(alone)
+        return Measured(summed(table.filter(pc.invert(alone))), *self._told(singles))
+
+    def _told(self, singles: pa.Table) -> tuple[pa.Table, pa.Table]:
+        hashes = hash_ids(singles["unit"], self.seed)
+        size = singles["bytes"].to_numpy()
+        told = np.zeros(len(singles), bool)
+        rest = []
+        for source in pc.unique(singles["source"]).to_pylist():
+            mine = np.flatnonzero(pc.equal(singles["source"], source).to_numpy())
+            mine = mine[np.argsort(hashes[mine], kind="stable")]
+            threshold = self.thresholds.get(source, ALL)
+            below = int(np.searchsorted(hashes[mine], np.uint64(threshold), side="right"))
+            count = min(len(mine), max(FEW, below))
+            left = mine[count:]
+            told[mine[:count]] = True
+            last = int(hashes[mine[count - 1]]) if count else 0
+            complete = ALL if not len(left) else max(last, threshold)
+            rest.append(
+                {"source": source, "docs": len(left), "bytes": int(size[left].sum()), "complete": complete}
+            )
+        chosen = singles.filter(pa.array(told))
+        return chosen.select(ROWS.names).cast(ROWS), pa.Table.from_pylist(rest, schema=REST)
+
+
+def units(docs: pa.Table, domain: bool) -> pa.Table:
+    """Of each document of `docs` (`doc_id`, `source`, `cluster_id`, and `url` with `domain`): `source`, `unit`, `host`,
+    `cluster` (whether the unit is one), and `docs`, which is 1."""
+    host = pa.array([""]).take(pa.array(np.zeros(len(docs), np.int64)))
+    unit = groups_of(docs)
+    cluster = pc.is_valid(docs["cluster_id"])
+    if domain:
+        from pipeline.split.hosts import hosts
+
+        host = hosts(docs["url"])
+        names = pc.unique(host)
+        ids = pa.array([doc_id("host", name) if name else None for name in names.to_pylist()], ID)
+        of_host = ids.take(pc.index_in(host, value_set=names))
+        unit = pc.if_else(cluster, unit, pc.coalesce(pa.chunked_array([of_host]), unit))
+    ones = pa.array(np.ones(len(docs), np.int64))
+    return pa.table({"source": docs["source"], "unit": unit, "host": host, "cluster": cluster, "docs": ones})
+
+
+def summed(rows: pa.Table) -> pa.Table:
+    """`rows`, summed by all that is no number and sorted by it."""
+    table = rows.group_by(_KEYS, use_threads=False).aggregate([("docs", "sum"), ("bytes", "sum")])
+    table = table.rename_columns(ROWS.names).cast(ROWS)
+    return table.sort_by([(key, "ascending") for key in _KEYS])
+
+
+def merged(parts: list[Measured], seed: int) -> tuple[pa.Table, pa.Table]:
+    """(`ROWS` sorted, `REST` with a row a source) of all partitions: of documents that are alone those below the hash
+    up to which every partition told all."""
+    joined = summed(_aligned([part.joined for part in parts], ROWS))
+    alone = _aligned([part.alone for part in parts], ROWS)
+    rest = _aligned([part.rest for part in parts], REST)
+    rest = rest.group_by("source", use_threads=False).aggregate(
+        [("docs", "sum"), ("bytes", "sum"), ("complete", "min")]
+    )
+    rest = rest.rename_columns(REST.names).cast(REST).sort_by("source")
+    place = pc.index_in(alone["source"], value_set=pc.unique(rest["source"])).to_numpy()
+    kept = hash_ids(alone["unit"], seed) <= rest["complete"].to_numpy()[place.astype(np.int64)]
+    left = alone.filter(pa.array(~kept))
+    more = [
+        (pc.sum(mine["docs"]).as_py() or 0, pc.sum(mine["bytes"]).as_py() or 0)
+        for mine in (left.filter(pc.equal(left["source"], name)) for name in rest["source"].to_pylist())
+    ]
+    for column, name in enumerate(("docs", "bytes")):
+        values = rest[name].to_numpy() + np.array([one[column] for one in more], np.int64)
+        rest = rest.set_column(column + 1, REST.field(name), pa.array(values, pa.int64()))
+    rows = pa.concat_tables([joined, alone.filter(pa.array(kept))])
+    return rows.sort_by([("source", "ascending"), ("unit", "ascending"), ("host", "ascending")]), rest
+
+
+def _aligned(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    """The tables as one. What came by network lies unaligned: it is copied."""
+    table = pa.concat_tables([schema.empty_table(), *tables])
+    return table.take(pa.array(np.arange(len(table))))
+
+
+# A group of validation in a source: what the sample of those that are compared is drawn from.
+MEMBERS = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("group", ID, nullable=False),
+        pa.field("docs", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Members:
+    """The rows of `MEMBERS` of a partition's documents that belong to the units chosen, ids in the column `group` of a
+    published file: the list may be too long to travel with each task."""
+
+    domain: bool
+    work: Folder
+    chosen: PublishedFile
+
+    def __call__(self, partition: Partition) -> pa.Table:
+        columns = ["doc_id", "source", "cluster_id", "text"]
+        docs = partition.read([*columns, "url"] if self.domain else columns)
+        chosen = read_table(self.work / self.chosen.path, self.chosen.xxh3)["group"].combine_chunks()
+        mask = pc.is_in(units(docs, self.domain)["unit"], value_set=chosen)
+        docs = docs.filter(mask)
+        size = pc.cast(pc.binary_length(docs["text"]), pa.int64())
+        ones = pa.array(np.ones(len(docs), np.int64))
+        table = pa.table({"source": docs["source"], "group": groups_of(docs), "docs": ones, "bytes": size})
+        return members([table.cast(MEMBERS)])
+
+
+def members(tables: list[pa.Table]) -> pa.Table:
+    """Tables of `MEMBERS` as one, summed by source and group and sorted by it."""
+    table = _aligned(tables, MEMBERS).group_by(["source", "group"], use_threads=False)
+    table = table.aggregate([("docs", "sum"), ("bytes", "sum")]).rename_columns(MEMBERS.names).cast(MEMBERS)
+    return table.sort_by([("source", "ascending"), ("group", "ascending")])
+
+
+def integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """A column of numbers without nulls as int64."""
+    return np.asarray(column.to_numpy(), dtype=np.int64)
