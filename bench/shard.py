@@ -1,19 +1,21 @@
-"""Shards: MB/s per core of training a tokenizer, encoding, writing tars, both phases together, and verifying."""
+"""Shards: MB/s per core of writing tars, of Parquet in to tars out (tokens and text), of exports, and of verifying."""
 
 from __future__ import annotations
 
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "natural"
-TEXT_BYTES = 6_000_000
-TOKENS = 32_000_000  # for writing alone: 64 MB as uint16
+TEXT_BYTES = 13_000_000
+PARTITION = 1200  # documents: about 5 MB of text
+TOKENS = 64_000_000  # for writing alone: 128 MB as uint16
+LENGTHS = (100, 1000)  # tokens of a document: of short ones, the .json takes its share
 
 
 def corpus() -> list[str]:
@@ -39,69 +41,105 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.process_time() - start
 
 
+class _Nowhere:
+    """Takes a tar and keeps nothing: writing without the disk."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        return len(data)
+
+
+def writing() -> dict[str, dict[str, float]]:
+    """Phase 2 from documents in their order: cutting blocks, their JSON, both checksums, the tar."""
+    from pipeline.bpe.load import Bpe
+    from pipeline.shard.merge import WINDOW, Window
+    from pipeline.shard.write import write_blocks
+    from schemas.storage import Folder
+
+    draw = np.random.default_rng(0)
+    known: dict[str, Any] = {
+        **dict.fromkeys(Bpe._fields), "eos_id": 0, "vocab_size": 32_000, "lead_bytes": np.full(32_000, 4, np.int32),
+        "byte_lengths": np.full(32_000, 4, np.int32), "inside": np.zeros(32_000, bool),
+    }  # fmt: skip
+    bpe = Bpe(**known)
+    result: dict[str, dict[str, float]] = {}
+    for length in LENGTHS:
+        count = WINDOW // 2 // length
+        offsets = np.arange(0, count * length + 1, length, dtype=np.int64)
+        tokens = draw.integers(1, 32_000, int(offsets[-1]), dtype=np.uint16)
+        ids = draw.integers(0, 256, (count, 16), dtype=np.uint8)
+        window = Window(ids, tokens, offsets, 4 * len(tokens))
+        windows = [window] * (TOKENS // len(tokens))
+        size = len(windows) * len(tokens) * 2 / 1e6
+        write_blocks([window], bpe, "warm", 2**19, _Nowhere())  # compiles
+        _, seconds = timed(partial(write_blocks, windows, bpe, "bench-train-000000", 2**19, _Nowhere()))
+        what = f"tokens of documents of {length}"
+        result[f"write a tar to nowhere, {what}"] = {"mb": size, "seconds": seconds}
+        with tempfile.TemporaryDirectory() as scratch:
+
+            def to_disk(w: list[Window] = windows, folder: Folder = Folder(scratch)) -> None:
+                with (folder / "a.tar").create() as stream:
+                    write_blocks(w, bpe, "bench-train-000000", 2**19, stream)
+
+            _, seconds = timed(to_disk)
+        result[f"write a tar to a disk, {what}"] = {"mb": size, "seconds": seconds}
+    return result
+
+
 def measure() -> dict[str, dict[str, float]]:
     """Name -> MB of input (text, or tokens where said) and CPU seconds. Empty without text."""
     from bench.redact import table
-    from pipeline.bpe.encode import encode
-    from pipeline.bpe.load import load_bpe
     from pipeline.cluster import Workers
     from pipeline.progress import Progress
     from pipeline.publish import publish_table
+    from pipeline.shard.export.run import export
     from pipeline.shard.stage import Shards
     from pipeline.shard.verify import verify_shards
-    from pipeline.shard.write import build
     from pipeline.split.stage import Split
     from pipeline.stage import Context, Partition
     from pipeline.tokenizer.stage import Tokenizer
-    from pipeline.tokenizer.train import train
     from schemas.recipe import Cluster, Recipe
     from schemas.storage import Folder
-    from schemas.tokenizer import TokenizerParams
 
     pieces = corpus()
     if not pieces:
         return {}
     docs = table(pieces)
     size = sum(len(piece.encode()) for piece in pieces) / 1e6
-    result: dict[str, dict[str, float]] = {}
-    data, seconds = timed(lambda: train(docs["text"], TokenizerParams(vocab_size=16_000)))
-    result["tokenizer: train 16k, text"] = {"mb": size, "seconds": seconds}
-    bpe = load_bpe(data, "<|endoftext|>", "bench")
-    _, seconds = timed(lambda: encode(bpe, docs["text"]))
-    result["encode (`tokenizers`), text"] = {"mb": size, "seconds": seconds}
-
-    draw = np.random.default_rng(0)
-    offsets = np.arange(0, TOKENS + 1, 1000, dtype=np.int64)
-    values = draw.integers(0, 16_000, TOKENS, dtype=np.uint16)
-    count = len(offsets) - 1
-    ids = [int(i).to_bytes(16, "big") for i in range(count)]
-    tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
-    ready = pa.table(
-        {"doc_id": pa.array(ids, pa.binary(16)), "text_bytes": np.full(count, 4000), "tokens": tokens}
-    )
-    _, seconds = timed(lambda: build(ready, bpe, "bench-000000", 2**19, "bench.tar"))
-    result["write one tar, tokens as uint16"] = {"mb": TOKENS * 2 / 1e6, "seconds": seconds}
-
+    result = writing()
     with tempfile.TemporaryDirectory() as scratch:
         run = Folder(scratch)
-        recipe = Recipe.model_validate(
-            {"name": "bench", "sources": {"bench": {"paths": ["x"]}}, "tokenizer": {"vocab_size": 16_000}}
-        )
         parts = []
-        for number, start in enumerate(range(0, len(docs), 500)):
-            part = docs.slice(start, 500)
+        for number, start in enumerate(range(0, len(docs), PARTITION)):
+            part = docs.slice(start, PARTITION)
             file = publish_table(run / "redact", f"documents/{number:05d}.parquet", part)
             parts.append(Partition(f"{number:05d}", run / "redact", len(part), 0, file.xxh3))
         previous = {"split": run / "split", "tokenizer": run / "tokenizer"}
         here = Workers(Cluster(workers=0), progress=Progress(quiet=True))
+
+        def recipe(form: str) -> Recipe:
+            return Recipe.model_validate(
+                {"name": "bench", "sources": {"bench": {"paths": ["x"]}}, "tokenizer": {"vocab_size": 16_000},
+                 "shard": {"format": form}}
+            )  # fmt: skip
+
         for stage in (Split, Tokenizer):
-            stage(recipe).run(Context(recipe, run, run / stage.name, parts, previous, here))
-        _, seconds = timed(
-            lambda: Shards(recipe).run(Context(recipe, run, run / "shards", parts, previous, here))
-        )
-        result["Parquet in to tars out, text"] = {"mb": size, "seconds": seconds}
-        written = sum(entry.size for entry in (run / "shards").list() if entry.path.endswith(".tar")) / 1e6
-        problems, seconds = timed(lambda: verify_shards(run / "shards"))
+            made = recipe("tokens")
+            stage(made).run(Context(made, run, run / stage.name, parts, previous, here))
+
+        def shards(form: str, name: str) -> None:
+            made = recipe(form)
+            Shards(made).run(Context(made, run, run / name, parts, previous, here))
+
+        for form in ("tokens", "text"):
+            for name in ("cold", form):  # the first compiles, and fills the table of words that are encoded
+                _, seconds = timed(partial(shards, form, name))
+            result[f"Parquet in to tars out, {form} shards, text"] = {"mb": size, "seconds": seconds}
+        tars = run / "tokens"
+        written = sum(entry.size for entry in tars.list() if entry.path.endswith(".tar")) / 1e6
+        for to in ("megatron", "datatrove"):
+            _, seconds = timed(partial(export, tars, run / to, to, here))
+            result[f"export to {to}, tars"] = {"mb": written, "seconds": seconds}
+        problems, seconds = timed(lambda: verify_shards(tars))
         assert problems == []
         result["verify, tars"] = {"mb": written, "seconds": seconds}
     return result

@@ -66,24 +66,47 @@ def why(
 
 def verify(
     path: Annotated[str, typer.Argument(help="Folder or URL of a run or a stage's output.")],
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="Documents of shards decoded and held to their text.")
+    ] = 400,
+    all_: Annotated[bool, typer.Option("--all", help="Decode every document.")] = False,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
     json: Json = False,
 ) -> None:
-    """Recompute checksums; in = kept + removed + quarantined."""
+    """Recompute checksums and counts; decode a sample of the shards."""
+    import time
+
+    from pipeline.cluster import Workers
+    from pipeline.progress import Progress
     from pipeline.verify import verify as check
+    from schemas.recipe import Cluster
     from schemas.storage import Folder
 
-    result = check(Folder(path))
+    started = time.monotonic()
+    progress = Progress(quiet=workers == 0)
+    with Workers(Cluster(workers=workers), None, progress) as scheduler:
+        result = check(Folder(path), scheduler, None if all_ else sample)
+    seconds = time.monotonic() - started
     if json:
         counts = {stage: c.model_dump() for stage, c in result.stages.items()}
         print_json(
-            {"files": result.files, "bytes": result.bytes, "stages": counts, "problems": result.problems}
-        )
+            {
+                "files": result.files, "bytes": result.bytes, "seconds": round(seconds, 3), "stages": counts,
+                "decoded": result.decoded, "notes": result.notes, "problems": result.problems,
+            }
+        )  # fmt: skip
     else:
         for stage, c in result.stages.items():
             typer.echo(
                 f"{stage:<10} in {c.docs_in:,} = kept {c.kept:,} + removed {c.removed:,} + quarantined {c.quarantined:,}"
             )
-        typer.echo(f"{result.files} files, {result.bytes / 1e6:.1f} MB: {len(result.problems)} problems")
+        for note in result.notes:
+            typer.echo(f"note: {note}")
+        decoded = f", {result.decoded:,} documents of shards decoded" if result.decoded else ""
+        typer.echo(
+            f"{result.files} files, {result.bytes / 1e6:.1f} MB{decoded}, {result.bytes / 1e6 / seconds:.0f} MB/s:"
+            f" {len(result.problems)} problems"
+        )
     if result.problems:
         raise WorkError("\n".join(result.problems))
 

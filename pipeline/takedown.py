@@ -27,9 +27,9 @@ def take_down(
     from pipeline.dedup.banding import Banding
     from pipeline.dedup.index.change import NobodyNamed
     from pipeline.dedup.index.store import read_index
-    from pipeline.dedup.index.takedown import wanted
     from pipeline.dedup.run import Deduplication
     from pipeline.dedup.stage import Dedup
+    from pipeline.named import read_names
     from pipeline.progress import Progress
     from pipeline.publish import publish_table
     from pipeline.shard.holding import holding, shard_set
@@ -42,7 +42,7 @@ def take_down(
     found = read_index(Folder(index))
     if found is None:
         raise UserError(f"{index}: no index there; `corpusmill dedup IN OUT --index {index}` makes one")
-    named = wanted(Folder(file))
+    named = read_names(Folder(file))
     if shards is not None:
         shard_set(Folder(shards))  # a wrong folder is told before anything is done
     params = DedupParams(**found.params, index=index)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
+from pipeline.partition import as_partition
 from pipeline.publish import parse_table
+from pipeline.stage import Partition, Scheduler
 from schemas.errors import UserError
 from schemas.ids import checksum
 from schemas.ledger import KEPT, QUARANTINED, REMOVED
@@ -25,36 +27,51 @@ class Verified:
     bytes: int = 0
     stages: dict[str, Counts] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what could not be checked, and why
+    decoded: int = 0  # documents of shards, held to their cleaned text
     # Rows of the ledger by (source, outcome, stage); the stage of a kept document is left out.
     told: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
 
-def verify(run: Folder) -> Verified:
-    """Check everything that was published below `run`.
+SAMPLE = 400  # documents of shards that are decoded, if nobody says how many
+
+
+def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None = SAMPLE) -> Verified:
+    """Check everything that was published below `run`. `sample`: documents of shards to decode, None for all.
 
     Every file's bytes against its manifest; rows against counts; in = kept + removed + quarantined in every
     partition and stage; what one stage kept is what the next got; one ledger row per record, and per source and
-    stage as many of each outcome as the stage counted; shards read back.
+    stage as many of each outcome as the stage counted; shards read back, a sample of their documents decoded.
     Raises `UserError` if there is nothing to verify.
     """
     result = Verified()
     files = _stage_manifests(run)
-    if not files:
+    result.problems += _in_between(run)
+    if not files and not result.problems:
         raise UserError(f"{run}: no finished stage there; give the folder of a run, such as runs/quickstart")
     manifests: dict[str, StageManifest] = {}
+    folders: dict[str, Folder] = {}
     for file in files:
-        folder = file.parent
         manifest = _stage(file, result)
         if manifest is not None:
-            manifests[manifest.stage] = manifest
+            manifests[manifest.stage], folders[manifest.stage] = manifest, file.parent
             if manifest.partitions:
                 result.stages[manifest.stage] = manifest.counts
-            if manifest.stage == "shard":
-                from pipeline.shard.verify import verify_shards
-
-                result.problems += verify_shards(folder)
+    if "shard" in manifests:
+        _shards(manifests, folders, scheduler, sample, result)
     _chain(manifests, result)
     return result
+
+
+def _in_between(run: Folder) -> list[str]:
+    """Shards whose takedown was begun and not finished: they have no manifest until it is."""
+    from pipeline.shard.takedown.log import under_way
+    from pipeline.shard.verify.sets import in_between
+
+    found = (
+        (folder, under_way(folder)) for folder in (run, run / "shards") if not (folder / MANIFEST).exists()
+    )
+    return [in_between(folder, request) for folder, request in found if request is not None]
 
 
 def _stage_manifests(run: Folder) -> list[Folder]:
@@ -77,7 +94,7 @@ def _stage(file: Folder, result: Verified) -> StageManifest | None:
     except ValidationError as error:
         result.problems.append(f"{file}: {error.errors()[0]['msg']}")
         return None
-    for published in manifest.files:
+    for published in manifest.files if manifest.stage != "shard" else []:  # those have a check of their own
         data = _file(folder, published, result)
         if data is not None and manifest.stage == "ledger":
             _told(data, result)
@@ -110,6 +127,47 @@ def _stage(file: Folder, result: Verified) -> StageManifest | None:
     if manifest.partitions and _documents(per_source) != _documents({"": total}):
         result.problems.append(f"{folder}: counts of the sources do not add up to the stage's")
     return manifest
+
+
+def _shards(
+    manifests: dict[str, StageManifest], folders: dict[str, Folder], scheduler: Scheduler | None,
+    sample: int | None, result: Verified,
+) -> None:  # fmt: skip
+    """The shards by themselves, against their manifest, and against the documents that they were written from."""
+    from pipeline.shard.verify import check_shards
+    from pipeline.shard.verify.documents import compare
+
+    manifest, folder = manifests["shard"], folders["shard"]
+    found = check_shards(folder, scheduler, manifest.files, sample)
+    result.files += found.files
+    result.bytes += found.bytes
+    problems = found.problems
+    for published in manifest.files:
+        file = f"{folder}/{published.path}"
+        if published.path.endswith(".tar") and found.checked:
+            continue  # read by the check
+        if not any(problem.startswith(f"{file}:") for problem in problems):
+            _file(folder, published, result)
+    result.problems += problems
+    last = next((name for name in manifest.inputs if name in LOCAL), "")
+    documents = manifests.get(last)
+    if documents is None or documents.key != manifest.inputs[last]:
+        result.notes.append(
+            f"{folder}: not held to the cleaned documents: those it was made from are not there"
+        )
+    elif not problems:
+        parts = [_partition(folders[last], name) for name in documents.partitions]
+        result.problems += compare(folder.url, found, [part for part in parts if part is not None], scheduler)
+        result.decoded = found.decoded
+
+
+def _partition(folder: Folder, name: str) -> Partition | None:
+    """A published partition, if its manifest can be read: that it can is checked elsewhere."""
+    try:
+        part = PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
+    except (FileNotFoundError, ValidationError):
+        return None
+    return as_partition(folder, part)
 
 
 def _documents(counts: dict[str, Counts]) -> tuple[int, int, int, int]:

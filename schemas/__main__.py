@@ -14,7 +14,7 @@ def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from schemas.manifest import PartitionManifest, StageManifest
     from schemas.recipe import Recipe
-    from schemas.shards import BlockDocuments, ShardIndex, ShardSet
+    from schemas.shards import BlockDocuments, ShardIndex, ShardSet, TextDocument, TextIndex
     from schemas.signals import SignalSpec
     from schemas.training import CheckpointManifest, TrainConfig
 
@@ -26,6 +26,8 @@ def models() -> dict[str, type[BaseModel]]:
         ShardIndex,
         ShardSet,
         BlockDocuments,
+        TextIndex,
+        TextDocument,
         SignalSpec,
         CheckpointManifest,
     )

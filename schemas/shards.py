@@ -5,8 +5,13 @@
 fetches one block with one range request and checks it.
 
 A tar (USTAR, fixed mtime and owner) holds, per block, three members with the key
-`<source>-<shard>-<block>` (no dots in keys): `.tokens.npy` (uint16 or uint32, one flat array),
-`.docs.npy` (uint32 starts of the documents in that array) and `.json` (`BlockDocuments`).
+`<source>-<split>-<shard>-<block>`, unique over the data set (no dots in keys): `.tokens.npy` (uint16 or uint32,
+one flat array), `.docs.npy` (uint32 starts of the documents in that array) and `.json` (`BlockDocuments`). Sets
+written before version 2 of the stage have keys without the split; nothing reads a key's parts.
+
+Text shards (`shard.format: text | both`) lie beside them, in `<source>/<split>-text/`, with a `TextIndex`: a
+document a sample, its key the `doc_id` in hex, with the members `.txt` (the text, UTF-8) and `.json`
+(`TextDocument`).
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ INDEX = "index.json"
 class Block(Strict):
     """One block of tokens in a tar, addressable by a range request."""
 
-    key: str = Field(pattern=r"^[^./]+$", description="<source>-<shard>-<block>")
+    key: str = Field(pattern=r"^[^./]+$", description="<source>-<split>-<shard>-<block>")
     offset: int = Field(ge=0, description="bytes from the start of the tar to the payload of .tokens.npy")
     size: int = Field(ge=0, description="bytes of that payload, the .npy header included")
     header: int = Field(ge=0, description="bytes of the .npy header; tokens start at offset + header")
@@ -87,6 +92,59 @@ class BlockDocuments(Strict):
     char_ends: list[int] = Field(description="one past the last character")
 
 
+class TextShard(Strict):
+    """One tar of documents as text. `url` is relative to the index."""
+
+    url: str
+    nsamples: int = Field(ge=0, description="documents in the tar")
+    filesize: int = Field(ge=0)
+    sha256: str
+    ndocs: int = Field(ge=0, description="the same as nsamples")
+    text_bytes: int = Field(ge=0, description="UTF-8 bytes of the .txt members")
+
+
+class TextIndex(Strict):
+    """`index.json` of the text shards of one (source, split): a wids v1 index as well."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+    kind: Literal["wids-shard-index-v1"] = Field(default="wids-shard-index-v1", alias="__kind__")
+    wids_version: Literal[1] = 1
+    name: str = Field(description="<source>-<split>-text")
+    source: str
+    split: Literal["train", "validation"]
+    ndocs: int = Field(ge=0)
+    text_bytes: int = Field(ge=0)
+    shardlist: list[TextShard]
+
+
+class TextDocument(Strict):
+    """The `.json` member of a text shard. Every field is a string in every sample, empty where the document has no
+    such value: readers that infer one type for a data set (Hugging Face) refuse anything else."""
+
+    doc_id: str = Field(description="hex; also the sample's key")
+    source: str
+    source_id: str
+    locator: str
+    url: str
+    date: str
+    language: str
+    metadata: str = Field(description="a JSON object, as text")
+    text_hash: str = Field(description="hex: xxh3_128 of the text")
+    cluster_id: str = Field(description="hex")
+
+
+class TextSetEntry(Strict):
+    """Where the index of the text shards of a (source, split) lies, and its totals."""
+
+    source: str
+    split: Literal["train", "validation"]
+    index: str = Field(description="path of its index.json, relative to the shard set")
+    index_xxh3: str
+    ndocs: int = Field(ge=0)
+    text_bytes: int = Field(ge=0)
+
+
 class ShardSetEntry(Strict):
     """One line of the set: where the index of a (source, split) lies, and its totals."""
 
@@ -108,4 +166,5 @@ class ShardSet(Strict):
     vocab_size: int
     eos_id: int
     dtype: Literal["uint16", "uint32"]
-    sets: list[ShardSetEntry]
+    sets: list[ShardSetEntry] = Field(description="token shards; empty for `format: text`")
+    texts: list[TextSetEntry] = Field(default=[], description="text shards, if asked for")

@@ -19,6 +19,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 from schemas.errors import UserError, WorkError
 
 IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
+PART, PARTS = 16 << 20, 4  # bytes of a part of an upload, and parts under way at once
 REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https", "memory")
 
 Item = TypeVar("Item")
@@ -210,11 +211,17 @@ class Folder:
 
     @contextlib.contextmanager
     def create(self) -> Iterator[IO[bytes]]:
-        """A stream to write the object through; it appears, whole, when the block ends without an error."""
+        """A stream to write the object through; it appears, whole, when the block ends without an error.
+
+        Locally the bytes go to a temporary name, on an object store into a multipart upload of parts of `PART`
+        bytes, `PARTS` of them under way at once: so much lies in memory, however large the object is, and an object
+        has room for 10,000 parts. What a killed writer had sent stays invisible; a rule of the bucket that aborts
+        incomplete uploads after some days frees its space.
+        """
         import obstore
 
         try:
-            writer = obstore.open_writer(self.store, self.path)
+            writer = obstore.open_writer(self.store, self.path, buffer_size=PART, max_concurrency=PARTS)
             yield cast(IO[bytes], writer)
             writer.close()  # a writer that is dropped without it leaves nothing
         except (WorkError, UserError):

@@ -3,57 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.bpe.load import Bpe
+from pipeline.shard.kernels.order import weigh
+
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
 
 class Cut(NamedTuple):
-    """A block: its tokens, and per document segment the document's row, first token, and characters.
+    """A block: its tokens, and per document segment the document's id (16 bytes), first token, and characters.
 
     Characters count from the document's beginning. A token may end inside a UTF-8 character: that character
     belongs to both blocks, so `char_ends` is rounded up and the next block's `char_starts` down.
     """
 
-    tokens: npt.NDArray[np.unsignedinteger]
-    rows: npt.NDArray[np.int64]
+    tokens: Tokens
+    ids: npt.NDArray[np.uint8]
     starts: npt.NDArray[np.uint32]
     char_starts: npt.NDArray[np.int64]
     char_ends: npt.NDArray[np.int64]
 
 
-def stream(
-    values: npt.NDArray[np.unsignedinteger], lengths: npt.NDArray[np.int64], bpe: Bpe
-) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int64]]:
-    """(the tokens, each document followed by the end-of-document token; the documents' len + 1 offsets)."""
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths + 1, out=offsets[1:])
-    tokens = np.empty(int(offsets[-1]), dtype=bpe.dtype)
-    is_text = np.ones(len(tokens), dtype=bool)
-    is_text[offsets[1:] - 1] = False
-    tokens[is_text] = values
-    tokens[~is_text] = bpe.eos_id
-    return tokens, offsets
+class Blocks:
+    """Cuts a stream of whole documents into blocks of `block_tokens`; holds less than a block between calls."""
 
+    def __init__(self, block_tokens: int, bpe: Bpe) -> None:
+        self.block_tokens, self.bpe = block_tokens, bpe
+        self._tokens = np.zeros(0, dtype=bpe.dtype)  # what fills no block yet
+        self._starts = np.zeros(0, dtype=np.int64)  # of its documents; the first may have begun before it
+        self._ids = np.zeros((0, 16), dtype=np.uint8)
+        self._begun = 0  # characters of the first document that begin before it
 
-def cut(
-    tokens: npt.NDArray[np.unsignedinteger], offsets: npt.NDArray[np.int64], block_tokens: int, bpe: Bpe
-) -> Iterator[Cut]:
-    """Blocks of `block_tokens`, the last one shorter. A document that is cut goes on in the next block."""
-    begun = 0  # characters of the first document that begin before the block
-    for low in range(0, len(tokens), block_tokens):
-        block = tokens[low : low + block_tokens]
-        high = low + len(block)
-        first = int(np.searchsorted(offsets, low, side="right")) - 1
-        last = int(np.searchsorted(offsets[:-1], high, side="left"))
-        starts = np.maximum(offsets[first:last] - low, 0)
-        leads = np.concatenate([[0], np.cumsum(bpe.lead_bytes[block], dtype=np.int64)])
-        char_ends = leads[np.append(starts[1:], len(block))] - leads[starts]
+    def feed(
+        self, tokens: Tokens, offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.uint8]
+    ) -> Iterator[Cut]:
+        """The blocks that are full with these documents (`tokens`, the end-of-document ones among them, with their
+        len + 1 `offsets`; `ids` of n x 16 bytes). A document that is cut goes on in the next block."""
+        starts = np.concatenate([self._starts, offsets[:-1] + len(self._tokens)])
+        tokens = np.concatenate([self._tokens, tokens])
+        ids = np.concatenate([self._ids, ids])
+        low = 0
+        while low + self.block_tokens <= len(tokens):
+            yield self._cut(tokens, starts, ids, low, low + self.block_tokens)
+            low += self.block_tokens
+        first = int(np.searchsorted(starts, low, side="right")) - 1 if low < len(tokens) else len(starts)
+        first = max(first, 0)
+        self._tokens, self._starts, self._ids = tokens[low:].copy(), starts[first:] - low, ids[first:]
+
+    def rest(self) -> Iterator[Cut]:
+        """The last block, if tokens are left: a shorter one."""
+        if len(self._tokens):
+            yield self._cut(self._tokens, self._starts, self._ids, 0, len(self._tokens))
+
+    def _cut(
+        self, tokens: Tokens, starts: npt.NDArray[np.int64], ids: npt.NDArray[np.uint8], low: int, high: int
+    ) -> Cut:
+        block = tokens[low:high]
+        first = int(np.searchsorted(starts, low, side="right")) - 1
+        last = int(np.searchsorted(starts, high, side="left"))
+        edges = np.append(np.maximum(starts[first:last] - low, 0), len(block))
+        char_ends = np.empty(last - first, dtype=np.int64)
+        weigh(block, edges, self.bpe.lead_bytes, char_ends)
         char_starts = np.zeros_like(char_ends)
-        char_starts[0] = begun - int(bpe.inside[block[0]]) if begun else 0
-        char_ends[0] += begun
-        begun = int(char_ends[-1]) if offsets[last] > high else 0
-        yield Cut(block, np.arange(first, last), starts.astype(np.uint32), char_starts, char_ends)
+        if self._begun:
+            char_starts[0] = self._begun - int(self.bpe.inside[block[0]])
+            char_ends[0] += self._begun
+        end = int(starts[last]) if last < len(starts) else len(tokens)
+        self._begun = int(char_ends[-1]) if end > high else 0
+        return Cut(block, ids[first:last], edges[:-1].astype(np.uint32), char_starts, char_ends)

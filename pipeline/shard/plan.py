@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from schemas.errors import UserError
+from schemas.shard import ShardFormat
 
 MIB = 1 << 20
 MAX_NAME = 100  # bytes of a name in a USTAR header
 DEFAULT_BYTES_PER_TOKEN = 4.0
+AROUND_TEXT = 2048  # bytes of two headers, their padding and the .json of a document in a text shard
+
+Kind = Literal["tokens", "text"]
 
 
 class SetPlan(NamedTuple):
@@ -19,14 +23,15 @@ class SetPlan(NamedTuple):
     source: str
     split: Literal["train", "validation"]
     buckets: int
+    kind: Kind = "tokens"
 
     @property
     def name(self) -> str:
-        return f"{self.source}-{self.split}"
+        return f"{self.source}-{self.split}" + ("-text" if self.kind == "text" else "")
 
     @property
     def folder(self) -> str:
-        return f"{self.source}/{self.split}"
+        return f"{self.source}/{self.split}" + ("-text" if self.kind == "text" else "")
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,18 @@ class Plan:
     block_tokens: int
     key: str
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What is to be written, in a fixed order."""
+        return tuple(sorted({one.kind for one in self.sets}, reverse=True))
+
 
 def plan_sets(
-    splits: dict[str, Any], stats: dict[str, Any], shard_mb: float, item_size: int
+    splits: dict[str, Any],
+    stats: dict[str, Any],
+    shard_mb: float,
+    item_size: int,
+    wanted: ShardFormat = ShardFormat.tokens,
 ) -> tuple[SetPlan, ...]:
     """The sets, sorted, of `split.json` and the tokenizer's `stats.json`. Empty ones are left out.
 
@@ -48,7 +62,7 @@ def plan_sets(
     """
     sets = []
     for source in sorted(splits):
-        longest = f"{source}-000000-000000.tokens.npy"
+        longest = f"{source}-validation-000000-000000.tokens.npy"
         if len(longest) > MAX_NAME:
             raise UserError(
                 f"sources: '{source}': too long for names in a tar; at most"
@@ -57,8 +71,13 @@ def plan_sets(
         per_token = stats["sources"].get(source, {}).get("bytes_per_token") or DEFAULT_BYTES_PER_TOKEN
         for split in ("train", "validation"):
             numbers = splits[source][split]
-            if numbers["docs"]:
-                tokens = numbers["bytes"] / per_token + numbers["docs"]
-                buckets = max(1, math.ceil(tokens * item_size / (shard_mb * MIB)))
-                sets.append(SetPlan(source, split, buckets))
+            if not numbers["docs"]:
+                continue
+            sizes: dict[Kind, float] = {}
+            if wanted != ShardFormat.text:
+                sizes["tokens"] = (numbers["bytes"] / per_token + numbers["docs"]) * item_size
+            if wanted != ShardFormat.tokens:
+                sizes["text"] = numbers["bytes"] + numbers["docs"] * AROUND_TEXT
+            for kind, size in sizes.items():
+                sets.append(SetPlan(source, split, max(1, math.ceil(size / (shard_mb * MIB))), kind))
     return tuple(sets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from schemas.errors import WorkError
+from pipeline.bpe.load import Bpe, load_bpe
+from schemas.errors import UserError, WorkError
 from schemas.ids import checksum
 from schemas.manifest import Strict
-from schemas.shards import INDEX, Block, BlockDocuments, Shard, ShardIndex, ShardSet
+from schemas.shards import INDEX, Block, BlockDocuments, Shard, ShardIndex, ShardSet, TextIndex
 from schemas.storage import Folder
 
 Model = TypeVar("Model", bound=Strict)
@@ -34,9 +36,14 @@ class Document(NamedTuple):
     tokens: npt.NDArray[np.unsignedinteger]
 
 
-def read_set(folder: Folder) -> ShardSet:
+def read_set(folder: Folder, data: bytes | None = None) -> ShardSet:
     """`index.json` of a folder of shards; raises `WorkError` if it is none."""
-    return _model(ShardSet, folder / INDEX, (folder / INDEX).read())
+    return _model(ShardSet, folder / INDEX, (folder / INDEX).read() if data is None else data)
+
+
+def read_texts(file: Folder, data: bytes | None = None) -> TextIndex:
+    """`index.json` of the text shards of a (source, split); raises `WorkError` if it is none."""
+    return _model(TextIndex, file, file.read() if data is None else data)
 
 
 def read_index(file: Folder, data: bytes | None = None) -> ShardIndex:
@@ -51,6 +58,27 @@ def _model(model: type[Model], file: Folder, data: bytes) -> Model:
         mistake = error.errors()[0]
         place = ".".join(str(part) for part in mistake["loc"])
         raise WorkError(f"{file}: not a {model.__name__}: {place}: {mistake['msg']}") from None
+
+
+def above(folder: Folder, path: str) -> Folder:
+    """`folder / path`, where the path may go up: how an index names its tokenizer."""
+    for part in path.split("/"):
+        folder = folder.parent if part == ".." else folder / part
+    return folder
+
+
+def read_tokenizer(file: Folder, eos_id: int) -> Bpe:
+    """The tokenizer of a shard set, in which the token `eos_id` ends documents. Raises `UserError` if it cannot
+    have written it, `FileNotFoundError` if there is none."""
+    data = file.read()
+    try:
+        added = json.loads(data)["added_tokens"]
+        eos_token = next(str(token["content"]) for token in added if token["id"] == eos_id)
+    except (ValueError, KeyError, TypeError, StopIteration):
+        raise UserError(
+            f"{file}: no tokenizer with a special token {eos_id}, by which documents end in the shards"
+        ) from None
+    return load_bpe(data, eos_token, str(file))
 
 
 def read_block(folder: Folder, shard: Shard, block: Block) -> BlockData:

@@ -1,56 +1,63 @@
-"""Phase 1, per partition: documents become tokens, sorted by the shard that they belong to.
+"""Phase 1, per partition: documents become tokens, or samples of text, sorted by the shard that they belong to.
 
-The tokens of a partition are one file under `scratch/`: a segment (an Arrow stream) per shard, found by the
-offsets in the partition's marker. A shard's task reads its segment out of every file by a range request, so
-the shuffle is out of core and makes no more files than there are partitions.
+What a partition gives is one file under `scratch/` for each kind: a segment per shard (`scratch.py`). A shard's task
+reads its segment out of every file by range requests, so the shuffle is out of core and makes no more files than there
+are partitions.
 """
 
 from __future__ import annotations
 
-import io
-import itertools
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from pydantic import ValidationError
 
-from pipeline.bpe.encode import encode
+from pipeline.bpe.encode import encode, normalized
 from pipeline.bpe.load import Bpe, load_bpe
-from pipeline.publish import publish_bytes
-from pipeline.shard.plan import Plan
+from pipeline.shard.kernels.order import weigh
+from pipeline.shard.plan import Kind, Plan
+from pipeline.shard.scratch import HEAD, SEGMENT, packed
+from pipeline.shard.takedown.log import left
+from pipeline.shard.texts import COLUMNS, rendered
 from pipeline.splits import hash_ids, read_validation_groups, split_of
 from pipeline.stage import Partition
 from schemas.errors import WorkError
-from schemas.ids import checksum
 from schemas.manifest import PublishedFile, Strict, hash_json
 from schemas.storage import Folder
 
-
-class Segment(Strict):
-    """A partition's documents that belong to one shard: bytes `offset` to `offset + size` of its file."""
-
-    set: int
-    bucket: int
-    offset: int
-    size: int
-    xxh3: str
-    docs: int
+Array = npt.NDArray[Any]
 
 
-class Routed(Strict):
+class RoutedKind(Strict):
+    """A partition's file of one kind, and the rows of `scratch.SEGMENT` that say what is where."""
+
+    kind: Kind
+    file: PublishedFile
+    segments: list[tuple[int, int, int, int, int, int]]
+
+
+class RoutedPartition(Strict):
     """A partition's marker."""
 
     key: str
-    file: PublishedFile
-    segments: list[Segment]
+    kinds: list[RoutedKind]
+
+
+class Routed(NamedTuple):
+    """A file of a partition, and its segments as an array."""
+
+    path: str
+    segments: Array
 
 
 @dataclass(frozen=True)
 class Route:
-    """Tokenise a partition and publish its segments and marker under `scratch`; a valid marker is used again.
+    """Make a partition's segments and publish them with their marker under `scratch`; a valid marker is used again.
 
     Raises `WorkError` if tokens do not stand for exactly the bytes of their text.
     """
@@ -61,60 +68,52 @@ class Route:
     eos_token: str
     work: Folder
 
-    def __call__(self, partition: Partition) -> Routed:
+    def __call__(self, partition: Partition) -> list[Routed]:
         key = hash_json([self.plan.key, partition.name, partition.xxh3])
         marker = self.work / f"parts/{partition.name}.json"
         try:
-            routed = Routed.model_validate_json(marker.read())
-            if routed.key == key and (self.work / routed.file.path).entry().size == routed.file.bytes:
-                return routed
+            routed = RoutedPartition.model_validate_json(marker.read())
+            whole = all((self.work / o.file.path).entry().size == o.file.bytes for o in routed.kinds)
+            if routed.key == key and whole:
+                return _arrays(routed)
         except (FileNotFoundError, ValidationError):
             pass
-        data, segments = self._segments(partition)
-        file = publish_bytes(
-            self.work, f"tokens/{partition.name}.bin", data, rows=sum(s.docs for s in segments)
-        )
-        routed = Routed(key=key, file=file, segments=segments)
+        routed = RoutedPartition(key=key, kinds=self._kinds(partition))
         marker.write(routed.model_dump_json().encode())
-        return routed
+        return _arrays(routed)
 
-    def _segments(self, partition: Partition) -> tuple[bytes, list[Segment]]:
-        bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
-        docs = partition.read(["doc_id", "source", "cluster_id", "text"])
-        if len(docs) == 0:
-            return b"", []
+    def _kinds(self, partition: Partition) -> list[RoutedKind]:
+        wanted = set(COLUMNS) if "text" in self.plan.kinds else {"doc_id", "source", "text"}
+        docs = left(self.work.parent, partition.read(sorted(wanted | {"cluster_id"})))
         validation = split_of(docs, read_validation_groups(self.split))
-        hashes = hash_ids(docs["doc_id"], self.plan.seed)
-        sets, buckets = self._place(docs["source"], validation, hashes, partition.name)
-        ids, offsets = encode(bpe, docs["text"])
-        sizes = pc.binary_length(docs["text"]).to_numpy().astype(np.int64)
-        _check(bpe, docs, ids, offsets, sizes)
-        tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids.astype(bpe.dtype)))
-        order = np.lexsort((buckets, sets))
-        table = pa.table(
-            {"doc_id": docs["doc_id"], "hash": hashes, "text_bytes": sizes, "tokens": tokens}
-        ).take(order)
-        sets, buckets = sets[order], buckets[order]
-        changes = np.flatnonzero((np.diff(sets) != 0) | (np.diff(buckets) != 0)) + 1
-        edges = [0, *changes.tolist(), len(docs)]
-        out = io.BytesIO()
-        segments = []
-        for start, stop in itertools.pairwise(edges):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table.slice(start, stop - start).combine_chunks())
-            data = sink.getvalue().to_pybytes()
-            segments.append(
-                Segment(
-                    set=int(sets[start]), bucket=int(buckets[start]), offset=out.tell(), size=len(data),
-                    xxh3=checksum(data), docs=stop - start,
-                )
-            )  # fmt: skip
-            out.write(data)
-        return out.getvalue(), segments
+        heads = np.zeros(len(docs), dtype=HEAD)
+        heads["hash"] = hash_ids(docs["doc_id"], self.plan.seed)
+        halves = np.frombuffer(b"".join(_id_bytes(docs["doc_id"])), dtype=">u8").reshape(-1, 2)
+        heads["high"], heads["low"] = halves[:, 0], halves[:, 1]
+        found = []
+        for kind in self.plan.kinds:
+            sets, buckets = self._place(kind, docs["source"], validation, heads["hash"], partition.name)
+            if kind == "tokens":
+                elements, offsets, dtype, texts = self._tokens(docs)
+            else:
+                elements, offsets, dtype, texts = *rendered(docs), np.dtype("<u8"), docs["text"]
+            heads["text_bytes"] = pc.binary_length(texts).to_numpy()
+            pieces, segments = packed(heads, sets, buckets, elements, offsets, dtype)
+            file = _publish(self.work, f"{kind}/{partition.name}.bin", pieces, len(docs))
+            found.append(RoutedKind(kind=kind, file=file, segments=segments.tolist()))
+        return found
+
+    def _tokens(self, docs: pa.Table) -> tuple[Array, npt.NDArray[np.int64], np.dtype[Any], pa.ChunkedArray]:
+        """(tokens, offsets of the documents, type to write them as, the texts that they stand for)."""
+        bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
+        texts = normalized(bpe, docs["text"])
+        ids, offsets = encode(bpe, texts)
+        _check(bpe, docs["doc_id"], ids, offsets, pc.binary_length(texts).to_numpy())
+        return ids, offsets, np.dtype(bpe.dtype), texts
 
     def _place(
         self,
+        kind: Kind,
         source: pa.ChunkedArray,
         validation: npt.NDArray[np.bool_],
         hashes: npt.NDArray[np.uint64],
@@ -123,8 +122,9 @@ class Route:
         """Index of the set, and of the bucket in it, per document."""
         sets = np.full(len(hashes), -1, dtype=np.int64)
         for index, plan in enumerate(self.plan.sets):
-            mine = pc.equal(source, plan.source).to_numpy()
-            sets[mine & (validation if plan.split == "validation" else ~validation)] = index
+            if plan.kind == kind:
+                mine = pc.equal(source, plan.source).to_numpy()
+                sets[mine & (validation if plan.split == "validation" else ~validation)] = index
         if (sets < 0).any():
             raise WorkError(
                 f"shard: partition {where} holds documents that the split stage did not count; run it again"
@@ -134,26 +134,41 @@ class Route:
         return sets, (((hashes >> half) * counts) >> half).astype(np.int64)
 
 
+def _arrays(routed: RoutedPartition) -> list[Routed]:
+    return [Routed(one.file.path, np.array(one.segments, dtype=SEGMENT)) for one in routed.kinds]
+
+
+def _id_bytes(ids: pa.ChunkedArray) -> list[memoryview]:
+    """The bytes of a column of ids, a piece for each chunk."""
+    pieces = []
+    for chunk in ids.chunks:
+        width = chunk.type.byte_width
+        pieces.append(
+            memoryview(chunk.buffers()[1])[chunk.offset * width : (chunk.offset + len(chunk)) * width]
+        )
+    return pieces
+
+
+def _publish(work: Folder, path: str, pieces: list[memoryview], rows: int) -> PublishedFile:
+    """Write the pieces as one file, atomically."""
+    size, whole = 0, xxhash.xxh3_128()
+    with (work / path).create() as stream:
+        for piece in pieces:
+            stream.write(piece)
+            whole.update(piece)
+            size += len(piece)
+    return PublishedFile(path=path, rows=rows, bytes=size, xxh3=whole.hexdigest())
+
+
 def _check(
-    bpe: Bpe,
-    docs: pa.Table,
-    ids: npt.NDArray[np.uint32],
-    offsets: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
+    bpe: Bpe, doc_ids: pa.ChunkedArray, ids: Array, offsets: npt.NDArray[np.int64], sizes: Array
 ) -> None:
     """Tokens must stand for as many bytes as their text has: what character offsets are computed from."""
-    total = np.concatenate([[0], np.cumsum(bpe.byte_lengths[ids], dtype=np.int64)])
-    wrong = np.flatnonzero(total[offsets[1:]] - total[offsets[:-1]] != sizes)
+    found = np.empty(len(sizes), dtype=np.int64)
+    weigh(ids, offsets, bpe.byte_lengths, found)
+    wrong = np.flatnonzero(found != sizes)
     if len(wrong):
-        doc = docs["doc_id"][int(wrong[0])].as_py().hex()
+        doc = doc_ids[int(wrong[0])].as_py().hex()
         raise WorkError(
             f"shard: the tokens of {len(wrong)} documents do not stand for their text, first {doc}"
         )
-
-
-def read_segment(work: Folder, path: str, segment: Segment) -> pa.Table:
-    """(doc_id, hash, text_bytes, tokens) of a segment; raises `WorkError` if its bytes changed."""
-    data = (work / path).read_range(segment.offset, segment.size)
-    if checksum(data) != segment.xxh3:
-        raise WorkError(f"{work / path}: its bytes changed since they were published; delete it, run again")
-    return pa.ipc.open_stream(data).read_all()

@@ -1,9 +1,9 @@
-"""`shard`: tokens of every kept document in WebDataset tars, and the indexes that find them."""
+"""`shard`: every kept document in WebDataset tars, as tokens or as text, and the indexes that find them."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -14,7 +14,7 @@ from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile, Strict, hash_json
 from schemas.shard import ShardParams
-from schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry
+from schemas.shards import INDEX
 from schemas.storage import Folder
 
 TOKENIZER = "tokenizer.json"
@@ -30,114 +30,83 @@ class Done(Strict):
 
 
 class Shards(GlobalStage):
-    """Publishes `<source>/<split>/<source>-<split>-<number>.tar`, `.tar.idx` and `index.json`, a copy of
-    `tokenizer.json` so that the folder is complete in itself, and last `index.json` (`ShardSet`)."""
+    """Publishes `<source>/<split>/<source>-<split>-<number>.tar`, `.tar.idx` and `index.json` (text shards:
+    `<source>/<split>-text/<source>-<split>-text-<number>.tar`), a copy of `tokenizer.json` so that the folder is
+    complete in itself, and last `index.json` (`ShardSet`)."""
 
     name = "shard"
-    version = "1"
+    version = "2"
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
+        from pipeline.bpe.encode import how
         from pipeline.bpe.load import load_bpe
-        from pipeline.shard.route import Route, Routed
-        from pipeline.shard.write import Bucket, Write
+        from pipeline.shard.index import counted, publish_indexes
+        from pipeline.shard.route import Route
+        from pipeline.shard.takedown.log import publish_log, taken_of
+        from pipeline.shard.write import Write, gather
 
         folder, split = context.folder, context.previous["split"]
         source = context.previous["tokenizer"] / TOKENIZER
         data = source.read()
-        eos_token = self.recipe.tokenizer.eos_token
+        eos_token = json.loads((context.previous["tokenizer"] / "stats.json").read())["eos_token"]
         bpe = load_bpe(data, eos_token, str(source))
         plan = self._plan(context, checksum(data), 2 if bpe.vocab_size <= 2**16 else 4)
         done = _done(folder, plan.key)
         if done is not None:
             return done.files, done.counters
         _clear(folder, plan.key)
+        if plan.kinds != ("text",):
+            context.say(f"shard: {how(bpe)}")
         files = [publish_bytes(folder, TOKENIZER, data)]
         copy = folder / TOKENIZER
 
         sizes = [part.text_bytes for part in context.partitions]
         route = Route(plan, split, copy, eos_token, folder / "scratch")
-        routed: list[Routed] = context.scheduler.map(route, context.partitions, "shard: tokens", sizes)
-        gathered = defaultdict(list)
-        for one in routed:
-            for segment in one.segments:
-                gathered[segment.set, segment.bucket].append((one.file.path, segment))
-        buckets: list[Bucket] = []
-        for position, bucket in sorted(
-            gathered
-        ):  # a range of hashes that no document fell into makes no shard
-            number = buckets[-1].number + 1 if buckets and buckets[-1].set == position else 0
-            buckets.append(Bucket(position, number, tuple(gathered[position, bucket])))
+        routed = context.scheduler.map(route, context.partitions, f"shard: {' and '.join(plan.kinds)}", sizes)
+        buckets = gather([one for some in routed for one in some])
         write = Write(plan, copy, eos_token, folder)
-        weights = [sum(segment.size for _, segment in bucket.segments) for bucket in buckets]
+        weights = [bucket.bytes for bucket in buckets]
         written = context.scheduler.map(write, buckets, "shard: write", weights)
 
-        entries: list[ShardSetEntry] = []
-        counters = {"shards": 0, "blocks": 0, "tokens": 0, "documents": 0}
-        for position, target in enumerate(plan.sets):
-            mine = [one for bucket, one in zip(buckets, written, strict=True) if bucket.set == position]
-            shards = [one.shard for one in mine]
-            index = ShardIndex(
-                name=target.name,
-                source=target.source,
-                split=target.split,
-                dtype="uint16" if bpe.vocab_size <= 2**16 else "uint32",
-                vocab_size=bpe.vocab_size,
-                eos_id=bpe.eos_id,
-                tokenizer=f"../../{TOKENIZER}",
-                tokenizer_xxh3=files[0].xxh3,
-                block_tokens=plan.block_tokens,
-                ntokens=sum(shard.ntokens for shard in shards),
-                ndocs=sum(shard.ndocs for shard in shards),
-                text_bytes=sum(shard.text_bytes for shard in shards),
-                shardlist=shards,
-            )
-            path = f"{target.folder}/{INDEX}"
-            index_file = publish_bytes(folder, path, _json(index), rows=index.ndocs)
-            files += [*(file for one in mine for file in one.files), index_file]
-            entries.append(
-                ShardSetEntry(
-                    source=target.source, split=target.split, index=path, index_xxh3=index_file.xxh3,
-                    ntokens=index.ntokens, ndocs=index.ndocs, text_bytes=index.text_bytes,
-                )
-            )  # fmt: skip
-            counters["shards"] += len(shards)
-            counters["blocks"] += sum(shard.nsamples for shard in shards)
-            counters["tokens"] += index.ntokens
-            counters["documents"] += index.ndocs
-            counters[f"source/{target.source}/{target.split}_tokens"] = index.ntokens
-            counters[f"source/{target.source}/{target.split}_documents"] = index.ndocs
-        expected = sum(part.rows for part in context.partitions)
-        if counters["documents"] != expected:
-            raise WorkError(f"shard: {expected} documents came in, {counters['documents']} are in the shards")
-        top = ShardSet(
-            tokenizer=TOKENIZER, tokenizer_xxh3=files[0].xxh3, vocab_size=bpe.vocab_size, eos_id=bpe.eos_id,
-            dtype="uint16" if bpe.vocab_size <= 2**16 else "uint32", sets=entries,
-        )  # fmt: skip
-        files.append(publish_bytes(folder, INDEX, _json(top)))
-        publish_bytes(folder, DONE, _json(Done(key=plan.key, files=files, counters=counters)))
-        for part in ("tokens", "parts", "shards"):
+        files += [file for one in written for file in one.files]
+        shards: list[list[Any]] = [[] for _ in plan.sets]
+        for bucket, one in zip(buckets, written, strict=True):
+            shards[bucket.set].append(one.shard)
+        counters = counted(plan, shards)
+        taken = sum(taken_of(folder, context.partitions, context.scheduler))
+        expected = sum(part.rows for part in context.partitions) - taken
+        for name in ("documents", "text_documents"):
+            if counters.get(name, expected) != expected:
+                raise WorkError(f"shard: {expected} documents came in, {counters[name]} are in the shards")
+        files += publish_log(folder)
+        files += publish_indexes(folder, plan, bpe, files[0], shards)
+        done = Done(key=plan.key, files=files, counters=counters)
+        publish_bytes(folder, DONE, done.model_dump_json().encode())
+        for part in (*plan.kinds, "parts", "shards"):
             (folder / "scratch" / part).delete()
         return files, counters
 
     def _plan(self, context: Context, tokenizer: str, item_size: int) -> Plan:
         from pipeline.shard.plan import plan_sets
+        from pipeline.shard.takedown.log import read_log
         from pipeline.splits import SUMMARY, VALIDATION, purpose_seed
 
         params: ShardParams = self.params
         splits = json.loads((context.previous["split"] / SUMMARY).read())["sources"]
         stats = json.loads((context.previous["tokenizer"] / "stats.json").read())
-        sets = plan_sets(splits, stats, params.shard_mb, item_size)
+        sets = plan_sets(splits, stats, params.shard_mb, item_size, params.format)
         validation = checksum((context.previous["split"] / VALIDATION).read())
         inputs = {part.name: part.xxh3 for part in context.partitions}
         key = hash_json(
             [
                 self.version,
                 self.key_params(),
-                self.recipe.tokenizer.eos_token,
+                stats["eos_token"],
                 tokenizer,
                 validation,
                 inputs,
                 sets,
+                [doc_id.hex() for doc_id in read_log(context.folder).taken],  # documents that are left out
             ]
         )
         return Plan(sets, purpose_seed(self.recipe.seed, "shard"), params.block_tokens, key)
@@ -162,14 +131,14 @@ def _clear(folder: Folder, key: str) -> None:
     except FileNotFoundError:
         pass
     names = [entry.path for entry in folder.list()]
-    ours = [name for name in names if name.endswith((".tar", ".tar.idx")) or name.startswith("scratch/")]
+    ours = [
+        name
+        for name in names
+        if name.endswith((".tar", ".tar.idx")) or name.startswith(("scratch/", "takedown/"))
+    ]
     folder.delete([name for name in names if name == INDEX or name.endswith(f"/{INDEX}")])
     folder.delete(ours)
     marker.write(key.encode())
-
-
-def _json(model: Strict) -> bytes:
-    return (model.model_dump_json(indent=1) + "\n").encode()
 
 
 STAGE = Shards

@@ -1,43 +1,80 @@
-"""Phase 2, per shard: its documents from all partitions, in the order of their hash, as one tar."""
+"""Phase 2, per shard: its documents from all partitions, in the order of their hash, as one tar.
+
+The tar goes to its place as it is made (a temporary name and a rename locally, a multipart upload on an object store:
+nobody sees it before it is whole). What a task holds: a window (`merge.WINDOW`) up to four times over, a few blocks,
+the heads of the shard's documents, and the parts of the upload under way.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy.typing as npt
+import orjson
 from pydantic import ValidationError
 
 from pipeline.bpe.load import Bpe, load_bpe
 from pipeline.publish import publish_bytes
-from pipeline.shard.blocks import Cut, cut, stream
-from pipeline.shard.plan import Plan
-from pipeline.shard.route import Segment, read_segment
-from pipeline.shard.tar import TarWriter, npy
-from schemas.ids import checksum
+from pipeline.shard.blocks import Blocks, Cut
+from pipeline.shard.merge import Window, in_order
+from pipeline.shard.plan import Plan, SetPlan
+from pipeline.shard.route import Routed
+from pipeline.shard.scratch import SEGMENT
+from pipeline.shard.tar import Sink, TarWriter, npy
 from schemas.manifest import PublishedFile, Strict, hash_json
-from schemas.shards import Block, Shard
+from schemas.shards import Block, Shard, TextShard
 from schemas.storage import Folder
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A shard to write: its number in its set, and its segments as (file under `scratch`, segment)."""
+    """A shard to write: its number in its set, and its segments (`scratch.SEGMENT`) in files under `scratch`."""
 
     set: int
     number: int
-    segments: tuple[tuple[str, Segment], ...]
+    files: list[str]
+    segments: npt.NDArray[Any]
+
+    @property
+    def bytes(self) -> int:
+        """About how much there is to write."""
+        return int(self.segments["elements"].sum()) * 2
+
+
+def gather(routed: Sequence[Routed]) -> list[Bucket]:
+    """The shards to write, in their order, from the files of all partitions. A range of hashes that no document fell
+    into makes no shard: numbers go on without a gap."""
+    files = np.repeat(np.arange(len(routed)), [len(one.segments) for one in routed])
+    segments = np.concatenate([np.zeros(0, dtype=SEGMENT), *(one.segments for one in routed)])
+    order = np.lexsort((files, segments["bucket"], segments["set"]))
+    files, segments = files[order], segments[order]
+    changes = np.flatnonzero((np.diff(segments["set"]) != 0) | (np.diff(segments["bucket"]) != 0)) + 1
+    buckets: list[Bucket] = []
+    for mine, some in zip(np.split(files, changes), np.split(segments, changes), strict=True):
+        if len(some):
+            position = int(some["set"][0])
+            number = buckets[-1].number + 1 if buckets and buckets[-1].set == position else 0
+            buckets.append(Bucket(position, number, [routed[i].path for i in mine.tolist()], some))
+    return buckets
 
 
 class Written(Strict):
     """A shard's marker: what the index says of it, and its files under the stage's folder."""
 
     key: str
-    shard: Shard
+    shard: Shard | TextShard
     files: list[PublishedFile]
+
+
+class Made(NamedTuple):
+    """A tar that was written: its entry in the index, its xxh3, and its `.idx`."""
+
+    shard: Shard | TextShard
+    xxh3: str
+    sidecar: bytes
 
 
 @dataclass(frozen=True)
@@ -52,31 +89,32 @@ class Write:
 
     def __call__(self, bucket: Bucket) -> Written:
         target = self.plan.sets[bucket.set]
-        key = hash_json(
-            [self.plan.key, target.name, bucket.number, [segment.xxh3 for _, segment in bucket.segments]]
-        )
-        marker = self.folder / f"scratch/shards/{target.name}-{bucket.number:06d}.json"
+        stem = f"{target.name}-{bucket.number:06d}"
+        # A segment's checksum covers its heads, which hold the sums of its documents.
+        key = hash_json([self.plan.key, stem, bucket.segments["xxh3"].tolist()])
+        marker = self.folder / f"scratch/shards/{stem}.json"
         known = self._known(marker, key)
         if known is not None:
             return known
-        bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
-        docs = pa.concat_tables(
-            [read_segment(self.folder / "scratch", path, part) for path, part in bucket.segments]
-        )
-        # The hash is a seeded permutation of the documents; equal hashes fall back to the id.
-        order = pc.sort_indices(docs, [("hash", "ascending"), ("doc_id", "ascending")])
-        docs = docs.take(order).combine_chunks()
-        name = f"{target.name}-{bucket.number:06d}.tar"
-        data, index, shard = build(
-            docs, bpe, f"{target.source}-{bucket.number:06d}", self.plan.block_tokens, name
-        )
+        path = f"{target.folder}/{stem}.tar"
+        with (self.folder / path).create() as stream:
+            made = self._make(target, bucket, stem, stream)
+        shard = made.shard
         files = [
-            publish_bytes(self.folder, f"{target.folder}/{name}", data, rows=shard.ndocs),
-            publish_bytes(self.folder, f"{target.folder}/{name}.idx", index),
+            PublishedFile(path=path, rows=shard.ndocs, bytes=shard.filesize, xxh3=made.xxh3),
+            publish_bytes(self.folder, f"{path}.idx", made.sidecar),
         ]
         written = Written(key=key, shard=shard, files=files)
         marker.write(written.model_dump_json().encode())
         return written
+
+    def _make(self, target: SetPlan, bucket: Bucket, stem: str, stream: Sink) -> Made:
+        scratch = self.folder / "scratch"
+        if target.kind == "text":
+            return write_texts(in_order(scratch, bucket.files, bucket.segments, "<u8"), f"{stem}.tar", stream)
+        bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
+        windows = in_order(scratch, bucket.files, bucket.segments, bpe.dtype, gap=1)
+        return write_blocks(windows, bpe, stem, self.plan.block_tokens, stream)
 
     def _known(self, marker: Folder, key: str) -> Written | None:
         try:
@@ -87,50 +125,68 @@ class Write:
             return None
 
 
-def build(docs: pa.Table, bpe: Bpe, prefix: str, block_tokens: int, url: str) -> tuple[bytes, bytes, Shard]:
-    """(tar, `.idx`, entry of the index) of documents (doc_id, text_bytes, tokens) in their order. Keys are
-    `<prefix>-<block>`."""
-    lists = docs["tokens"].combine_chunks()
-    values = lists.flatten().to_numpy()
-    lengths = np.diff(lists.offsets.to_numpy())
-    tokens, offsets = stream(values, lengths, bpe)
-    ids = [doc_id.hex() for doc_id in docs["doc_id"].to_pylist()]
-    tar = TarWriter()
-    blocks = [
-        _add(tar, part, ids, f"{prefix}-{number:06d}")
-        for number, part in enumerate(cut(tokens, offsets, block_tokens, bpe))
-    ]
-    data, index = tar.finish()
+def write_blocks(windows: Iterable[Window], bpe: Bpe, stem: str, block_tokens: int, sink: Sink) -> Made:
+    """Write the tar `<stem>.tar` of documents in their order to `sink`. Each document's tokens are followed by a free
+    place, which gets the end-of-document token. Keys are `<stem>-<block>`."""
+    tar, cutter = TarWriter(sink), Blocks(block_tokens, bpe)
+    blocks: list[Block] = []
+    ntokens = ndocs = text_bytes = 0
+    for window in windows:
+        window.elements[window.offsets[1:] - 1] = bpe.eos_id
+        for cut in cutter.feed(window.elements, window.offsets, window.ids):
+            blocks.append(_add(tar, cut, f"{stem}-{len(blocks):06d}"))
+        ntokens += len(window.elements)
+        ndocs += len(window.ids)
+        text_bytes += window.text_bytes
+    for cut in cutter.rest():
+        blocks.append(_add(tar, cut, f"{stem}-{len(blocks):06d}"))
+    sidecar = tar.finish()
     shard = Shard(
-        url=url,
-        nsamples=len(blocks),
-        filesize=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
-        ntokens=len(tokens),
-        ndocs=len(docs),
-        text_bytes=int(docs["text_bytes"].to_numpy().sum()),
-        blocks=blocks,
-    )
-    return data, index, shard
-
-
-def _add(tar: TarWriter, part: Cut, ids: list[str], key: str) -> Block:
-    tokens, header = npy(part.tokens)
-    starts, _ = npy(part.starts)
-    documents = {
-        "doc_ids": [ids[row] for row in part.rows.tolist()],
-        "token_starts": part.starts.tolist(),
-        "char_starts": part.char_starts.tolist(),
-        "char_ends": part.char_ends.tolist(),
-    }
-    described = json.dumps(documents, separators=(",", ":")).encode()
-    tar.begin_sample()
-    first = tar.add(f"{key}.tokens.npy", tokens)
-    second = tar.add(f"{key}.docs.npy", starts)
-    third = tar.add(f"{key}.json", described)
-    return Block(
-        key=key, offset=first.offset, size=first.size, header=header, xxh3=checksum(tokens),
-        docs_offset=second.offset, docs_size=second.size, docs_xxh3=checksum(starts),
-        json_offset=third.offset, json_size=third.size, json_xxh3=checksum(described),
-        ntokens=len(part.tokens), ndocs=len(part.rows),
+        url=f"{stem}.tar", nsamples=len(blocks), filesize=tar.size, sha256=tar.sha256, ntokens=ntokens, ndocs=ndocs,
+        text_bytes=text_bytes, blocks=blocks,
     )  # fmt: skip
+    return Made(shard, tar.xxh3, sidecar)
+
+
+def write_texts(windows: Iterable[Window], url: str, sink: Sink) -> Made:
+    """Write a tar of documents that `texts.rendered` made samples of, in their order, to `sink`."""
+    tar = TarWriter(sink)
+    ndocs = text_bytes = 0
+    for window in windows:
+        tar.add_samples(window.elements.view(np.uint8).data, window.offsets[:-1] * window.elements.itemsize)
+        ndocs += len(window.ids)
+        text_bytes += window.text_bytes
+    sidecar = tar.finish()
+    shard = TextShard(
+        url=url, nsamples=ndocs, filesize=tar.size, sha256=tar.sha256, ndocs=ndocs, text_bytes=text_bytes
+    )
+    return Made(shard, tar.xxh3, sidecar)
+
+
+def _add(tar: TarWriter, cut: Cut, key: str) -> Block:
+    header, tokens = npy(cut.tokens)
+    tar.begin_sample()
+    first = tar.add(f"{key}.tokens.npy", header, tokens)
+    second = tar.add(f"{key}.docs.npy", *npy(cut.starts))
+    third = tar.add(f"{key}.json", described(cut))
+    return Block(
+        key=key, offset=first.offset, size=first.size, header=len(header), xxh3=first.xxh3,
+        docs_offset=second.offset, docs_size=second.size, docs_xxh3=second.xxh3,
+        json_offset=third.offset, json_size=third.size, json_xxh3=third.xxh3,
+        ntokens=len(cut.tokens), ndocs=len(cut.ids),
+    )  # fmt: skip
+
+
+def described(cut: Cut) -> bytes:
+    """The `.json` member (`BlockDocuments`), made of arrays."""
+    size = 2 * cut.ids.shape[1]
+    quoted = np.full((len(cut.ids), size + 3), ord('"'), dtype=np.uint8)
+    digits = np.frombuffer(cut.ids.tobytes().hex().encode(), dtype=np.uint8)
+    quoted[:, 1 : size + 1] = digits.reshape(-1, size)
+    quoted[:, -1] = ord(",")
+    ids = b"[" + quoted.tobytes()[:-1] + b"]"
+    fields = {
+        "doc_ids": orjson.Fragment(ids), "token_starts": cut.starts, "char_starts": cut.char_starts,
+        "char_ends": cut.char_ends,
+    }  # fmt: skip
+    return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)

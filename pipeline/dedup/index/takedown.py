@@ -31,13 +31,10 @@ from pipeline.dedup.records import (
     write_marker,
 )  # fmt: skip
 from pipeline.dedup.sketch import group_files
+from pipeline.named import matches
 from pipeline.publish import publish_table
 from schemas.documents import DOCUMENTS
-from schemas.errors import UserError
 from schemas.manifest import hash_json
-from schemas.storage import Folder
-
-MOST = 1_000_000  # documents in one takedown
 
 
 @dataclass(frozen=True)
@@ -49,18 +46,6 @@ class Purge:
     change: str  # distinguishes the new files from the old ones
 
 
-def wanted(file: Folder) -> tuple[str, ...]:
-    """The documents that a takedown file names, one a line; raises `UserError` for an empty or missing one."""
-    try:
-        lines = file.read().decode("utf-8", "replace").splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{file}: not found; it holds a doc_id, an own id or a URL on each line") from None
-    found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip() and not line.startswith("#")))
-    if not found or len(found) > MOST:
-        raise UserError(f"{file}: {len(found)} documents named; 1 to {MOST:,} can be taken down at once")
-    return found
-
-
 def locate(job: Job, item: Purge) -> Done:
     """Publishes who of the wanted lies in the partition (`names`, a table); a takedown that was killed knows it
     still."""
@@ -68,7 +53,7 @@ def locate(job: Job, item: Purge) -> Done:
 
     def step() -> Done:
         table = _names(job, item.number)
-        found = table.filter(_matches(table, item.wanted))
+        found = table.filter(matches(table, item.wanted))
         file = publish_table(job.work, f"{name}.parquet", found)
         return Done(key=item.change, files={"names": File(file=file)})
 
@@ -77,19 +62,6 @@ def locate(job: Job, item: Purge) -> Done:
 
 def _names(job: Job, number: int) -> pa.Table:
     return table_of(job.work, marker(job.work, f"names/{number:06d}").files["names"])
-
-
-def _matches(table: pa.Table, named: Sequence[str]) -> pa.Array:
-    texts = pa.array(named, pa.string())
-    identities = [bytes.fromhex(name) for name in named if _is_id(name)]
-    match = pc.is_in(table["doc_id"], value_set=pa.array(identities, pa.binary(16)))
-    for column in ("source_id", "locator", "url"):
-        match = pc.or_(match, pc.is_in(table[column], value_set=texts))
-    return match
-
-
-def _is_id(name: str) -> bool:
-    return len(name) == 32 and all(character in "0123456789abcdef" for character in name)
 
 
 def found_names(job: Job, dones: Sequence[Done]) -> pa.Table:
@@ -103,7 +75,7 @@ def purge(job: Job, item: Purge) -> Done:
     """Write the partition's files anew without the wanted documents. New files first, then the marker of
     each step, the names last: a purge that was killed is done again from its beginning."""
     table = _names(job, item.number)
-    match = _matches(table, item.wanted)
+    match = matches(table, item.wanted)
     gone_ids = table["doc_id"].filter(match).combine_chunks()
     if len(gone_ids) == 0:
         return Done(key="", files={})
@@ -174,7 +146,7 @@ def _sketch(job: Job, item: Purge, sketch: Done, docs: Records, moved: Records) 
 
 def _source_counts(job: Job, item: Purge) -> dict[str, int]:
     table = _names(job, item.number)
-    left = table.filter(pc.invert(_matches(table, item.wanted)))["source"].value_counts().to_pylist()
+    left = table.filter(pc.invert(matches(table, item.wanted)))["source"].value_counts().to_pylist()
     return {f"source/{entry['values']}/docs": entry["counts"] for entry in left}
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.bpe.load import Bpe
 from pipeline.shard.read import read_index, read_set
 from pipeline.shard.stage import Shards
 from pipeline.split.stage import Split
 from pipeline.stage import Context
 from pipeline.tokenizer.stage import Tokenizer
+from schemas.ids import checksum
+from schemas.manifest import hash_json
 from schemas.recipe import Recipe
 from schemas.shards import ShardIndex
 from schemas.storage import Folder
@@ -35,6 +42,22 @@ def corpus() -> pa.Table:
     return pa.concat_tables([web, long, rare, documents(["one"], "lone")])
 
 
+_KEPT = (
+    tempfile.TemporaryDirectory()
+)  # split and tokenizer of each corpus, made once: neither looks at partitions
+
+
+def _before(made: Recipe, docs: pa.Table) -> Path:
+    """The folder with the stages before `shard`; not to be written to."""
+    ids = b"".join(doc_id.as_py() for doc_id in docs["doc_id"].combine_chunks())
+    folder = Path(_KEPT.name) / hash_json([checksum(ids), *docs["text"].to_pylist()])
+    if not folder.exists():
+        published = partitions(Folder(folder / "redact"), docs, 1)
+        for stage in (Split, Tokenizer):
+            stage(made).run(context(Folder(folder), made, stage.name, published))
+    return folder
+
+
 def prepared(
     tmp: Path, docs: pa.Table, parts: int = 3, shuffle: int | None = None, **params: Any
 ) -> tuple[Recipe, Context]:
@@ -43,8 +66,9 @@ def prepared(
         shard={**PARAMS, **params},
     )  # fmt: skip
     published = partitions(Folder(tmp / "redact"), docs, parts, shuffle)
+    before = _before(made, docs)
     for stage in (Split, Tokenizer):
-        stage(made).run(context(Folder(tmp), made, stage.name, published))
+        shutil.copytree(before / stage.name, tmp / stage.name, dirs_exist_ok=True)
     return made, context(Folder(tmp), made, "shard", published, Here(reverse=bool(shuffle)))
 
 
@@ -57,3 +81,15 @@ def build(tmp: Path, docs: pa.Table, *args: Any, **params: Any) -> Folder:
 def indexes(shards: Folder) -> list[tuple[Folder, ShardIndex]]:
     files = [shards / entry.index for entry in read_set(shards).sets]
     return [(file.parent, read_index(file)) for file in files]
+
+
+def tables(
+    eos_id: int, lead_bytes: npt.NDArray[np.int32], inside: npt.NDArray[np.bool_] | None = None
+) -> Bpe:
+    """A tokenizer with nothing but what cutting blocks asks for: every token is one byte."""
+    size = len(lead_bytes)
+    known: dict[str, Any] = {
+        **dict.fromkeys(Bpe._fields), "eos_id": eos_id, "vocab_size": size, "lead_bytes": lead_bytes,
+        "byte_lengths": np.ones(size, np.int32), "inside": np.zeros(size, bool) if inside is None else inside,
+    }  # fmt: skip
+    return cast(Any, Bpe)(**known)

@@ -18,6 +18,7 @@ from pipeline.shard.stage import Shards
 from pipeline.shard.tar import TarWriter, npy
 from pipeline.shard.verify import verify_shards
 from schemas.errors import UserError, WorkError
+from schemas.ids import checksum
 from schemas.shards import BlockDocuments
 from schemas.storage import Folder
 from tests.pipeline.corpus import documents
@@ -57,14 +58,22 @@ def test_tars_are_plain_ustar_without_time_or_owner(made: Path) -> None:
 
 
 def test_the_writer_makes_what_tarfile_makes() -> None:
-    ours, theirs = TarWriter(), io.BytesIO()
+    sink, theirs = io.BytesIO(), io.BytesIO()
+    ours = TarWriter(sink)
     with tarfile.open(fileobj=theirs, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, data in (("a.bin", b""), ("b.bin", b"x" * 512), ("c.bin", b"y" * 9000)):
-            ours.add(name, data)
+            ours.begin_sample()
+            member = ours.add(name, data[:100], memoryview(data)[100:])
+            assert (member.size, member.xxh3) == (len(data), checksum(data))
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-    assert ours.finish()[0] == theirs.getvalue()
+        end = tar.offset
+    assert np.frombuffer(ours.finish(), "<u8").tolist() == [0, 512, 1536, end]
+    assert sink.getvalue() == theirs.getvalue()
+    assert (ours.sha256, ours.xxh3) == (
+        hashlib.sha256(sink.getvalue()).hexdigest(), checksum(sink.getvalue())
+    )  # fmt: skip
 
 
 def test_offsets_are_those_of_the_index_and_of_energon(made: Path) -> None:
@@ -99,10 +108,10 @@ def test_the_index_is_a_wids_index(made: Path) -> None:
 
 def test_npy_is_numpys() -> None:
     for array in (np.arange(7, dtype=np.uint16), np.zeros(0, np.uint32), np.arange(3, dtype=">u4")):
-        data, header = npy(array)
+        header, data = npy(array)
         expected = io.BytesIO()
         np.save(expected, array.astype(array.dtype.newbyteorder("<")))
-        assert data == expected.getvalue() and len(data) - header == array.nbytes
+        assert header + bytes(data) == expected.getvalue() and len(data) == array.nbytes
 
 
 def test_a_long_name_of_a_source_is_refused(tmp_path: Path) -> None:
@@ -112,6 +121,16 @@ def test_a_long_name_of_a_source_is_refused(tmp_path: Path) -> None:
     splits = {"x" * 80: {"train": numbers, "validation": {"docs": 0, "bytes": 0}}}
     with pytest.raises(UserError, match="too long"):
         plan_sets(splits, {"sources": {}}, 1.0, 2)
+
+
+def test_keys_are_unique_over_the_data_set(made: Path) -> None:
+    keys = []
+    for _, index in indexes(Folder(made / "shards")):
+        for shard in index.shardlist:
+            mine = [block.key for block in shard.blocks]
+            assert mine == [f"{shard.url.removesuffix('.tar')}-{i:06d}" for i in range(len(mine))]
+            keys += mine
+    assert len(set(keys)) == len(keys)
 
 
 def test_no_documents_make_an_empty_set(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from pipeline.dedup.index import takedown
 from schemas.errors import UserError
 from schemas.storage import Folder
 from tests.pipeline.dedup.helpers import Doc, chain, edited, words
@@ -69,13 +68,3 @@ def test_nothing_of_a_document_taken_down_is_left(root: Folder) -> None:
     for path, data in sketches.items():
         if path.startswith(("records/sketch", "records/sets", "records/names")) or path == "index.json":
             assert halves[0] not in data and identity not in data and b"secret" not in data, path
-
-
-def test_takedown_files(root: Folder) -> None:
-    (root / "list").write(b"# a comment\n\nabc\n  http://x.org/a \nabc\n")
-    assert takedown.wanted(root / "list") == ("abc", "http://x.org/a")
-    with pytest.raises(UserError, match="0 documents named"):
-        (root / "empty").write(b"# nothing\n")
-        takedown.wanted(root / "empty")
-    with pytest.raises(UserError, match="not found"):
-        takedown.wanted(root / "missing")

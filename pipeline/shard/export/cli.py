@@ -1,0 +1,42 @@
+"""`corpusmill shard-export`: a shard set for other tools."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+EXAMPLE = "corpusmill shard-export runs/quickstart/shards out/megatron --to megatron"
+
+
+def shard_export(
+    shards: Annotated[str, typer.Argument(metavar="SHARDS", help="Folder or URL of a run's shards.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Folder or URL for the result.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="TOOL",
+            help="megatron (.bin, .idx), datatrove (.ds), dali (.idx beside tars), webshart (.json beside tars).",
+        ),
+    ],
+    workers: Annotated[int | None, typer.Option(min=0, help="Local processes; 0: none. [cores]")] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+) -> None:
+    """Shards for Megatron-LM, datatrove, DALI or webshart."""
+    from pipeline.cluster import Workers
+    from pipeline.progress import Progress
+    from pipeline.run_cli import print_json
+    from pipeline.shard.export.run import export
+    from schemas.recipe import Cluster
+    from schemas.storage import Folder
+
+    progress = Progress(quiet=quiet)
+    with Workers(Cluster(workers=workers), None, progress) as scheduler:
+        files = export(Folder(shards), Folder(out), to, scheduler)
+    if json:
+        print_json({"output": Folder(out).url, "files": files})
+        return
+    typer.echo(f"output: {Folder(out)}, {len(files)} files")

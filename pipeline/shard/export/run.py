@@ -1,0 +1,74 @@
+"""All of a shard set for one tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple, get_args
+
+from pipeline.shard.export.sidecars import dali, webshart
+from pipeline.shard.export.tokens import datatrove, megatron
+from pipeline.shard.holding import shard_set
+from pipeline.shard.read import read_index, read_texts
+from pipeline.stage import Scheduler
+from schemas.errors import UserError, nearest
+from schemas.shards import Shard, ShardIndex, TextShard
+from schemas.storage import Folder
+
+Target = Literal["megatron", "datatrove", "dali", "webshart"]
+
+_TOKENS: dict[str, Callable[[Folder, ShardIndex, Folder], list[str]]] = {
+    "megatron": megatron,
+    "datatrove": datatrove,
+}
+_SIDECARS: dict[str, Callable[[Folder, Shard | TextShard, Folder], str]] = {
+    "dali": dali,
+    "webshart": webshart,
+}
+
+
+class _Task(NamedTuple):
+    """A (source, split) to copy, or a tar to index; `place` is the folder of its index."""
+
+    place: str
+    whole: ShardIndex | None
+    shard: Shard | TextShard | None
+
+
+def export(shards: Folder, out: Folder, to: str, scheduler: Scheduler) -> list[str]:
+    """Write the shard set for the tool `to` below `out`; the paths of the files, sorted.
+
+    Megatron-LM: `<source>-<split>.bin` and `.idx`. datatrove: `<source>-<split>/*.ds`. DALI and webshart: an index for
+    every tar, in folders as those of the shards, so that `out` may be the folder of the shards itself.
+    Raises `UserError` for another tool, no shards there, or shards without what the tool reads.
+    """
+    if to not in get_args(Target):
+        hint = nearest(to, get_args(Target))
+        raise UserError(f"--to: '{to}': allowed: {', '.join(get_args(Target))}{hint}")
+    found = shard_set(shards)
+    tasks: list[_Task] = []
+    for entry in found.sets:
+        place = entry.index.rpartition("/")[0]
+        index = read_index(shards / entry.index)
+        tasks += (
+            [_Task(place, index, None)]
+            if to in _TOKENS
+            else [_Task(place, None, shard) for shard in index.shardlist]
+        )
+    if to in _TOKENS and not tasks:
+        raise UserError(
+            f"{shards}: no token shards there, only text; {to} reads tokens: set shard.format: tokens or both"
+        )
+    if to in _SIDECARS:
+        for text in found.texts:
+            place = text.index.rpartition("/")[0]
+            tasks += [_Task(place, None, shard) for shard in read_texts(shards / text.index).shardlist]
+    made = scheduler.map(partial(_one, shards, out, to), tasks, f"export to {to}")
+    return sorted(path for paths in made for path in paths)
+
+
+def _one(shards: Folder, out: Folder, to: str, task: _Task) -> list[str]:
+    if task.whole is not None:
+        return _TOKENS[to](shards / task.place, task.whole, out)
+    assert task.shard is not None
+    return [f"{task.place}/{_SIDECARS[to](shards / task.place, task.shard, out / task.place)}"]

@@ -1,0 +1,204 @@
+"""Which tars hold given documents, without reading them: documents lie in the order of the hash of their id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.shard.read import read_documents, read_index, read_set, read_texts
+from pipeline.splits import hash_ids
+from pipeline.stage import Scheduler
+from schemas.documents import ID
+from schemas.errors import UserError, WorkError
+from schemas.ids import checksum
+from schemas.shards import (
+    INDEX,
+    Shard,
+    ShardIndex,
+    ShardSet,
+    ShardSetEntry,
+    TextIndex,
+    TextSetEntry,
+    TextShard,
+)
+from schemas.storage import Folder
+
+Key = tuple[int, bytes]  # (hash, id): the order of a set's documents
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A (source, split), as tokens or as text: its line in the set and its index. `place`: its folder in the set."""
+
+    entry: ShardSetEntry | TextSetEntry
+    index: ShardIndex | TextIndex
+
+    @property
+    def place(self) -> str:
+        return self.entry.index.rpartition("/")[0]
+
+
+class Opened(NamedTuple):
+    """A shard set, all of whose lists are those that it names."""
+
+    folder: Folder
+    top: ShardSet
+    sets: list[Listed]
+    data: bytes  # of its own list
+
+
+@dataclass
+class Finds:
+    """Documents (16 bytes each) by tar: its number in the list of sets, its number there. `read`: range requests."""
+
+    tars: dict[tuple[int, int], set[bytes]] = field(default_factory=dict)
+    read: int = 0
+
+    def add(self, place: tuple[int, int], doc_id: bytes) -> None:
+        self.tars.setdefault(place, set()).add(doc_id)
+
+    @property
+    def documents(self) -> set[bytes]:
+        return set().union(*self.tars.values())
+
+
+def open_set(shards: Folder) -> Opened:
+    """Raises `UserError` if no shard set is there, `WorkError` if a list is not the one that it names."""
+    try:
+        data = (shards / INDEX).read()
+    except FileNotFoundError:
+        raise UserError(f"{shards}: no shards there; give a run with shards, or its shards folder") from None
+    top = read_set(shards, data)
+    sets: list[Listed] = []
+    entries: list[ShardSetEntry | TextSetEntry] = [*top.sets, *top.texts]
+    for entry in entries:
+        file = shards / entry.index
+        found = file.read()
+        if checksum(found) != entry.index_xxh3:
+            raise WorkError(
+                f"{file}: changed since {shards / INDEX} was written; `corpusmill verify` tells more"
+            )
+        read: Callable[..., Any] = read_index if isinstance(entry, ShardSetEntry) else read_texts
+        sets.append(Listed(entry, read(file, found)))
+    return Opened(shards, top, sets, data)
+
+
+def find(opened: Opened, sources: dict[bytes, str | None], seed: int | None, scheduler: Scheduler) -> Finds:
+    """Where the documents are. `sources`: of each the source, None if it is not known. `seed`: of the hash that orders
+    them; without it every block's list of documents is read, of text every header."""
+    finds = Finds()
+    ids = sorted(sources)
+    if not ids:
+        return finds
+    hashes = hash_ids(pa.array(ids, ID), seed or 0).tolist()
+    for number, listed in enumerate(opened.sets):
+        mine = [i for i, doc_id in enumerate(ids) if sources[doc_id] in (None, listed.entry.source)]
+        keys = sorted((hashes[i], ids[i]) for i in mine)
+        if not keys:
+            continue
+        if seed is None:
+            _scan(opened, number, {doc_id for _, doc_id in keys}, scheduler, finds)
+        else:
+            _search(_Probe(opened, number, seed, finds), keys)
+    return finds
+
+
+class _Probe:
+    """The items of a set in their order, each a block (tokens) or a document (text): its documents, as keys."""
+
+    def __init__(self, opened: Opened, number: int, seed: int, finds: Finds) -> None:
+        self.listed, self.number, self.seed, self.finds = opened.sets[number], number, seed, finds
+        self.folder = opened.folder / self.listed.place
+        shards = self.listed.index.shardlist
+        self.ends = np.cumsum([shard.nsamples for shard in shards]).tolist()
+        self.count = self.ends[-1] if self.ends else 0
+        self._known: dict[int, list[Key]] = {}
+
+    def tar(self, item: int) -> int:
+        return int(np.searchsorted(self.ends, item, side="right"))
+
+    def keys(self, item: int) -> list[Key]:
+        """(hash, id) of each document of an item, in their order."""
+        if item not in self._known:
+            shard = self.listed.index.shardlist[self.tar(item)]
+            sample = item - (self.ends[self.tar(item)] - shard.nsamples)
+            if isinstance(shard, Shard):
+                documents = read_documents(self.folder, shard, shard.blocks[sample])
+                ids = [bytes.fromhex(doc_id) for doc_id in documents.doc_ids]
+                self.finds.read += 1
+            else:
+                ids = [text_id(self.folder / shard.url, sample)]
+                self.finds.read += 2
+            self._known[item] = list(zip(hash_ids(pa.array(ids, ID), self.seed).tolist(), ids, strict=True))
+        return self._known[item]
+
+
+def _search(probe: _Probe, keys: Sequence[Key]) -> None:
+    """Each key by halving; an item is read once for all of them."""
+    low = 0
+    for key in keys:
+        high = probe.count
+        while low < high:  # the first item that does not end before the key
+            middle = (low + high) // 2
+            if probe.keys(middle)[-1] < key:
+                low = middle + 1
+            else:
+                high = middle
+        item = low
+        while item < probe.count and probe.keys(item)[0] <= key:
+            if key in probe.keys(item):
+                probe.finds.add((probe.number, probe.tar(item)), key[1])
+            item += 1
+
+
+def text_id(file: Folder, sample: int) -> bytes:
+    """The document of a sample of a text shard, by its place in `.idx` and its header."""
+    start = int(np.frombuffer((file.parent / f"{file.name}.idx").read_range(8 * sample, 8), "<u8")[0])
+    return id_in(file.read_range(start, 512), f"{file}: byte {start}")
+
+
+def id_in(header: bytes, where: str) -> bytes:
+    """The document that a header of a text shard names; raises `WorkError` naming the place if it names none."""
+    try:
+        doc_id = bytes.fromhex(header[:32].decode("ascii"))
+    except ValueError:
+        doc_id = b""
+    if len(doc_id) != 16 or header[32:33] != b".":
+        raise WorkError(f"{where}: no document's header there; `corpusmill verify` tells what is wrong")
+    return doc_id
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Look through one tar."""
+
+    folder: Folder
+    shard: Shard | TextShard
+    wanted: frozenset[bytes]
+
+
+def _scan(opened: Opened, number: int, wanted: set[bytes], scheduler: Scheduler, finds: Finds) -> None:
+    listed = opened.sets[number]
+    folder = opened.folder / listed.place
+    tasks = [_Scan(folder, shard, frozenset(wanted)) for shard in listed.index.shardlist]
+    for tar, (found, read) in enumerate(scheduler.map(_scanned, tasks, f"takedown: {listed.index.name}")):
+        finds.read += read
+        for doc_id in found:
+            finds.add((number, tar), doc_id)
+
+
+def _scanned(task: _Scan) -> tuple[set[bytes], int]:
+    """(the wanted documents in a tar, range requests)."""
+    shard, folder = task.shard, task.folder
+    if isinstance(shard, TextShard):
+        file = folder / shard.url
+        ids = folder.at_once(lambda sample: text_id(file, sample), range(shard.nsamples))
+        return {doc_id for doc_id in ids if doc_id in task.wanted}, 2 * shard.nsamples
+    found: set[bytes] = set()
+    for documents in folder.at_once(lambda block: read_documents(folder, shard, block), shard.blocks):
+        found |= {bytes.fromhex(doc_id) for doc_id in documents.doc_ids} & task.wanted
+    return found, len(shard.blocks)
