@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
@@ -17,8 +18,13 @@ from pipeline.filter.parity.cli import EXAMPLE as PARITY_EXAMPLE
 from pipeline.filter.parity.cli import parity
 from pipeline.filter.whatif.cli import EXAMPLE as WHAT_IF_EXAMPLE
 from pipeline.filter.whatif.cli import what_if
+from pipeline.lineage_cli import FIND_EXAMPLE, TRACE_EXAMPLE, find, trace
 from pipeline.places import stage_folders
 from pipeline.run_cli import Json, Quiet, Set, print_json, report, verify, why
+from pipeline.shard.export.cli import EXAMPLE as EXPORT_EXAMPLE
+from pipeline.shard.export.cli import shard_export
+from pipeline.shard.takedown.cli import EXAMPLE as TAKEDOWN_EXAMPLE
+from pipeline.shard.takedown.cli import takedown
 from schemas.decontaminate import DecontaminateParams
 from schemas.dedup import DedupParams
 from schemas.errors import UserError
@@ -81,7 +87,11 @@ def register(app: typer.Typer) -> None:
     app.command("signals", epilog=f"Example: {SIGNALS_EXAMPLE}")(signals)
     app.command("what-if", epilog=f"Example: {WHAT_IF_EXAMPLE}")(what_if)
     app.command("parity", epilog=f"Example: {PARITY_EXAMPLE}")(parity)
+    app.command("trace", epilog=f"Example: {TRACE_EXAMPLE}")(trace)
+    app.command("find", epilog=f"Example: {FIND_EXAMPLE}")(find)
+    app.command("shard-export", epilog=f"Example: {EXPORT_EXAMPLE}")(shard_export)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
+    app.command("takedown", epilog=f"Example: {TAKEDOWN_EXAMPLE}")(takedown)
     from pipeline.filter.classifiers.cli import app as classifier
 
     app.command("dedup-plan", epilog=f"Example: {PLAN_EXAMPLE}")(dedup_plan)
@@ -178,6 +188,7 @@ def _show_result(where: str, manifests: list[Any], json: bool) -> None:
 def _stage_command(name: str) -> Callable[..., None]:
     """A stage as a command of its own, with one option for each simple parameter of its model."""
     model, stages, summary = COMMANDS[name]
+    input_format = "input_format" if "format" in model.model_fields else "format"
 
     def command(**given: Any) -> None:
         from schemas.config import override, validate
@@ -200,7 +211,7 @@ def _stage_command(name: str) -> Callable[..., None]:
             given["lines"] = given["lines"] and {"unit": given["lines"]}
             given["substrings"] = given["substrings"] and {"min_tokens": given["substrings"]}
         source = {
-            "paths": paths, "format": given.pop("format"), "text_column": given.pop("text_column"),
+            "paths": paths, "format": given.pop(input_format), "text_column": given.pop("text_column"),
             "id_column": given.pop("id_column"),
         }  # fmt: skip
         settings, address, workers = given.pop("set_"), given.pop("scheduler"), given.pop("workers")
@@ -238,7 +249,7 @@ def _stage_command(name: str) -> Callable[..., None]:
             for flag, kind, option in OPTIONS
         ]
     common: list[tuple[str, Any, Any]] = [
-        ("format", Annotated[str, typer.Option(help="auto, jsonl, parquet, text, markdown, warc, wet, html, mediawiki.")], "auto"),
+        (input_format, Annotated[str, typer.Option(help="auto, jsonl, parquet, text, markdown, warc, wet, html, mediawiki.")], "auto"),
         ("text_column", Annotated[str, typer.Option(help="Field with the text.")], "text"),
         ("id_column", Annotated[str | None, typer.Option(help="Field kept as the document's own id.")], None),
         ("set_", Set, None), ("scheduler", Address, None), ("workers", WorkerCount, None),
@@ -284,7 +295,7 @@ def _simple(annotation: Any) -> Any:
     arguments = [a for a in get_args(annotation) if a is not type(None)]
     if type(None) in get_args(annotation):
         return _simple(arguments[0]) if len(arguments) == 1 else None
-    if get_origin(annotation) is Literal:
+    if get_origin(annotation) is Literal or (inspect.isclass(annotation) and issubclass(annotation, StrEnum)):
         return str
     if get_origin(annotation) is list:
         return list[str] if _simple(arguments[0]) is str else None

@@ -21,13 +21,16 @@ FAILED_RULE = pa.struct(
         pa.field("threshold", pa.float64()),
     ]
 )
-# Offsets and lengths count characters of the text as the stage received it. Never the secret itself.
+# Offsets and lengths count characters of the text as the stage received it. Never the secret itself. Edits that cut
+# (`written` 0) may overlap; those that write stand apart. So every position maps from the text that a stage got to the
+# text that it gave, and back (`pipeline.lineage.edits`).
 EDIT = pa.struct(
     [
         pa.field("stage", pa.string()),
         pa.field("kind", pa.string()),
         pa.field("offset", pa.int64()),
         pa.field("length", pa.int64()),
+        pa.field("written", pa.int64()),  # characters that stand in the edit's place; 0 for a cut
     ]
 )
 

@@ -91,7 +91,7 @@ class Decontamination:
         cuts = cut_spans(text, matches, self.params.span)
         left = "".join(text[a:b] for a, b in rest(cuts, len(text)))
         decision["edits"] = [
-            {"stage": STAGE, "kind": f"{STAGE}.{part}", "offset": start, "length": stop - start}
+            {"stage": STAGE, "kind": f"{STAGE}.{part}", "offset": start, "length": stop - start, "written": 0}
             for start, stop, part in cuts
         ]
         words = self.count_words(left)

@@ -25,7 +25,7 @@ class Decontaminate(LocalStage):
     """
 
     name = "decontaminate"
-    version = "1"
+    version = "2"
     looks_across = True
 
     def __init__(self, recipe: Recipe) -> None:

@@ -155,6 +155,7 @@ def _listed(offsets: I64, data: npt.NDArray[np.uint8], edits: I64, names: list[s
         pa.array(names, pa.string()).take(pa.array(edits[:, 1])),
         pa.array(begins),
         pa.array(lengths),
+        pa.repeat(pa.scalar(0, pa.int64()), len(edits)),
     ]
     heads = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
     bounds = pa.array(np.r_[heads, len(edits)].astype(np.int32))

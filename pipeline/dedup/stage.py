@@ -32,7 +32,7 @@ class Dedup(LocalStage):
     """
 
     name = "dedup"
-    version = "3"
+    version = "4"
     looks_across = True
 
     def __init__(self, recipe: Recipe) -> None:

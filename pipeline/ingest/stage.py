@@ -37,7 +37,7 @@ class Ingest(SourceStage):
     """Discover, read, decode, clean; quarantine what cannot be read. See `pipeline.stage.SourceStage`."""
 
     name = "ingest"
-    version = "1"
+    version = "2"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)

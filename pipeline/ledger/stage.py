@@ -20,7 +20,7 @@ class Ledger(GlobalStage):
     """One row for every record that ingest saw, in the order of ingest's partitions."""
 
     name = "ledger"
-    version = "2"
+    version = "3"
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe

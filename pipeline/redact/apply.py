@@ -109,12 +109,15 @@ def _batches(docs: pa.Table) -> list[pa.Table]:
 
 
 def _ledger(text: Any, edits: list[Edit]) -> list[dict[str, Any]]:
-    """Edits with offset and length in characters."""
+    """Edits with offset, length and what was written in characters."""
     data = memoryview(text)
     result, position, chars = [], 0, 0
     for edit in edits:
         chars += len(bytes(data[position : edit.start]).decode())
         length = len(bytes(data[edit.start : edit.end]).decode())
-        result.append({"stage": STAGE, "kind": edit.kind, "offset": chars, "length": length})
+        written = len(edit.replacement.decode())
+        result.append(
+            {"stage": STAGE, "kind": edit.kind, "offset": chars, "length": length, "written": written}
+        )
         position, chars = edit.end, chars + length
     return result

@@ -204,29 +204,58 @@ def _by_model(texts: pa.LargeStringArray, offsets: npt.NDArray[np.int64], look: 
 
 
 def compose(old: list[Edit], new: list[Edit]) -> list[Edit]:
-    """Edits of a text, and edits of what they made of it, as edits of the text alone. A new edit that touches
-    what an old one wrote takes its place."""
-    if not old:
-        return new
+    """Edits of a text, and edits of what they made of it, as edits of the text alone: done at once they give the same.
+
+    Edits that share a byte of the text between become one, of the last new edit's kind.
+    """
     result: list[Edit] = []
     place = shift = 0  # shift: bytes that the text grew by, before the old edit at `place`
-    for edit in new:
-        start = end = -1
-        while place < len(old) and old[place].start + shift + len(old[place].replacement) <= edit.start:
+    i = 0
+    while i < len(new):
+        while place < len(old) and _end(old[place], shift) <= new[i].start:
             result.append(old[place])
             shift += _growth(old[place])
             place += 1
-        start, end = edit.start - shift, 0
-        while place < len(old) and old[place].start + shift < edit.end:
-            start, end = min(start, old[place].start), old[place].end
-            shift += _growth(old[place])
-            place += 1
-        end, replacement = max(end, edit.end - shift), edit.replacement
-        if result and start < result[-1].end:  # two new edits in what one old edit wrote
-            last = result.pop()
-            start, end, replacement = last.start, max(last.end, end), last.replacement + replacement
-        result.append(Edit(start, end, edit.kind, replacement))
+        # Of the text between: from `low` to `high` every byte is in an edit, `at` is where `written` has come to.
+        before, first = shift, place
+        low = high = new[i].start
+        group: list[Edit] = []
+        while True:
+            if i < len(new) and (new[i].start < high or not group):
+                group.append(new[i])
+                high = max(high, new[i].end)
+                i += 1
+            elif place < len(old) and old[place].start + shift < high:
+                low, high = min(low, old[place].start + shift), max(high, _end(old[place], shift))
+                shift += _growth(old[place])
+                place += 1
+            else:
+                break
+        written = _written(old[first:place], before, group, low, high)
+        result.append(Edit(low - before, high - shift, group[-1].kind, written))
     return result + old[place:]
+
+
+def _written(old: list[Edit], shift: int, new: list[Edit], low: int, high: int) -> bytes:
+    """What stands in the end where the text between had `low` to `high`: what new edits wrote, and what they left of
+    what the old ones wrote."""
+    left: dict[int, bytes] = {}  # where what an old edit wrote begins in the text between
+    for edit in old:
+        left[edit.start + shift] = edit.replacement
+        shift += _growth(edit)
+    pieces: list[bytes] = []
+    at = low
+    for start, end, value in [*((e.start, e.end, e.replacement) for e in new), (high, high, b"")]:
+        for place, text in left.items():
+            pieces.append(text[max(at - place, 0) : max(start - place, 0)])
+        pieces.append(value)
+        at = end
+    return b"".join(pieces)
+
+
+def _end(edit: Edit, shift: int) -> int:
+    """Where what an edit wrote ends, in a text that grew by `shift` before it."""
+    return edit.start + shift + len(edit.replacement)
 
 
 def _growth(edit: Edit) -> int:

@@ -82,6 +82,7 @@ def _rows(
         pa.array(names, pa.string()).take(pa.array(spans[:, 3] - 1)),
         pa.array(characters[:, 0]),
         pa.array(characters[:, 1]),
+        pa.repeat(pa.scalar(0, pa.int64()), len(spans)),
     ]
     bounds = pa.array(np.append(heads, len(spans)).astype(np.int32))
     return decisions(

@@ -18,10 +18,10 @@ _TEXT = ("text/plain", "text/markdown")
 def read(reading: Reading) -> Iterator[Event]:
     """A `pipeline.ingest.records.Reader`."""
     for found in records(reading, "response"):
-        yield found if isinstance(found, Rejected) else _response(found, reading)
+        yield found if isinstance(found, Rejected) else response(found, reading)
 
 
-def _response(found: ArchiveRecord, reading: Reading) -> Document | Rejected:
+def response(found: ArchiveRecord, reading: Reading) -> Document | Rejected:
     name, url, limit = found.name, found.url, reading.max_bytes
     container = (found.record.headers.get("Content-Type") or "application/http").strip().lower()
     if not container.startswith("application/http"):  # such as text/dns

@@ -16,6 +16,7 @@ from schemas.decontaminate import DecontaminateParams
 from schemas.errors import WorkError
 from tests.pipeline.corpus import Here, documents
 from tests.pipeline.decontaminate.helpers import QUESTION, decontaminate, write_set
+from tests.pipeline.lineage.edited import check_edits
 
 TEXT = st.text(st.sampled_from("ab é日🦙\n \t.") | st.characters(), max_size=80)
 
@@ -76,6 +77,7 @@ def test_a_second_pass_changes_nothing(
             text = text[: edit["offset"]] + text[edit["offset"] + edit["length"] :]
         if decision["outcome"] == "kept":
             assert text == ran.texts[ran.kept["doc_id"].to_pylist().index(decision["doc_id"])]
+            check_edits(given_texts[ids.index(decision["doc_id"])], text, decision["edits"])
     again = decontaminate(folder / "two", ran.kept, riddles, **options)
     assert again.decisions == [] and again.texts == ran.texts
 

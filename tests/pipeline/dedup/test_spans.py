@@ -19,6 +19,7 @@ from schemas.ids import text_hash
 from schemas.storage import Folder
 from tests.pipeline.dedup.helpers import Doc, docs_of, partitions, table
 from tests.pipeline.dedup.lines import reference
+from tests.pipeline.lineage.edited import check_edits
 
 LINES, SUBSTRINGS = "dedup.lines", "dedup.substrings"
 NO_FLOOR = {LINES: 0, SUBSTRINGS: 0}
@@ -60,6 +61,7 @@ def outcome(
             gone |= set(range(edit["offset"], edit["offset"] + edit["length"]))
         assert gone and max(gone) < len(doc.text)
         left = "".join(c for i, c in enumerate(doc.text) if i not in gone)
+        check_edits(doc.text, left, row["edits"])
         if row["outcome"] == "kept":
             assert texts[doc.id]["text"] == left and texts[doc.id]["text_hash"] == text_hash(left)
             assert row["rule"] is row["value"] is row["threshold"] is row["failed"] is None

@@ -29,7 +29,7 @@ def docs(names: str) -> pa.Table:
 
 
 def edit(stage: str, kind: str, offset: int) -> dict[str, object]:
-    return {"stage": stage, "kind": kind, "offset": offset, "length": 3}
+    return {"stage": stage, "kind": kind, "offset": offset, "length": 3, "written": 7}
 
 
 def test_merge() -> None:

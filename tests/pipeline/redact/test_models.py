@@ -40,9 +40,9 @@ def test_names_and_addresses_are_edits_like_all_others() -> None:
     outcome = redact(docs, RedactParams(kinds=KINDS, model=HERE))
     assert outcome.kept["text"].to_pylist() == ["é <NAME> lives at <ADDRESS>. <EMAIL>", "nobody"]
     assert outcome.decisions["edits"][0].as_py() == [
-        {"stage": "redact", "kind": "name", "offset": 2, "length": 7},
-        {"stage": "redact", "kind": "address", "offset": 19, "length": 14},
-        {"stage": "redact", "kind": "email", "offset": 35, "length": 12},
+        {"stage": "redact", "kind": "name", "offset": 2, "length": 7, "written": 6},
+        {"stage": "redact", "kind": "address", "offset": 19, "length": 14, "written": 9},
+        {"stage": "redact", "kind": "email", "offset": 35, "length": 12, "written": 7},
     ]
     again = redact(outcome.kept, RedactParams(kinds=KINDS, model=HERE))
     assert again.kept == outcome.kept and len(again.decisions) == 0

@@ -17,6 +17,7 @@ from pipeline.filter.text.view import text_buffers, view_of
 from schemas.filter import FilterParams
 from schemas.ids import text_hash
 from tests.pipeline.filter.helpers import documents, measured
+from tests.pipeline.lineage.edited import check_edits
 
 SHORT: dict[str, Any] = {"name": "short", "value": "words", "less_than": 2}
 MARK: dict[str, Any] = {"name": "mark", "pattern": r"\[\d*\]|\[edit\]", "cut": "match"}
@@ -45,6 +46,7 @@ def cut_texts(
             rest += text[at : edit["offset"]]
             at = edit["offset"] + edit["length"]
         assert rest + text[at:] == row["text"], "the ledger's edits make the new text of the old"
+        check_edits(text, row["text"], listed)
         assert row["text_hash"] == text_hash(row["text"])
         assert (row["doc_id"] in by_id) == (row["text"] != text)
         edits.append([(e["kind"], text[e["offset"] : e["offset"] + e["length"]]) for e in listed])

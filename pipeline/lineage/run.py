@@ -1,0 +1,177 @@
+"""What a run, or a stage's command, keeps of a document: its ledger row, its text after any stage, what it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.lineage.edits import StageEdits, by_stage
+from pipeline.lineage.ids import Ids, key_of_id, key_of_text
+from pipeline.lineage.shards import Requests, Shards
+from pipeline.places import recipe_of, stage_folders
+from pipeline.publish import parse_table
+from schemas.errors import UserError
+from schemas.ids import ID_BYTES, doc_id
+from schemas.ledger import KEPT
+from schemas.manifest import StageManifest, manifest_name
+from schemas.recipe import LOCAL, Source
+from schemas.storage import Folder
+
+_HELD = 4  # tables of partitions kept, for documents that lie together
+
+
+class Row(NamedTuple):
+    """A row of the ledger, and the partition that it is in."""
+
+    partition: str
+    values: dict[str, Any]
+
+    @property
+    def doc_id(self) -> bytes:
+        found: bytes = self.values["doc_id"]
+        return found
+
+
+@dataclass
+class RunPlaces:
+    """A finished run or a stage's output; raises `UserError` where there is none. `until`: its last stage that counts."""
+
+    url: str
+    say: Callable[[str], None]
+    until: str | None = None
+    requests: Requests = field(default_factory=Requests)
+    _tables: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.recipe, self.alone = recipe_of(self.url)
+
+    @property
+    def folder(self) -> Folder:
+        return Folder(self.url)
+
+    @property
+    def stages(self) -> list[str]:
+        """The local stages, in their order, up to `until`."""
+        local: list[str] = [stage for stage in self.recipe.stages if stage in LOCAL]
+        return local[: local.index(self.until) + 1] if self.until in local else local
+
+    def folder_of(self, stage: str) -> Folder:
+        """Where a stage published."""
+        if self.alone:
+            return Folder(stage_folders(list(self.recipe.stages), self.url)[stage])
+        return self.folder / {"shard": "shards"}.get(stage, stage)
+
+    @cached_property
+    def shards(self) -> Shards:
+        """Its shard set; raises `UserError` if it has none."""
+        if "shard" not in self.recipe.stages:
+            raise UserError(f"{self.url}: no shards there: its stages are {', '.join(self.recipe.stages)}")
+        return Shards(self.folder_of("shard"), self.requests)
+
+    @cached_property
+    def ids(self) -> Ids:
+        """The index of its documents' ids."""
+        ledger = self.folder_of("ledger")
+        if not (ledger / manifest_name("ledger")).exists():
+            raise UserError(
+                f"{ledger}: no ledger there; give the folder of a finished run, such as runs/quickstart"
+            )
+        return Ids(self.folder, ledger, self.requests, self.say)
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """Names of the sources of its documents: the recipe's, and those that document partitions brought along."""
+        data = self.requests.read(self.folder_of("ingest") / "manifest.json")
+        return sorted({*self.recipe.sources, *StageManifest.model_validate_json(data).per_source})
+
+    def row(self, wanted: bytes) -> Row | None:
+        """The ledger row of a doc_id."""
+        return next((row for row in self._rows([key_of_id(wanted)]) if row.doc_id == wanted), None)
+
+    def rows(self, named: str) -> list[Row]:
+        """The ledger rows whose doc_id (32 hex digits), own id, locator or URL is `named`, kept documents first."""
+        by_locator = [doc_id(source, named) for source in self.sources] if "#" in named else []
+        try:
+            raw = bytes.fromhex(named)
+        except ValueError:
+            raw = b""
+        ids = [*by_locator, *([raw] if len(raw) == ID_BYTES else [])]
+        found = [
+            row
+            for row in self._rows([*map(key_of_id, ids), key_of_text(named)])
+            if row.doc_id in ids
+            or named in (row.values["source_id"], row.values["url"], row.values["locator"])
+        ]
+        return sorted(found, key=lambda row: row.values["outcome"] != KEPT)
+
+    def _rows(self, keys: Sequence[int]) -> Iterator[Row]:
+        for partition, place in self.ids.places(keys):
+            table = self._table(self.folder_of("ledger") / f"{partition}.parquet")
+            yield Row(partition, table.slice(place, 1).to_pylist()[0])
+
+    def text(self, stage: str, row: Row) -> str | None:
+        """A document's text after a stage, from the partition of the same name; None if the stage did not keep it, or its
+        documents are no longer there."""
+        found: str | None = self._value(stage, row, "text")
+        return found
+
+    def text_hash(self, stage: str, row: Row) -> bytes | None:
+        """The hash of that text, without reading it."""
+        found: bytes | None = self._value(stage, row, "text_hash")
+        return found
+
+    def _value(self, stage: str, row: Row, column: str) -> Any:
+        try:
+            table = self._table(
+                self.folder_of(stage) / f"documents/{row.partition}.parquet", ("doc_id", column)
+            )
+        except FileNotFoundError:
+            return None
+        where = pc.index(table["doc_id"], pa.scalar(row.doc_id, table["doc_id"].type)).as_py()
+        return None if where < 0 else table[column][where].as_py()
+
+    def edits(self, row: Row) -> list[StageEdits]:
+        """What each stage after ingest did to a document's text."""
+        stages = self.stages
+        kept = [edit for edit in row.values["edits"] or () if edit["stage"] in stages or self.until is None]
+        return by_stage(stages[1:], kept)
+
+    def source_of(self, row: Row) -> Source | None:
+        """The recipe's entry for a document's source; None for one that came in document partitions, named there."""
+        return self.recipe.sources.get(row.values["source"])
+
+    @cached_property
+    def earlier(self) -> list[RunPlaces]:
+        """The runs and outputs whose document partitions this one read."""
+        paths = [path for source in self.recipe.sources.values() for path in source.paths]
+        found = [made for path in paths if (made := _made_by(path, self.say)) is not None]
+        for made in found:
+            made.requests = self.requests
+        return found
+
+    def _table(self, file: Folder, columns: tuple[str, ...] = ()) -> pa.Table:
+        key = (file.url, columns)
+        if key not in self._tables:
+            while len(self._tables) >= _HELD:
+                del self._tables[next(iter(self._tables))]
+            self._tables[key] = parse_table(self.requests.read(file), columns or None)
+        return self._tables[key]
+
+
+def _made_by(path: str, say: Callable[[str], None]) -> RunPlaces | None:
+    """The run or output that published the document partitions at a path, up to the stage that did."""
+    parts = path.rstrip("/").split("/")
+    if "documents" not in parts:
+        return None
+    folder = "/".join(parts[: len(parts) - 1 - parts[::-1].index("documents")]) or "."
+    for url, until in ((folder, None), (str(Folder(folder).parent), Folder(folder).name)):
+        try:
+            return RunPlaces(url, say, until)
+        except UserError:
+            continue
+    return None
