@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.filter.classifiers import fasttext_model
-from pipeline.filter.classifiers.fit import _FRESH_MEMORY
+from pipeline.filter.classifiers.fit import _FRESH_MEMORY, ATTEMPTS
 from pipeline.filter.classifiers.predictor import Predictor
 from pipeline.filter.classifiers.words import Words, as_it_stands
 from pipeline.filter.text.view import text_buffers
@@ -53,12 +53,15 @@ def train(folder: Path, jobs: dict[str, tuple[Options, Options | None]], lines: 
     for name, (options, quantize) in jobs.items():
         paths[name] = folder / f"{name}.bin"
         job = {"source": str(source), "target": str(paths[name]), "train": options, "quantize": quantize}
-        done = subprocess.run(
-            [sys.executable, "-c", TRAIN],
-            input=json.dumps(job).encode(),
-            env=environment,
-            capture_output=True,
-        )
+        for _ in range(ATTEMPTS):  # once in some hundreds the memory is not fresh all the same
+            done = subprocess.run(
+                [sys.executable, "-c", TRAIN],
+                input=json.dumps(job).encode(),
+                env=environment,
+                capture_output=True,
+            )
+            if done.returncode == 0:
+                break
         assert done.returncode == 0, done.stderr.decode()[-500:]
     return paths
 
