@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import xxhash
 from pydantic import ValidationError
 
+from pipeline.bpe.back import coming_back
 from pipeline.bpe.encode import encode, normalized
 from pipeline.bpe.load import Bpe, load_bpe
-from pipeline.shard.kernels.order import weigh
 from pipeline.shard.plan import Kind, Plan
 from pipeline.shard.scratch import HEAD, SEGMENT, packed
 from pipeline.shard.takedown.log import left
@@ -108,7 +108,7 @@ class Route:
         bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
         texts = normalized(bpe, docs["text"])
         ids, offsets = encode(bpe, texts)
-        _check(bpe, docs["doc_id"], ids, offsets, pc.binary_length(texts).to_numpy())
+        _check(bpe, docs["doc_id"], texts, ids, offsets)
         return ids, offsets, np.dtype(bpe.dtype), texts
 
     def _place(
@@ -161,12 +161,10 @@ def _publish(work: Folder, path: str, pieces: list[memoryview], rows: int) -> Pu
 
 
 def _check(
-    bpe: Bpe, doc_ids: pa.ChunkedArray, ids: Array, offsets: npt.NDArray[np.int64], sizes: Array
+    bpe: Bpe, doc_ids: pa.ChunkedArray, texts: pa.ChunkedArray, ids: Array, offsets: npt.NDArray[np.int64]
 ) -> None:
-    """Tokens must stand for as many bytes as their text has: what character offsets are computed from."""
-    found = np.empty(len(sizes), dtype=np.int64)
-    weigh(ids, offsets, bpe.byte_lengths, found)
-    wrong = np.flatnonzero(found != sizes)
+    """Every document's tokens must give its text back, byte for byte: character offsets are computed from them."""
+    wrong = np.flatnonzero(~coming_back(bpe, texts, ids, offsets))
     if len(wrong):
         doc = doc_ids[int(wrong[0])].as_py().hex()
         raise WorkError(

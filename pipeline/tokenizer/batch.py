@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow.compute as pc
 
 from pipeline.bpe.encode import encode, normalized
 from pipeline.bpe.load import Bpe
-from pipeline.bpe.names import token_bytes
 
 VIEW_BYTES = 4 << 20  # text in a view
 I64 = npt.NDArray[np.int64]
@@ -26,13 +24,6 @@ class View(NamedTuple):
     data: npt.NDArray[np.uint8]
     offsets: I64
     texts: pa.ChunkedArray
-
-
-class Pieces(NamedTuple):
-    """Token i stands for `data[bounds[i]:bounds[i + 1]]` (uint8, int64[V + 1])."""
-
-    data: npt.NDArray[np.uint8]
-    bounds: I64
 
 
 def views(bpe: Bpe, texts: pa.ChunkedArray) -> Iterator[View]:
@@ -57,22 +48,3 @@ def _flat(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.uint8], I64, pa.Chunke
     offsets = np.frombuffer(bounds, np.int64, len(array) + 1, 8 * array.offset)
     flat = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     return flat[offsets[0] : offsets[-1]], offsets - offsets[0], texts
-
-
-@lru_cache(maxsize=1)
-def _pieces(tokenizer: str, size: int) -> Pieces:
-    from tokenizers import Tokenizer
-
-    loaded = Tokenizer.from_str(tokenizer)
-    added = {token.content for token in loaded.get_added_tokens_decoder().values()}
-    of = [b""] * size
-    for token, index in loaded.get_vocab(with_added_tokens=True).items():
-        of[index] = token.encode() if token in added else token_bytes(token)
-    bounds = np.zeros(size + 1, np.int64)
-    np.cumsum([len(piece) for piece in of], out=bounds[1:])
-    return Pieces(np.frombuffer(b"".join(of), np.uint8), bounds)
-
-
-def pieces(bpe: Bpe) -> Pieces:
-    """The bytes of every token."""
-    return _pieces(bpe.tokenizer.to_str(), bpe.vocab_size)

@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.bpe.back import coming_back
 from pipeline.bpe.load import Bpe, load_bpe
 from pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
 from pipeline.stage import Context, Partition
-from pipeline.tokenizer.batch import pieces, tokens, views
+from pipeline.tokenizer.batch import tokens, views
 from pipeline.tokenizer.compare import load_other, token_counts
 from pipeline.tokenizer.given import read_given
 from schemas.errors import WorkError
@@ -81,8 +82,6 @@ class Measure:
         self, bpe: Bpe, docs: pa.Table, counts: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], list[str]]:
         """int64[sums, documents], and the ids of documents that do not come back."""
-        from pipeline.tokenizer.kernels.walk import come_back
-
         texts = docs["text"]
         columns = np.zeros((len(SUMS) + len(self.others), len(docs)), dtype=np.int64)
         if len(docs) == 0:
@@ -91,14 +90,13 @@ class Measure:
         columns[1] = pc.binary_length(texts).to_numpy()
         columns[2] = pc.utf8_length(texts).to_numpy()
         columns[3] = pc.count_substring_regex(texts, _WORD).to_numpy()
-        table = pieces(bpe)
         same = np.zeros(len(docs), dtype=bool)
         for view in views(bpe, texts):
             ids, starts = tokens(bpe, view)
             stop = view.row + len(starts) - 1
             columns[4, view.row : stop] = np.diff(starts)
             counts += np.bincount(ids, minlength=bpe.vocab_size)
-            come_back(view.data, view.offsets, ids, starts, table.data, table.bounds, same[view.row : stop])
+            same[view.row : stop] = coming_back(bpe, view.texts, ids, starts)
         for place, path in enumerate(self.others):
             other = load_other(read_given("tokenizer.compare", path), f"tokenizer.compare: {path}")
             columns[len(SUMS) + place] = token_counts(other, texts)

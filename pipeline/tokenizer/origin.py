@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.bpe.back import pieces
 from pipeline.bpe.load import Bpe, load_bpe
 from pipeline.publish import publish_table, read_table
 from pipeline.stage import Context
-from pipeline.tokenizer.batch import pieces, tokens, views
+from pipeline.tokenizer.batch import tokens, views
 from pipeline.tokenizer.kernels.walk import MIN_LINE, count_tokens, line_hashes, mark
 from pipeline.tokenizer.sample import Drawn, read_part
 from schemas.manifest import PublishedFile

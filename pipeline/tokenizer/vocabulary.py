@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.bpe.back import pieces
 from pipeline.bpe.load import Bpe
-from pipeline.tokenizer.batch import pieces
 
 SHOWN = 20
 _COMMON = {

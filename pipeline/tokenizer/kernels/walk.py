@@ -15,26 +15,6 @@ _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 @njit(cache=True, nogil=True)
-def come_back(
-    data: Any, offsets: Any, ids: Any, starts: Any, pieces: Any, bounds: Any, same: Any
-) -> None:  # fmt: skip
-    """`same` (bool[K]): the bytes of its tokens, one after the other, are the text."""
-    for k in range(len(offsets) - 1):
-        at, stop = offsets[k], offsets[k + 1]
-        equal = True
-        for j in range(starts[k], starts[k + 1]):
-            token = ids[j]
-            for b in range(bounds[token], bounds[token + 1]):
-                if at >= stop or data[at] != pieces[b]:
-                    equal = False
-                    break
-                at += 1
-            if not equal:
-                break
-        same[k] = equal and at == stop
-
-
-@njit(cache=True, nogil=True)
 def _blank(byte: Any) -> bool:
     return byte == 32 or 9 <= byte <= 13
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipeline.bpe.back import pieces
 from pipeline.bpe.load import Bpe, load_bpe
-from pipeline.tokenizer.batch import pieces, tokens, views
+from pipeline.tokenizer.batch import tokens, views
 from pipeline.tokenizer.kernels.walk import (
     MIN_LINE,
     REPEATED,
     TAG,
-    come_back,
     count_tokens,
     line_hashes,
     mark,
@@ -57,36 +57,6 @@ def array(texts: list[str]) -> pa.ChunkedArray:
 def long_lines(text: str) -> list[bytes]:
     stripped = [line.strip(BLANK.encode()) for line in text.encode().split(b"\n")]
     return [line for line in stripped if len(line) >= MIN_LINE]
-
-
-@settings(max_examples=150, deadline=None)
-@given(TEXTS)
-def test_every_text_comes_back(bpe: Bpe, texts: list[str]) -> None:
-    table = pieces(bpe)
-    for view in views(bpe, array(texts)):
-        ids, starts = tokens(bpe, view)
-        same = np.zeros(len(texts), dtype=bool)
-        come_back(view.data, view.offsets, ids, starts, table.data, table.bounds, same)
-        assert same.all()
-        if len(ids):  # one token changed, one text changed
-            place = len(ids) // 2
-            ids[place] = 1 + (ids[place] % 256)
-            come_back(view.data, view.offsets, ids, starts, table.data, table.bounds, same)
-            owner = int(np.searchsorted(starts, place, side="right")) - 1
-            raw = b"".join(
-                table.data[table.bounds[i] : table.bounds[i + 1]].tobytes()
-                for i in ids[starts[owner] : starts[owner + 1]]
-            )
-            assert [k for k in range(len(texts)) if not same[k]] == [owner] * (raw != texts[owner].encode())
-
-
-def test_a_text_that_goes_on_or_ends_early_is_seen(bpe: Bpe) -> None:
-    table = pieces(bpe)
-    view = next(views(bpe, array(["abc def", "ab", ""])))
-    ids, starts = tokens(bpe, view)
-    same = np.zeros(3, dtype=bool)
-    come_back(view.data, view.offsets, ids, np.minimum(starts, starts[1] - 1), table.data, table.bounds, same)
-    assert same.tolist() == [False, False, True]
 
 
 @settings(max_examples=150, deadline=None)
