@@ -1,12 +1,11 @@
 """The two commands of the README in a fresh clone: how long they take, how much disk, what comes out.
 
-`python -m bench.quickstart --readme` also times `make test` there and writes the figures into README.md, between its
-markers. The clone is of the last commit, its `.venv` is made anew (packages may come from pip's cache).
+Written into README.md, between its markers. The clone is of the last commit, its `.venv` is made anew (packages may come
+from pip's cache).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -63,16 +62,13 @@ def size(folder: Path) -> float:
     return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file() and not f.is_symlink()) / 1e6
 
 
-def measure(test: bool = False) -> dict[str, Any]:
-    """Seconds and MB of `make setup`, `make quickstart` (first, second) and, if asked, `make test`."""
+def measure() -> dict[str, Any]:
+    """Seconds and MB of `make setup` and `make quickstart` (first, second)."""
     with fresh_clone() as clone:
         figures: dict[str, Any] = {"setup_s": timed(clone, "setup"), "setup_mb": size(clone / ".venv")}
         figures |= {"first_s": timed(clone, "quickstart"), "run_mb": size(clone / "runs")}
         figures["second_s"] = timed(clone, "quickstart")
         figures["evaluation"] = json.loads((clone / "runs/quickstart/train/evaluation.json").read_text())
-        if test:
-            dev = timed(clone, "dev")
-            figures |= {"dev_s": dev, "test_s": timed(clone, "test"), "dev_mb": size(clone / ".venv")}
     return figures
 
 
@@ -85,12 +81,6 @@ def lines(figures: dict[str, Any]) -> list[str]:
         f"| `make quickstart`, after that | {figures['first_s']:.0f} s | {figures['run_mb']:,.0f} MB |",
         f"| `make quickstart`, a second time | {figures['second_s']:.0f} s | |",
     ]
-    if "test_s" in figures:
-        table += [
-            f"| set-up of the test tools (part of the first `make test`) | {figures['dev_s']:.0f} s"
-            f" | {figures['dev_mb'] - figures['setup_mb']:,.0f} MB more |",
-            f"| `make test`, after that | {figures['test_s'] / 60:.0f} min | |",
-        ]
     table += [
         "",
         "What the model learned, in nats per token on each source's validation split:",
@@ -107,16 +97,13 @@ def lines(figures: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.quickstart", description=__doc__)
-    parser.add_argument("--readme", action="store_true", help="also time `make test`, and write README.md")
-    readme = parser.parse_args().readme
+    """Print the tables, and write them into the README."""
     from bench.__main__ import machine
 
-    text = "\n".join([*lines(measure(test=readme)), "", f"Machine: {machine()}."])
+    text = "\n".join([*lines(measure()), "", f"Machine: {machine()}."])
     print(text)
-    if readme:
-        before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-        README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":
