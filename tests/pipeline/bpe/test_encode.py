@@ -233,6 +233,6 @@ def test_some_of_every_real_set(form: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "natural").is_dir(), reason="the real text (../shared/data) is not here")
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["gpt2", "llama3", "gpt4o"])  # those that `tokenizer` trains
 def test_all_real_text(form: str) -> None:
     _check_real(form, 1 << 40)
