@@ -24,7 +24,7 @@ _FRESH_MEMORY = {
 }
 
 # Memory that was not zero after all shows as "Encountered NaN": another process is another chance.
-ATTEMPTS = 2
+ATTEMPTS = 5
 
 
 def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, Any]) -> None:
