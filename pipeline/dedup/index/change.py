@@ -63,6 +63,7 @@ class Change:
             pairs = zip(items, located, strict=True)
             self.purged = {item.number for item, done in pairs if done.files["names"].file.rows}
             map_(takedown.purge, items, "takedown")
+            takedown.sweep(self.job, items)
         new = [status.Named(number, part) for number, part in self.added.items()]
         named = map_(status.names, new, "names")
         old = [marker(self.job.work, f"names/{number:06d}") for number in self._old()]

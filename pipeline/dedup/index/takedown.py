@@ -36,6 +36,8 @@ from pipeline.publish import publish_table
 from schemas.documents import DOCUMENTS
 from schemas.manifest import hash_json
 
+STEPS = ("sketch", "sets", "names")  # whose files a purge writes anew
+
 
 @dataclass(frozen=True)
 class Purge:
@@ -73,7 +75,8 @@ def found_names(job: Job, dones: Sequence[Done]) -> pa.Table:
 
 def purge(job: Job, item: Purge) -> Done:
     """Write the partition's files anew without the wanted documents. New files first, then the marker of
-    each step, the names last: a purge that was killed is done again from its beginning."""
+    each step, the names last: a purge that was killed is done again from its beginning. The files before it are
+    left for `sweep`."""
     table = _names(job, item.number)
     match = matches(table, item.wanted)
     gone_ids = table["doc_id"].filter(match).combine_chunks()
@@ -95,6 +98,24 @@ def purge(job: Job, item: Purge) -> Done:
     old = marker(job.work, f"names/{item.number:06d}")
     _publish(job, f"names/{item.number:06d}", old, left)
     return Done(key="", files={})
+
+
+def sweep(job: Job, items: Sequence[Purge]) -> None:
+    """Delete what no marker of the partitions names any more: the files before this purge, or before one that was
+    killed between a marker and here."""
+    numbers = {f"{item.number:06d}" for item in items}
+    for step in STEPS:
+        names = [f"{step}/{number}" for number in sorted(numbers)]
+        markers = job.work.at_once(lambda name: marker(job.work, name), names)
+        kept = {f"{name}.json" for name in names} | {
+            file.file.path for done in markers for file in done.files.values()
+        }
+        there = [
+            f"{step}/{entry.path}"
+            for entry in (job.work / step).list()
+            if entry.path.split(".")[0] in numbers
+        ]
+        job.work.delete([path for path in there if path not in kept])
 
 
 def _moved(docs: Records, going: Any) -> Records:
@@ -173,10 +194,8 @@ def _sets(job: Job, item: Purge, docs: Records, moved: Records) -> None:
 
 
 def _publish(job: Job, name: str, old: Done, files: dict[str, File]) -> None:
-    """The new marker of a step; then what only the old one named is deleted."""
+    """The new marker of a step."""
     write_marker(job.work, name, old.model_copy(update={"files": files}))
-    kept = {file.file.path for file in files.values()}
-    job.work.delete([file.file.path for file in old.files.values() if file.file.path not in kept])
 
 
 def change_of(named: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -64,7 +65,53 @@ def test_nothing_of_a_document_taken_down_is_left(root: Folder) -> None:
     halves = [int.from_bytes(identity[i : i + 8], "big").to_bytes(8, "little") for i in (0, 8)]
     assert any(halves[0] in data for data in files.values())
     take(root, "down", ["secret"])
+    nothing_left(root, identity)
+
+
+def nothing_left(root: Folder, identity: bytes) -> None:
+    halves = [int.from_bytes(identity[i : i + 8], "big").to_bytes(8, "little") for i in (0, 8)]
     sketches = {e.path: (root / "index" / e.path).read() for e in (root / "index").list()}
     for path, data in sketches.items():
         if path.startswith(("records/sketch", "records/sets", "records/names")) or path == "index.json":
             assert halves[0] not in data and identity not in data and b"secret" not in data, path
+
+
+def entries(root: Folder) -> set[str]:
+    return {entry.path for entry in (root / "index").list()}
+
+
+@pytest.mark.parametrize("step", ["sketch", "sets", "names"])
+@pytest.mark.parametrize("deleted", [0, 1])
+def test_files_of_a_purge_killed_before_they_were_deleted(
+    root: Folder, monkeypatch: pytest.MonkeyPatch, step: str, deleted: int
+) -> None:
+    """Killed after the new markers, with `deleted` of the step's old files gone: a repeat, or the next takedown, finds
+    the rest."""
+    docs = corpus()[:60]
+    delete = Folder.delete
+
+    def killed(folder: Folder, paths: Sequence[str] | None = None) -> None:
+        if paths and paths[0].startswith(f"{step}/"):
+            delete(folder, paths[:deleted])
+            raise KeyboardInterrupt
+        delete(folder, paths)
+
+    expected, whole = root / "expected", root / "whole"
+    for folder in (root, expected, whole):
+        add(folder, "a", docs, 2)
+    take(expected, "down", [docs[3].name])
+    monkeypatch.setattr(Folder, "delete", killed)
+    with pytest.raises(KeyboardInterrupt):
+        take(root, "down", [docs[3].name])
+    with pytest.raises(KeyboardInterrupt):
+        take(whole, "down", [docs[3].name])
+    monkeypatch.undo()
+    assert entries(root) - entries(expected)
+    take(root, "again", [docs[3].name])
+    assert entries(root) == entries(expected)
+    nothing_left(root, docs[3].id)
+    take(whole, "another", [docs[4].name])
+    nothing_left(whole, docs[4].id)
+    take(expected, "another", [docs[4].name])
+    statuses = "records/status/"  # the killed one is no change of its own
+    assert {e for e in entries(whole) ^ entries(expected) if not e.startswith(statuses)} == set()
