@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator
 from itertools import groupby, islice
-from pathlib import Path
+from operator import itemgetter
 
-from bench.natural import DATA, sources
-from pipeline.ingest.html import decode_html, extract_text
+from bench.natural import sentences, sources, web_pages
+from pipeline.ingest.html import extract_text
 
 PIECE = 20_000  # characters of one document out of a book
 EVERY = 8  # of the pieces of books, so that long prose does not outweigh the rest
@@ -33,28 +31,14 @@ def _pieces(books: Iterator[str]) -> Iterator[str]:
 
 def _pages() -> Iterator[str]:
     """Each page as its main text and as all of its text, menus and lists of links included."""
-    for file in _html():
-        page = decode_html(gzip.decompress(file.read_bytes()), None).text
+    for page in web_pages():
         yield extract_text(page, "resiliparse")[0]
         yield extract_text(page, "all_text")[0]
 
 
-def _html() -> list[Path]:
-    web = DATA / "web"
-    return sorted(
-        [
-            *(web / "readability_test_pages").glob("*/source.html.gz"),
-            *(web / "trafilatura_eval/html").glob("*.gz"),
-        ]
-    )
-
-
 def _languages() -> Iterator[str]:
     """Sentences of one language, some a line and some in a row."""
-    file = next((DATA / "langid/lingua_testdata").glob("*.jsonl.gz"))
-    rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-    rows = sorted((row for row in rows if row["kind"] == "sentences"), key=lambda row: str(row["lang"]))
-    for _, group in groupby(rows, key=lambda row: row["lang"]):
-        sentences = [row["text"] for row in group]
-        for number, at in enumerate(range(0, len(sentences), SENTENCES)):
-            yield ("\n" if number % 2 else " ").join(sentences[at : at + SENTENCES])
+    for _, group in groupby(sorted(sentences(), key=itemgetter(0)), key=itemgetter(0)):
+        own = [text for _, text in group]
+        for number, at in enumerate(range(0, len(own), SENTENCES)):
+            yield ("\n" if number % 2 else " ").join(own[at : at + SENTENCES])

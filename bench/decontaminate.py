@@ -18,18 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench import natural
-from bench.peers import NotMeasured, Peer, ask, write_documents
+from bench.peers import DATATROVE, NotMeasured, ask, write_documents
 
 SETS = natural.DATA / "evalsets"
 SOURCES = ("books", "wiki", "speeches", "qa", "medicine", "abstracts")
 PLANTED = 200  # items per edit
 BESIDE = 2_000_000  # characters of text that datatrove reads too
-DATATROVE = Peer(
-    "datatrove",
-    ("datatrove==0.10.1", "spacy==3.8.18", "tokenizers==0.23.3", "regex==2026.11.15", "xxhash==3.8.2",
-     "numpy==2.4.6"),
-    "datatrove_decontaminate.py",
-)  # fmt: skip
+PEER = DATATROVE._replace(script="datatrove_decontaminate.py")
 EDITS: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
     "in capitals": str.upper,
@@ -47,14 +42,10 @@ EDITS: dict[str, Callable[[str], str]] = {
 
 def questions() -> list[tuple[str, str]]:
     """(question, right answer) of GSM8K and MMLU, each question once, in the order of the files."""
-    import gzip
-
     found: dict[str, str] = {}
-    for file in sorted((SETS / "decon_mmlu_gsm8k").glob("*.jsonl.gz")):
-        for line in gzip.decompress(file.read_bytes()).splitlines():
-            row = json.loads(line)
-            if row.get("is_correct", True):
-                found.setdefault(row["question"], row["answer"])
+    for row in natural.rows(SETS / "decon_mmlu_gsm8k"):
+        if row.get("is_correct", True):
+            found.setdefault(row["question"], row["answer"])
     return list(found.items())
 
 
@@ -149,7 +140,7 @@ def beside(
         seconds, found = ours.timed(large(texts))
         rows.append((label, seconds, found))
     try:
-        answer = ask(DATATROVE, path, items, "13")
+        answer = ask(PEER, path, items, "13")
         rows.append(("datatrove NGramsDecontFilter", answer["seconds"], set(map(int, answer["removed"]))))
     except NotMeasured as error:
         rows.append((f"datatrove: not measured, {error}", None, set()))
@@ -188,7 +179,7 @@ def main() -> None:
         print(f"| {edit} | {found / PLANTED:.1%} |")
     b = result["beside"]
     print(
-        f"\nBeside datatrove 0.10.1, GSM8K and MMLU, 13-grams: {b['clean']:,} documents of real text and {b['planted']}"
+        f"\nBeside {PEER.label}, GSM8K and MMLU, 13-grams: {b['clean']:,} documents of real text and {b['planted']}"
         f" with a planted question in capitals, {b['megabytes']:.1f} MB.\n"
     )
     print("| tool | MB/s per core | planted found | others named |\n|---|---|---|---|")

@@ -35,7 +35,7 @@ def texts() -> dict[str, list[str]]:
     whole = {
         "English (books)": [part for book in natural.read_only("books") for part in pieces(book)],
         "code (Python's library)": [file.read_text("utf-8", "replace") for file in files],
-        "mixed script (languages)": [row["text"] for folder in languages for row in natural._rows(folder)],
+        "mixed script (languages)": [row["text"] for folder in languages for row in natural.rows(folder)],
     }
     return {name: spread(documents) for name, documents in whole.items()}
 

@@ -11,13 +11,12 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+from bench.natural import DATA
 
 
 def documents() -> pa.Table:

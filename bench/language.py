@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.filter import DATA, documents
+from bench import natural
+from bench.filter import documents
 
 SAME = {"nb": "no"}  # lid.176 does not part Bokmål from Norwegian
 JOINED = 30  # sentences of a document
@@ -43,13 +44,11 @@ class Reading(NamedTuple):
 def labelled() -> dict[str, tuple[list[str], list[str]]]:
     """Kind of text -> (texts, their languages)."""
     from pipeline.filter.models import made
-    from pipeline.filter.models.sources import json_lines
 
-    path = next((DATA / "langid/lingua_testdata").glob("*.jsonl.gz"))
-    rows = [row for row in json_lines(path) if row["kind"] == "sentences"]
+    rows = [(SAME.get(language, language), text) for language, text in natural.sentences()]
     grouped = defaultdict(list)
-    for row in rows:
-        grouped[SAME.get(row["lang"], row["lang"])].append(row["text"])
+    for language, text in rows:
+        grouped[language].append(text)
     texts, languages = [], []
     for language, own in sorted(grouped.items()):
         for first in range(0, len(own) - JOINED + 1, JOINED):
@@ -59,7 +58,7 @@ def labelled() -> dict[str, tuple[list[str], list[str]]]:
     menus = made.menus(1, 200)
     behind = ["\n".join(rng.sample(menus, 10))[:MENU] + "\n" + text for text in texts]
     return {
-        "sentences": ([r["text"] for r in rows], [SAME.get(r["lang"], r["lang"]) for r in rows]),
+        "sentences": ([text for _, text in rows], [language for language, _ in rows]),
         "documents": (texts, languages),
         "behind a menu": (behind, languages),
     }
@@ -102,7 +101,7 @@ def speed(function: Callable[[pa.LargeStringArray], Any], parts: list[pa.LargeSt
 
 def main() -> None:
     """Print both tables."""
-    if not DATA.is_dir():
+    if not natural.DATA.is_dir():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
     from pipeline.filter.classifiers import fasttext_model, predictor

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.ingest.html import extract_text
+import pyarrow as pa
+
+from pipeline.ingest.html import decode_html, extract_text
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 _TAG = re.compile(r"<[^>]{1,200}>")
@@ -35,17 +37,17 @@ def sources() -> dict[str, Callable[[], Iterator[str]]]:
         "books": lambda: (
             file.read_text("utf-8") for file in sorted((place / "books_gutenberg").glob("*.md"))
         ),
-        "moby_dick": lambda: (row["text"] for row in _rows(place / "books_moby_dick")),
+        "moby_dick": lambda: (row["text"] for row in rows(place / "books_moby_dick")),
         "wiki": lambda: _wikitext(place / "encyclopedic_enwiki_dump/enwiki-pages-articles-shortened.xml.bz2"),
-        "qa": lambda: (_plain(row["Body"]) for row in _rows(place / "qa_stackexchange")),
-        "speeches": lambda: (row["text"] for row in _rows(place / "speeches_sotu")),
+        "qa": lambda: (_plain(row["Body"]) for row in rows(place / "qa_stackexchange")),
+        "speeches": lambda: (row["text"] for row in rows(place / "speeches_sotu")),
         "docs_sqlite": lambda: _pages(place / "docs_sqlite"),
         "docs_postgresql": lambda: _pages(place / "docs_postgresql"),
         "docs_debian": lambda: _pages(place / "docs_debian_handbook"),
         "blog": lambda: _posts(place / "blog_18f/posts.tar.gz"),
-        "factbook": lambda: (_flat(row["data"]) for row in _rows(place / "encyclopedic_factbook")),
-        "abstracts": lambda: (row["abstract"] for row in _rows(place / "science_scitldr")),
-        "medicine": lambda: (row["context"] for row in _rows(place / "science_pubmedqa")),
+        "factbook": lambda: (_flat(row["data"]) for row in rows(place / "encyclopedic_factbook")),
+        "abstracts": lambda: (row["abstract"] for row in rows(place / "science_scitldr")),
+        "medicine": lambda: (row["context"] for row in rows(place / "science_pubmedqa")),
     }
 
 
@@ -54,7 +56,39 @@ def read_only(name: str) -> list[str]:
     return list(sources()[name]())
 
 
-def _rows(folder: Path) -> Iterator[dict[str, Any]]:
+def sentences() -> Iterator[tuple[str, str]]:
+    """(language, sentence): 9,000 sentences of news in 75 languages."""
+    found = rows(DATA / "langid/lingua_testdata")
+    return ((row["lang"], row["text"]) for row in found if row["kind"] == "sentences")
+
+
+def web_pages() -> Iterator[str]:
+    """HTML of the pages of ../shared/data/web, decoded as `ingest` does it."""
+    web = DATA / "web"
+    places = (
+        (web / "readability_test_pages").glob("*/source.html.gz"),
+        (web / "trafilatura_eval/html").glob("*.gz"),
+    )
+    for file in (file for place in places for file in sorted(place)):
+        yield decode_html(gzip.decompress(file.read_bytes()), None).text
+
+
+def table(values: list[str]) -> pa.Table:
+    """A document table of texts."""
+    from schemas.documents import DOCUMENTS
+    from schemas.ids import doc_id, text_hash
+
+    count = len(values)
+    columns: dict[str, Any] = {field.name: pa.nulls(count, field.type) for field in DOCUMENTS}
+    columns |= {
+        "doc_id": [doc_id("bench", str(i)) for i in range(count)], "source": ["bench"] * count,
+        "locator": [str(i) for i in range(count)], "text": values, "text_hash": [text_hash(v) for v in values],
+    }  # fmt: skip
+    return pa.table(columns, schema=DOCUMENTS)
+
+
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Records of the JSON lines in a folder, gzipped or not."""
     for file in sorted(folder.glob("*.jsonl*")):
         data = file.read_bytes()
         yield from map(json.loads, (gzip.decompress(data) if file.suffix == ".gz" else data).splitlines())
@@ -65,7 +99,7 @@ def _plain(markup: str) -> str:
 
 
 def _pages(folder: Path) -> Iterator[str]:
-    return (extract_text(row["html"], "resiliparse")[0] for row in _rows(folder))
+    return (extract_text(row["html"], "resiliparse")[0] for row in rows(folder))
 
 
 def _posts(archive: Path) -> Iterator[str]:

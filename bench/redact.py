@@ -3,7 +3,6 @@ look-alikes, and MB/s per core on web text and other real text beside datatrove'
 
 from __future__ import annotations
 
-import gzip
 import json
 import tempfile
 import time
@@ -79,20 +78,6 @@ def _found(text: str, entities: list[Any]) -> Iterable[tuple[str, int, int]]:
                 yield NANO_LABELS[entity["label"]], start, start + len(entity["entity"])
 
 
-def table(values: list[str]) -> pa.Table:
-    """A document table of texts."""
-    from schemas.documents import DOCUMENTS
-    from schemas.ids import doc_id, text_hash
-
-    rows = len(values)
-    columns: dict[str, Any] = {field.name: pa.nulls(rows, field.type) for field in DOCUMENTS}
-    columns |= {
-        "doc_id": [doc_id("bench", str(i)) for i in range(rows)], "source": ["bench"] * rows,
-        "locator": [str(i) for i in range(rows)], "text": values, "text_hash": [text_hash(v) for v in values],
-    }  # fmt: skip
-    return pa.table(columns, schema=DOCUMENTS)
-
-
 def ours(texts: list[str]) -> list[list[tuple[str, int, int]]]:
     """(kind, first character, one past the last) of our finds per text; private IP addresses count, as in the
     labels."""
@@ -165,12 +150,9 @@ def accuracy(folder: Path) -> dict[str, dict[str, Any]]:
 
 def web_texts() -> list[str]:
     """The main text of the pages of ../shared/data/web."""
-    from pipeline.ingest.html import decode_html, extract_text
+    from pipeline.ingest.html import extract_text
 
-    files = sorted((DATA / "web/trafilatura_eval/html").glob("*.gz"))
-    files += sorted((DATA / "web/readability_test_pages").glob("*/source.html.gz"))
-    pages = (decode_html(gzip.decompress(file.read_bytes()), None).text for file in files)
-    return [extract_text(page, "resiliparse")[0] for page in pages]
+    return [extract_text(page, "resiliparse")[0] for page in natural.web_pages()]
 
 
 def speed(values: list[str]) -> dict[str, float]:
@@ -181,7 +163,7 @@ def speed(values: list[str]) -> dict[str, float]:
     from pipeline.redact.plans import plans
     from schemas.redact import RedactParams
 
-    params, docs = RedactParams(), table(values)
+    params, docs = RedactParams(), natural.table(values)
     data = np.frombuffer("\x00".join(values).encode() + b"\x00", dtype=np.uint8)
     whole, scan = [], []
     for _ in range(3):

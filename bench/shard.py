@@ -6,12 +6,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "natural"
+from bench import natural
+
 TEXT_BYTES = 13_000_000
 PARTITION = 1200  # documents: about 5 MB of text
 TOKENS = 64_000_000  # for writing alone: 128 MB as uint16
@@ -22,13 +22,10 @@ def corpus() -> list[str]:
     """Books in pieces of about 4 kB, `TEXT_BYTES` of them."""
     pieces: list[str] = []
     size = 0
-    files = sorted((DATA / "books_gutenberg").glob("*.md"))
-    for file in files:
-        text = file.read_text(encoding="utf-8", errors="replace")
+    for text in natural.sources()["books"]() if natural.available() else ():
         for start in range(0, len(text), 4000):
-            piece = text[start : start + 4000]
-            pieces.append(piece)
-            size += len(piece.encode())
+            pieces.append(text[start : start + 4000])
+            size += len(pieces[-1].encode())
             if size >= TEXT_BYTES:
                 return pieces
     return pieces
@@ -87,7 +84,6 @@ def writing() -> dict[str, dict[str, float]]:
 
 def measure() -> dict[str, dict[str, float]]:
     """Name -> MB of input (text, or tokens where said) and CPU seconds. Empty without text."""
-    from bench.redact import table
     from pipeline.cluster import Workers
     from pipeline.progress import Progress
     from pipeline.publish import publish_table
@@ -103,7 +99,7 @@ def measure() -> dict[str, dict[str, float]]:
     pieces = corpus()
     if not pieces:
         return {}
-    docs = table(pieces)
+    docs = natural.table(pieces)
     size = sum(len(piece.encode()) for piece in pieces) / 1e6
     result = writing()
     with tempfile.TemporaryDirectory() as scratch:

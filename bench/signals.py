@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.filter import DATA, documents
+from bench.filter import documents
+from bench.natural import DATA
 from bench.peers import DATATROVE, NotMeasured, ask, write_documents
 
 EVERY = 25

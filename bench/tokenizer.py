@@ -34,20 +34,8 @@ VOCABULARY = 32_000
 CHOICE_VOCABULARY = 16_000
 PART_BYTES = 64 << 20
 SUFFIXES = {
-    ".py",
-    ".pyi",
-    ".h",
-    ".hpp",
-    ".txt",
-    ".md",
-    ".rst",
-    ".js",
-    ".ts",
-    ".html",
-    ".c",
-    ".pyx",
-    ".gz",
-    ".json",
+    f".{name}"
+    for name in ["py", "pyi", "h", "hpp", "txt", "md", "rst", "js", "ts", "html", "c", "pyx", "gz", "json"]
 }
 PLACES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "/usr/include", "/usr/share/doc")
 LETTERS = string.ascii_lowercase
@@ -227,14 +215,12 @@ def choices() -> None:
     from pipeline.tokenizer.train import train
     from schemas.tokenizer import TokenizerParams
 
-    sentences = natural.DATA / "langid/lingua_testdata/lingua_test.jsonl.gz"
-    rows = map(json.loads, gzip.decompress(sentences.read_bytes()).splitlines())
     stdlib = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     books = "\n".join(natural.read_only("books"))[:4_000_000]
     kinds = {
         "English": [books[i : i + 8000] for i in range(0, len(books), 8000)],
         "code": [file.read_text("utf-8") for file in stdlib],
-        "75 languages": [row["text"] for row in rows if row["kind"] == "sentences"],
+        "75 languages": [text for _, text in natural.sentences()],
     }
     held = {kind: texts[::10] for kind, texts in kinds.items()}
     trained = [text for texts in kinds.values() for i, text in enumerate(texts) if i % 10]

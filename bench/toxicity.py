@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.filter import DATA
+from bench.natural import DATA
 
 PLANTED = Path(__file__).resolve().parent.parent / "examples/corpus/sources/planted/planted.jsonl.gz"
 STEPS = {
