@@ -1,4 +1,4 @@
-"""Clusters of verified pairs, and which texts of a cluster stay: the kernels.
+"""Which texts of a cluster stay: the kernels.
 
 Texts are numbered in survivor order throughout, so a smaller number is always the better one to keep.
 """
@@ -18,43 +18,6 @@ F64 = npt.NDArray[np.float64]
 FRONT = 64  # texts of a cluster that may prove to stay in one round, at most
 PAIRS = 1 << 22  # pairs of one cluster compared in a round, at most (or those of one text)
 ROUNDS = 20  # rounds in which pairs are still compared: about 900 survivors of one cluster
-
-
-@njit(cache=True, nogil=True)
-def components(count: int, a: Any, b: Any) -> Any:
-    """The component of each of `count` nodes under the edges (a[i], b[i]): the least node in it,
-    int64[count]."""
-    parent = np.arange(count)
-    join(parent, a, b)
-    roots(parent)
-    return parent
-
-
-@njit(cache=True, nogil=True)
-def join(parent: Any, a: Any, b: Any) -> None:
-    """Join the trees of `parent`, integers[nodes], along the edges (a[i], b[i]).
-
-    Union-find with path halving; the root is always the least node, whatever the order of the edges.
-    """
-    for i in range(len(a)):
-        x, y = a[i], b[i]
-        while parent[x] != x:
-            parent[x] = parent[parent[x]]
-            x = parent[x]
-        while parent[y] != y:
-            parent[y] = parent[parent[y]]
-            y = parent[y]
-        if x < y:
-            parent[y] = x
-        elif y < x:
-            parent[x] = y
-
-
-@njit(cache=True, nogil=True)
-def roots(parent: Any) -> None:
-    """Point every node straight at its root: ascending, its parent, never greater, was settled before."""
-    for x in range(len(parent)):
-        parent[x] = parent[parent[x]]
 
 
 @njit(cache=True, nogil=True)

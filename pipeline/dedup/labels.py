@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup.clusters import join, roots
 from pipeline.dedup.elect import WIDTH
 from pipeline.dedup.job import EDGE, I64, LABEL, Job, parts_of
 from pipeline.dedup.records import Done, File, Records, read, starts_of, write
+from pipeline.unionfind import join, roots
 from schemas.manifest import PublishedFile
 
 WRITING = 4  # times a label that the driver holds while it publishes it

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.dedup.candidates import unique_edges
-from pipeline.dedup.clusters import components
 from pipeline.dedup.job import EDGE, HASH, I64, PAIR, PLANTED, Job, parts_of
 from pipeline.dedup.kernels import kernel
 from pipeline.dedup.records import (
@@ -26,6 +25,7 @@ from pipeline.dedup.records import (
     write,
 )  # fmt: skip
 from pipeline.dedup.sets import load_sets, places_of
+from pipeline.unionfind import components
 from schemas.errors import WorkError
 from schemas.manifest import hash_json
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.dedup.banding import Banding
-from pipeline.dedup.clusters import components
 from pipeline.dedup.quality.interval import share
 from pipeline.dedup.quality.recall import LEAST
 from pipeline.dedup.records import Records
+from pipeline.unionfind import components
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

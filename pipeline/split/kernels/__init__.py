@@ -1,5 +1,4 @@
-"""Numba kernels of the split: `join.py` joins groups that share a host, `overlap.py` counts the shingles that
-documents of train share with those of validation."""
+"""Numba kernels of the split: `overlap.py` counts the shingles that documents of train share with those of validation."""
 
 from pathlib import Path
 

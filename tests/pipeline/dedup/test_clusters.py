@@ -1,33 +1,14 @@
-"""Clusters against networkx, and the election against a plain reading of its rule."""
+"""The election against a plain reading of its rule."""
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.dedup import clusters
-from pipeline.dedup.clusters import Compare, components, elect
-
-EDGES = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=60)
-
-
-@given(EDGES, st.randoms(use_true_random=False))
-def test_components_are_those_of_networkx(edges: list[tuple[int, int]], generator: object) -> None:
-    graph = nx.Graph(edges)
-    graph.add_nodes_from(range(30))
-    expected = np.empty(30, np.int64)
-    for component in nx.connected_components(graph):
-        expected[list(component)] = min(component)
-    for order in (edges, sorted(edges), edges[::-1]):
-        pairs = np.array(order, np.int64).reshape(-1, 2)
-        np.testing.assert_array_equal(components(30, pairs[:, 0], pairs[:, 1]), expected)
-
-
-def test_two_pairs_in_one_bucket_stay_two_clusters() -> None:
-    """text-dedup#132: {1,3} and {2,4} verified, all four in one bucket."""
-    assert components(5, np.array([1, 2]), np.array([3, 4])).tolist() == [0, 1, 2, 1, 2]
+from pipeline.dedup.clusters import Compare, elect
+from pipeline.unionfind import components
 
 
 def choose(
