@@ -1,8 +1,8 @@
 """The training itself, in a process of its own: `python -m pipeline.filter.classifiers.fit < options.json`.
 
-With one thread, fastText 0.9 gives random values to the first tenth of its input matrix only; the rest holds
-whatever the memory held. A young process whose large blocks come straight from the system, and so are zero,
-makes the same model every time; in a process that has worked before, training may end in "Encountered NaN".
+With one thread, fastText 0.9 gives random values to the first tenth of its input matrix only (densematrix.cc, `uniform`:
+a tenth a thread); the rest is what the memory held, which its aligned allocation does not clear. Here glibc clears it, so
+that a training makes the same model every time; elsewhere it may end in "Encountered NaN".
 """
 
 from __future__ import annotations
@@ -16,24 +16,21 @@ from typing import Any
 
 from schemas.errors import WorkError
 
-# glibc: blocks from 64 KiB on are always mapped anew, the C library's arenas never grow by them.
-_FRESH_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": "65536",
-    "MALLOC_MMAP_MAX_": "1000000",
-    "MALLOC_TRIM_THRESHOLD_": "65536",
-}
+# glibc fills what it gives out with the inverse of this byte, so with zeros, and what is freed with the byte; except for
+# small blocks of its per-thread cache, which is therefore off.
+_ZEROED = {"MALLOC_PERTURB_": "255", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 
-# Memory that was not zero after all shows as "Encountered NaN": another process is another chance.
+# Where memory is not cleared, "Encountered NaN" is a matter of chance, and another process another one.
 ATTEMPTS = 5
 
 
-def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, Any]) -> None:
-    """Train on the labelled lines of `source`, quantise, save at `target`.
+def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, Any] | None) -> None:
+    """Train on the labelled lines of `source`, quantise unless `quantize` is None, save at `target`.
 
     `train` and `quantize` are fastText's own options. Raises `WorkError` with fastText's reason.
     """
     options = {"source": str(source), "target": str(target), "train": train, "quantize": quantize}
-    environment = {**os.environ, **_FRESH_MEMORY, "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
+    environment = {**os.environ, **_ZEROED, "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
     said: list[str] = []
     for _ in range(ATTEMPTS):
         done = subprocess.run(
@@ -52,7 +49,8 @@ def _main() -> None:
     options = json.loads(sys.stdin.buffer.read())
     module = fasttext()
     model = module.train_supervised(input=options["source"], thread=1, verbose=0, **options["train"])
-    model.quantize(input=options["source"], thread=1, verbose=0, **options["quantize"])
+    if options["quantize"] is not None:
+        model.quantize(input=options["source"], thread=1, verbose=0, **options["quantize"])
     model.save_model(options["target"])
 
 

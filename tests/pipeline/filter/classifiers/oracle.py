@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.filter.classifiers import fasttext_model
-from pipeline.filter.classifiers.fit import _FRESH_MEMORY, ATTEMPTS
+from pipeline.filter.classifiers.fit import fit
 from pipeline.filter.classifiers.predictor import Predictor
 from pipeline.filter.classifiers.words import Words, as_it_stands
 from pipeline.filter.text.view import text_buffers
@@ -23,46 +19,16 @@ from pipeline.filter.text.view import text_buffers
 # Addresses, mentions, entities and punctuation, as one pattern of RE2.
 NOISE = r"(?:https?://\S+|[@&][\w#]*;?|'*[^\p{L}\p{N}\p{M}'@&]+'*)+"
 
-# One training a process: in memory that was used before, fastText may end in "Encountered NaN" (see `fit`).
-TRAIN = """
-import json, sys
-from pipeline.filter.classifiers.fasttext_model import fasttext
-job = json.load(sys.stdin)
-model = fasttext().train_supervised(input=job["source"], thread=1, verbose=0, **job["train"])
-if job["quantize"] is not None:
-    model.quantize(input=job["source"], thread=1, verbose=0, **job["quantize"])
-model.save_model(job["target"])
-"""
-
 Options = dict[str, Any]
-# Matrices as small as these would come from the C library's arenas, which are not zero.
-SMALL = {"MALLOC_MMAP_THRESHOLD_": "4096"}
 
 
 def train(folder: Path, jobs: dict[str, tuple[Options, Options | None]], lines: str) -> dict[str, Path]:
     """Name -> model file, each trained on the same lines with fastText's own (train, quantize) options."""
     source = folder / "train.txt"
     source.write_text(lines, encoding="utf-8")
-    environment = {
-        **os.environ,
-        **_FRESH_MEMORY,
-        **SMALL,
-        "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path),
-    }
-    paths = {}
+    paths = {name: folder / f"{name}.bin" for name in jobs}
     for name, (options, quantize) in jobs.items():
-        paths[name] = folder / f"{name}.bin"
-        job = {"source": str(source), "target": str(paths[name]), "train": options, "quantize": quantize}
-        for _ in range(ATTEMPTS):  # once in some hundreds the memory is not fresh all the same
-            done = subprocess.run(
-                [sys.executable, "-c", TRAIN],
-                input=json.dumps(job).encode(),
-                env=environment,
-                capture_output=True,
-            )
-            if done.returncode == 0:
-                break
-        assert done.returncode == 0, done.stderr.decode()[-500:]
+        fit(source, paths[name], options, quantize)
     return paths
 
 
