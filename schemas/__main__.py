@@ -14,7 +14,7 @@ def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from schemas.manifest import PartitionManifest, StageManifest
     from schemas.recipe import Recipe
-    from schemas.shards import BlockDocuments, ShardIndex, ShardSet, TextDocument, TextIndex
+    from schemas.shards import BlockDocuments, ShardIndex, ShardSet, Takedown, TextDocument, TextIndex
     from schemas.signals import SignalSpec
     from schemas.training import CheckpointManifest, TrainConfig
 
@@ -28,6 +28,7 @@ def models() -> dict[str, type[BaseModel]]:
         BlockDocuments,
         TextIndex,
         TextDocument,
+        Takedown,
         SignalSpec,
         CheckpointManifest,
     )

@@ -12,6 +12,8 @@ written before version 2 of the stage have keys without the split; nothing reads
 Text shards (`shard.format: text | both`) lie beside them, in `<source>/<split>-text/`, with a `TextIndex`: a
 document a sample, its key the `doc_id` in hex, with the members `.txt` (the text, UTF-8) and `.json`
 (`TextDocument`).
+
+What was taken out of a shard set stands beside its `index.json`, in `takedowns.jsonl`: a `Takedown` a line.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pydantic import ConfigDict, Field
 from schemas.manifest import Strict
 
 INDEX = "index.json"
+TAKEDOWNS = "takedowns.jsonl"  # beside the index of a shard set
 
 
 class Block(Strict):
@@ -56,17 +59,22 @@ class Shard(Strict):
     blocks: list[Block]
 
 
-class ShardIndex(Strict):
-    """`index.json` of one (source, split): read it, and nothing needs listing or guessing."""
+class WidsIndex(Strict):
+    """What the index of any (source, split) begins with: it is a wids v1 index as well."""
 
     # The key that wids readers know the format by; pydantic fields cannot begin with '_'.
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
     kind: Literal["wids-shard-index-v1"] = Field(default="wids-shard-index-v1", alias="__kind__")
     wids_version: Literal[1] = 1
-    name: str = Field(description="<source>-<split>")
+    name: str = Field(description="<source>-<split>, of text shards <source>-<split>-text")
     source: str
     split: Literal["train", "validation"]
+
+
+class ShardIndex(WidsIndex):
+    """`index.json` of one (source, split): read it, and nothing needs listing or guessing."""
+
     dtype: Literal["uint16", "uint32"]
     vocab_size: int = Field(gt=0)
     eos_id: int = Field(ge=0, description="token written after every document")
@@ -103,16 +111,9 @@ class TextShard(Strict):
     text_bytes: int = Field(ge=0, description="UTF-8 bytes of the .txt members")
 
 
-class TextIndex(Strict):
-    """`index.json` of the text shards of one (source, split): a wids v1 index as well."""
+class TextIndex(WidsIndex):
+    """`index.json` of the text shards of one (source, split)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
-
-    kind: Literal["wids-shard-index-v1"] = Field(default="wids-shard-index-v1", alias="__kind__")
-    wids_version: Literal[1] = 1
-    name: str = Field(description="<source>-<split>-text")
-    source: str
-    split: Literal["train", "validation"]
     ndocs: int = Field(ge=0)
     text_bytes: int = Field(ge=0)
     shardlist: list[TextShard]
@@ -134,24 +135,30 @@ class TextDocument(Strict):
     cluster_id: str = Field(description="hex")
 
 
-class TextSetEntry(Strict):
-    """Where the index of the text shards of a (source, split) lies, and its totals."""
+class SetEntry(Strict):
+    """One line of the set: where the index of a (source, split) lies."""
 
     source: str
     split: Literal["train", "validation"]
     index: str = Field(description="path of its index.json, relative to the shard set")
     index_xxh3: str
+
+    @property
+    def place(self) -> str:
+        """The folder of its index, relative to the shard set."""
+        return self.index.rpartition("/")[0]
+
+
+class TextSetEntry(SetEntry):
+    """Where the index of the text shards of a (source, split) lies, and its totals."""
+
     ndocs: int = Field(ge=0)
     text_bytes: int = Field(ge=0)
 
 
-class ShardSetEntry(Strict):
+class ShardSetEntry(SetEntry):
     """One line of the set: where the index of a (source, split) lies, and its totals."""
 
-    source: str
-    split: Literal["train", "validation"]
-    index: str = Field(description="path of its index.json, relative to the shard set")
-    index_xxh3: str
     ntokens: int = Field(ge=0)
     ndocs: int = Field(ge=0)
     text_bytes: int = Field(ge=0)
@@ -168,3 +175,13 @@ class ShardSet(Strict):
     dtype: Literal["uint16", "uint32"]
     sets: list[ShardSetEntry] = Field(description="token shards; empty for `format: text`")
     texts: list[TextSetEntry] = Field(default=[], description="text shards, if asked for")
+
+
+class Takedown(Strict):
+    """A line of `takedowns.jsonl`. No text, and nothing of what named the documents but their ids."""
+
+    request: str = Field(description="hash of the ids")
+    time: str = Field(description="UTC, when it was prepared; part of no hash")
+    doc_ids: list[str] = Field(description="hex, sorted")
+    shards: list[str] = Field(description="the tars that held them, as they were named then")
+    tokens: int = Field(ge=0, description="tokens that went, ends of documents included")

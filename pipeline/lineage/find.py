@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -22,10 +22,8 @@ from schemas.documents import ID
 from schemas.errors import UserError, WorkError
 from schemas.ids import ID_BYTES, checksum
 from schemas.ledger import KEPT
-from schemas.shards import BlockDocuments, ShardSetEntry
+from schemas.shards import TAKEDOWNS, BlockDocuments, ShardSetEntry
 from schemas.storage import Folder
-
-TAKEDOWNS: Final = "takedowns.jsonl"  # in the folder of the shards
 
 
 class Place(NamedTuple):
@@ -222,7 +220,7 @@ class Finder:
         end = line["ntokens"] if last else docs.token_starts[row + 1]
         # A document that fills the block to its end goes on in the next one, or not.
         following = blocks.documents(at + 1).doc_ids[0] if last and at + 1 < len(blocks.blocks) else ""
-        place = f"{blocks.entry.index.rpartition('/')[0]}/{tar}".lstrip("/")
+        place = f"{blocks.entry.place}/{tar}".lstrip("/")
         return Place(
             blocks.entry.source, blocks.entry.split, place, number, line["key"], docs.token_starts[row], end - 1,
             docs.char_starts[row], docs.char_ends[row], following != doc_id.hex(),

@@ -39,8 +39,7 @@ def holding(shards: Folder, doc_ids: Sequence[bytes], scheduler: Scheduler) -> p
     items = []
     for entry in found.sets:
         file = shards / entry.index
-        place = entry.index.rpartition("/")[0]
-        items += [(place, shard) for shard in read_index(file).shardlist]
+        items += [(entry.place, shard) for shard in read_index(file).shardlist]
     wanted = frozenset(doc_id.hex() for doc_id in doc_ids)
     rows = scheduler.map(partial(_segments, shards, wanted), items, "dedup shards")
     table = pa.Table.from_pylist([row for mine in rows for row in mine], HOLDING)

@@ -15,10 +15,9 @@ import pytest
 from pipeline.publish import read_table
 from pipeline.runner import Run
 from pipeline.shard.takedown import run as takedown
-from pipeline.shard.takedown.log import LOG
 from schemas.config import load
 from schemas.recipe import Recipe
-from schemas.shards import BlockDocuments
+from schemas.shards import TAKEDOWNS, BlockDocuments
 from schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.corpus import contents
@@ -122,7 +121,7 @@ def take(
 
 def files(run: Path) -> dict[str, bytes]:
     """The shards, but for what holds times."""
-    return {n: d for n, d in contents(run / "shards").items() if n not in ("manifest.json", LOG)}
+    return {n: d for n, d in contents(run / "shards").items() if n not in ("manifest.json", TAKEDOWNS)}
 
 
 def held(shards: Path) -> set[str]:

@@ -48,12 +48,11 @@ def export(shards: Folder, out: Folder, to: str, scheduler: Scheduler) -> list[s
     found = shard_set(shards)
     tasks: list[_Task] = []
     for entry in found.sets:
-        place = entry.index.rpartition("/")[0]
         index = read_index(shards / entry.index)
         tasks += (
-            [_Task(place, index, None)]
+            [_Task(entry.place, index, None)]
             if to in _TOKENS
-            else [_Task(place, None, shard) for shard in index.shardlist]
+            else [_Task(entry.place, None, shard) for shard in index.shardlist]
         )
     if to in _TOKENS and not tasks:
         raise UserError(
@@ -61,8 +60,7 @@ def export(shards: Folder, out: Folder, to: str, scheduler: Scheduler) -> list[s
         )
     if to in _SIDECARS:
         for text in found.texts:
-            place = text.index.rpartition("/")[0]
-            tasks += [_Task(place, None, shard) for shard in read_texts(shards / text.index).shardlist]
+            tasks += [_Task(text.place, None, shard) for shard in read_texts(shards / text.index).shardlist]
     made = scheduler.map(partial(_one, shards, out, to), tasks, f"export to {to}")
     return sorted(path for paths in made for path in paths)
 

@@ -15,13 +15,13 @@ from pydantic import ValidationError
 
 from pipeline.publish import publish_bytes
 from pipeline.shard.takedown.find import Finds, Listed, Opened
-from pipeline.shard.takedown.log import LOG, PLAN, STAGING, Entry
+from pipeline.shard.takedown.log import PLAN, STAGING
 from pipeline.shard.takedown.rewrite import Rewrite, Rewritten, rewrite
 from pipeline.stage import Scheduler
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import MANIFEST, PublishedFile, StageManifest, Strict
-from schemas.shards import INDEX, Shard, ShardIndex, ShardSetEntry, TextShard
+from schemas.shards import INDEX, TAKEDOWNS, Shard, ShardIndex, ShardSetEntry, Takedown, TextShard
 from schemas.storage import Folder
 
 
@@ -91,11 +91,11 @@ def prepare(
     result["shards"] = [task.path for task in tasks]
     result["emptied"] = [path for path in removed if path.endswith(".tar")]
     result["tokens"] = tokens
-    entry = Entry(
+    entry = Takedown(
         request=request.key, time=request.time, doc_ids=sorted(i.hex() for i in request.doc_ids),
         shards=result["shards"], tokens=tokens,
     )  # fmt: skip
-    log = publish_bytes(new, LOG, _log(shards) + entry.model_dump_json().encode() + b"\n")
+    log = publish_bytes(new, TAKEDOWNS, _log(shards) + entry.model_dump_json().encode() + b"\n")
     token_sets = [e for e in sets if isinstance(e, ShardSetEntry)]
     text_sets = [e for e in sets if not isinstance(e, ShardSetEntry)]
     top = opened.top.model_copy(update={"sets": token_sets, "texts": text_sets})
@@ -212,7 +212,7 @@ def _counters(sets: Sequence[Any], new: Folder, opened: Opened) -> dict[str, int
 
 def decide(shards: Folder, plan: Plan) -> None:
     """The line of the log: from now on the documents are taken down."""
-    (shards / LOG).write((staging(shards, plan.request) / "new" / LOG).read())
+    (shards / TAKEDOWNS).write((staging(shards, plan.request) / "new" / TAKEDOWNS).read())
 
 
 def finish(shards: Folder, plan: Plan) -> None:
@@ -260,7 +260,7 @@ def _place(source: Folder, target: Folder) -> None:
 
 def _log(shards: Folder) -> bytes:
     try:
-        return (shards / LOG).read()
+        return (shards / TAKEDOWNS).read()
     except FileNotFoundError:
         return b""
 

@@ -39,7 +39,7 @@ class Listed:
 
     @property
     def place(self) -> str:
-        return self.entry.index.rpartition("/")[0]
+        return self.entry.place
 
 
 class Opened(NamedTuple):

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from schemas.errors import WorkError
 from schemas.ids import checksum
-from schemas.manifest import PublishedFile, Strict
+from schemas.manifest import PublishedFile
+from schemas.shards import TAKEDOWNS, Takedown
 from schemas.storage import Folder
 
 if TYPE_CHECKING:
@@ -23,31 +24,20 @@ if TYPE_CHECKING:
 
     from pipeline.stage import Partition, Scheduler
 
-LOG = "takedowns.jsonl"
 STAGING = "takedown"
 PLAN = "plan.json"  # of a request: written when all else of it lies ready
-
-
-class Entry(Strict):
-    """A line of the log. No text, and nothing of what named the documents but their ids."""
-
-    request: str = Field(description="hash of the ids")
-    time: str = Field(description="UTC, when it was prepared; part of no hash")
-    doc_ids: list[str] = Field(description="hex, sorted")
-    shards: list[str] = Field(description="the tars that held them, as they were named then")
-    tokens: int = Field(ge=0, description="tokens that went, ends of documents included")
 
 
 class Log(NamedTuple):
     """The requests, and the ids of all of them, sorted."""
 
-    entries: list[Entry]
+    entries: list[Takedown]
     taken: list[bytes]
 
 
 def read_log(shards: Folder) -> Log:
     """What was ever taken down there; raises `WorkError` naming the line if it cannot be read."""
-    file = shards / LOG
+    file = shards / TAKEDOWNS
     try:
         lines = file.read().splitlines()
     except FileNotFoundError:
@@ -55,7 +45,7 @@ def read_log(shards: Folder) -> Log:
     entries = []
     for number, line in enumerate(lines, 1):
         try:
-            entry = Entry.model_validate_json(line)
+            entry = Takedown.model_validate_json(line)
             ids = [bytes.fromhex(doc_id) for doc_id in entry.doc_ids]
         except (ValidationError, ValueError):
             raise WorkError(f"{file}: line {number}: not a takedown; bring the file back as it was") from None
@@ -108,7 +98,7 @@ def _count(shards: Folder, partition: Partition) -> int:
 def publish_log(shards: Folder) -> list[PublishedFile]:
     """The log as a file of the stage, if there is one: a changed log makes the stage run again."""
     try:
-        data = (shards / LOG).read()
+        data = (shards / TAKEDOWNS).read()
     except FileNotFoundError:
         return []
-    return [PublishedFile(path=LOG, rows=None, bytes=len(data), xxh3=checksum(data))]
+    return [PublishedFile(path=TAKEDOWNS, rows=None, bytes=len(data), xxh3=checksum(data))]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.shard.read import read_index, read_set, read_texts
-from pipeline.shard.takedown.log import LOG, STAGING, read_log, under_way
+from pipeline.shard.takedown.log import STAGING, read_log, under_way
 from pipeline.shard.verify.contents import IDS, Told
 from pipeline.shard.verify.tar import TarReport, TarTask, check_tar
 from pipeline.shard.verify.text import TextTask, check_text
@@ -19,7 +19,7 @@ from pipeline.stage import Scheduler
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile
-from schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry, TextIndex, TextSetEntry
+from schemas.shards import INDEX, TAKEDOWNS, ShardIndex, ShardSet, ShardSetEntry, TextIndex, TextSetEntry
 from schemas.storage import Folder
 
 AT_ONCE = 256  # tasks given to the scheduler at once
@@ -92,7 +92,7 @@ def check_shards(
     owners = {shard.sha256: f"{one.folder}/{shard.url}" for one in held for shard in one.index.shardlist}
     for _, mine in by_source:
         _source(folder, list(mine), files, owners, scheduler, result)
-    _strays(folder, {entry.index.rpartition("/")[0] for entry in entries}, held, result)
+    _strays(folder, {entry.place for entry in entries}, held, result)
     return result
 
 
@@ -199,7 +199,9 @@ def _source(
         found, times = np.unique(ids, return_counts=True)
         _told(result, f"{folder / one.entry.index}", found[times > 1], "are there twice")
         gone = np.intersect1d(found, result.taken)
-        _told(result, f"{folder / one.entry.index}", gone, f"stand in {LOG} as taken down, and are there")
+        _told(
+            result, f"{folder / one.entry.index}", gone, f"stand in {TAKEDOWNS} as taken down, and are there"
+        )
         if one.entry.split == "validation":
             result.validation = np.union1d(result.validation, ids)
     if len(splits) == 2:
@@ -208,7 +210,7 @@ def _source(
 
 
 def _tasks(folder: Folder, one: _Held, files: dict[str, PublishedFile], limit: int) -> list[Any]:
-    base = one.entry.index.rpartition("/")[0]
+    base = one.entry.place
     tasks: list[Any] = []
     published = {url: files.get(f"{base}/{url}".lstrip("/")) for url in (s.url for s in one.index.shardlist)}
     if isinstance(one.index, TextIndex):
@@ -242,12 +244,8 @@ def _told(result: ShardsChecked, file: str, ids: npt.NDArray[np.void], what: str
 
 def _strays(folder: Folder, lists: set[str], held: list[_Held], result: ShardsChecked) -> None:
     """Tars that no list names; those of lists that could not be read are not known."""
-    known = {
-        f"{one.entry.index.rpartition('/')[0]}/{s.url}".lstrip("/")
-        for one in held
-        for s in one.index.shardlist
-    }
-    unread = lists - {one.entry.index.rpartition("/")[0] for one in held}
+    known = {f"{one.entry.place}/{s.url}".lstrip("/") for one in held for s in one.index.shardlist}
+    unread = lists - {one.entry.place for one in held}
     for found in folder.list():
         stem = found.path.removesuffix(".idx")
         place = found.path.rpartition("/")[0]

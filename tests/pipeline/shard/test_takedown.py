@@ -15,10 +15,11 @@ import pytest
 import corpusmill as front_door
 from pipeline.shard.stage import Shards
 from pipeline.shard.takedown import run as takedown
-from pipeline.shard.takedown.log import LOG, read_log
+from pipeline.shard.takedown.log import read_log
 from pipeline.shard.verify import verify_shards
 from pipeline.verify import verify
 from schemas.errors import UserError, WorkError
+from schemas.shards import TAKEDOWNS
 from schemas.storage import Folder
 from tests.conftest import Serial
 from tests.faults.dedup import Main, main, one_line  # noqa: F401 (a fixture)
@@ -62,7 +63,7 @@ def test_it_is_as_if_they_had_never_come(small: Path, run: Path, tmp_path: Path)
     assert run_recipe(small, run) == [], "the stage is finished"
 
     shutil.copytree(small / "run", tmp_path / "again")
-    shutil.copy(run / "shards" / LOG, tmp_path / "again/shards")
+    shutil.copy(run / "shards" / TAKEDOWNS, tmp_path / "again/shards")
     assert run_recipe(small, tmp_path / "again", "shard.block_tokens=2048") == ["shard"]
     assert verify(Folder(tmp_path / "again"), sample=None).problems == []
     assert not held(tmp_path / "again/shards") & ids
@@ -133,7 +134,7 @@ def test_without_a_ledger_and_without_a_manifest(run: Path, tmp_path: Path) -> N
     assert (result["in_shards"], result["not_found"]) == (1, ["0" * 32])
     assert verify_shards(Folder(tmp_path / "copy")) == []
     take(run, [row["url"]])
-    assert files(run) == {n: d for n, d in contents(tmp_path / "copy").items() if n != LOG}
+    assert files(run) == {n: d for n, d in contents(tmp_path / "copy").items() if n != TAKEDOWNS}
 
 
 def test_what_is_empty_is_no_more(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_any_documents_of_hard_cases(tmp_path: Path, seed: int, form: str) -> No
     gone = random.Random(seed).sample(ids, [1, 5, 60, len(ids) - 3][seed])
     result = take(tmp_path / "a/shards", gone, shards=True)
     assert verify_shards(Folder(tmp_path / "a/shards")) == []
-    shutil.copy(tmp_path / "a/shards" / LOG, tmp_path / "b/shards")
+    shutil.copy(tmp_path / "a/shards" / TAKEDOWNS, tmp_path / "b/shards")
     made, here = prepared(tmp_path / "b", corpus(), format=form)
     Shards(made).run(here)
     again = contents(tmp_path / "b/shards")
@@ -194,15 +195,15 @@ def test_a_log_that_is_not_honoured_is_named(run: Path) -> None:
     row = kept(run)[5]
     old = {name: (run / "shards" / name).read_bytes() for name in contents(run / "shards")}
     take(run, [row["url"]])
-    log = (run / "shards" / LOG).read_bytes()
+    log = (run / "shards" / TAKEDOWNS).read_bytes()
     for name, data in old.items():
         (run / "shards" / name).write_bytes(data)
-    (run / "shards" / LOG).write_bytes(log)
+    (run / "shards" / TAKEDOWNS).write_bytes(log)
     problems = verify(Folder(run)).problems
     assert problems and all(
         "1 documents stand in takedowns.jsonl as taken down" in problem for problem in problems
     )
-    (run / "shards" / LOG).write_bytes(b"{}\n")
+    (run / "shards" / TAKEDOWNS).write_bytes(b"{}\n")
     (problem,) = verify_shards(Folder(run / "shards"))
     assert "takedowns.jsonl: line 1: not a takedown" in problem
 
@@ -273,4 +274,4 @@ def test_on_an_object_store(run: Path, s3: str) -> None:
     assert verify(Folder(s3)).problems == []
     take(run, [row["url"]])
     found = {e.path: (Folder(s3) / "shards" / e.path).read() for e in (Folder(s3) / "shards").list()}
-    assert {n: d for n, d in found.items() if n not in ("manifest.json", LOG)} == files(run)
+    assert {n: d for n, d in found.items() if n not in ("manifest.json", TAKEDOWNS)} == files(run)
