@@ -46,7 +46,7 @@ def trace(
     for address in wanted:
         place = None if run is not None else address.shard.rpartition("/")[0]
         if place not in tracers:
-            tracers[place] = Tracer(*open_shards(address, run, _say), _say, raw)
+            tracers[place] = Tracer(*open_shards(address, run, _say), raw)
         found += list(tracers[place].trace(address))
     if json:
         print_json([as_json(one, show_redacted) for one in found])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,8 @@ from schemas.stages import IngestParams
 from schemas.storage import Folder
 
 HEAD_BYTES = 16
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SPACE = b" \t\r\n"  # of JSON
 
 
 class Line(NamedTuple):
@@ -95,15 +97,13 @@ class RawFile:
             seen = 0
             for number, (offset, line, _) in enumerate(lines(stream, reading.max_bytes)):
                 if line is not None:
-                    left = (
-                        line.lstrip(b" \t\r\n")
-                        if offset
-                        else line.lstrip(b" \t\r\n").removeprefix(b"\xef\xbb\xbf")
-                    )
-                    if not left.rstrip(b" \t\r\n"):
+                    left = line.lstrip(_SPACE)
+                    if not offset:
+                        left = left.removeprefix(codecs.BOM_UTF8)
+                    data = left.rstrip(_SPACE)
+                    if not data:
                         continue
                     if str(seen) == record:
-                        data = left.rstrip(b" \t\r\n")
                         value = parse(data, reading)
                         at = offset + len(line) - len(left)
                         return Line(number, at, data, value) if isinstance(value, dict) else None

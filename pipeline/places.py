@@ -9,6 +9,9 @@ from schemas.errors import UserError
 if TYPE_CHECKING:
     from schemas.recipe import Recipe
 
+# Where a stage's folder has another name than the stage.
+FOLDERS = {"shard": "shards"}
+
 
 def stage_folders(stages: list[str], out: str) -> dict[str, str]:
     """Where a stage command publishes: the stage, the last one, straight in OUT, its ledger too; what comes before

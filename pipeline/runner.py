@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline.partition import PartitionTask, Step, UnitTask, as_partition, run_partition, run_unit
+from pipeline.places import FOLDERS
 from pipeline.progress import Progress
 from pipeline.publish import publish_bytes
 from pipeline.stage import (
@@ -41,8 +42,6 @@ from schemas.manifest import (
 from schemas.recipe import LOCAL, Recipe
 from schemas.storage import Folder
 
-# Where a stage's folder has another name than the stage.
-FOLDERS = {"shard": "shards"}
 INPUTS_CACHE = "inputs.json"
 
 

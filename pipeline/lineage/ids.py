@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +37,13 @@ class IdFile(Strict):
 
     path: str
     entries: int = Field(ge=0)
-    xxh3: str
     first: list[int]
 
 
 class IdIndex(Strict):
     """`lineage/ids.json`. `ledger`: hash of the manifest of the ledger that it was made from."""
 
-    kind: str = "corpusmill-ids-v1"
+    kind: Literal["corpusmill-ids-v2"] = "corpusmill-ids-v2"
     ledger: str
     partitions: list[str]
     files: list[IdFile]
@@ -64,7 +63,7 @@ def key_of_text(text: str) -> int:
 
 
 class Ids:
-    """The index of a ledger, made if it is not there or is another ledger's. Where the run cannot be written to it is
+    """The index of a ledger, made if it is not there, not whole, or another ledger's. Where the run cannot be written to it is
     made in memory, every time; `say` is told."""
 
     def __init__(
@@ -87,7 +86,9 @@ class Ids:
             index = IdIndex.model_validate_json(self.requests.read(self.folder / INDEX))
         except (FileNotFoundError, ValidationError):
             return None
-        return index if index.ledger == stamp else None
+        sizes = {entry.path: entry.size for entry in self.folder.list()}
+        whole = all(sizes.get(file.path) == file.entries * ENTRY.itemsize for file in index.files)
+        return index if index.ledger == stamp and whole else None
 
     def _make(self, stamp: str, file_keys: int, say: Callable[[str], None]) -> IdIndex:
         names = [e.path for e in self.ledger.list() if e.path.endswith(".parquet") and "/" not in e.path]
@@ -98,7 +99,7 @@ class Ids:
             data = entries.tobytes()
             self._publish(path, data, say)
             first: list[int] = entries["key"][::PAGE].tolist()
-            files.append(IdFile(path=path, entries=len(entries), xxh3=checksum(data), first=first))
+            files.append(IdFile(path=path, entries=len(entries), first=first))
         partitions = [name.removesuffix(".parquet") for name in names]
         index = IdIndex(ledger=stamp, partitions=partitions, files=files)
         self._publish(INDEX, index.model_dump_json().encode(), say)
@@ -125,9 +126,8 @@ class Ids:
         ]
         found = set()
         for entries, (_, _, _, key) in zip(self.folder.at_once(self._page, wanted), wanted, strict=True):
-            low, high = np.searchsorted(entries["key"], np.array([key, key], np.uint64), side="left")
-            high = int(np.searchsorted(entries["key"], np.uint64(key), side="right"))
-            found |= {(int(e["partition"]), int(e["row"])) for e in entries[int(low) : high]}
+            low, high = (np.searchsorted(entries["key"], np.uint64(key), side) for side in ("left", "right"))
+            found |= {(int(e["partition"]), int(e["row"])) for e in entries[low:high]}
         for partition, row in sorted(found):
             yield self.index.partitions[partition], row
 

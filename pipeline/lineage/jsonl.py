@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+Edges = npt.NDArray[np.int64]
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _UNIT: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.S
 )
 
 
-def field_bytes(line: bytes, field: str) -> npt.NDArray[np.int64] | None:
+def field_bytes(line: bytes, field: str) -> Edges | None:
     """int64[characters + 1]: where each character of a field's string begins in a line that is a JSON object, and where
     the last ends. A later field of the same name counts, as parsers have it. None for a line that is not UTF-8, or
     where the field is no string."""
@@ -28,12 +30,21 @@ def field_bytes(line: bytes, field: str) -> npt.NDArray[np.int64] | None:
         return None
     start, end = place
     units = [match.end() - match.start() for match in _UNIT.finditer(text, start, end)]
-    edges = start + np.concatenate([[0], np.cumsum(units)]).astype(np.int64)
-    # Characters of the line to its bytes.
-    sizes = np.fromiter((len(char.encode()) for char in text[:end]), np.int64, end)
-    bytes_at = np.concatenate([[0], np.cumsum(sizes)])
-    found: npt.NDArray[np.int64] = bytes_at[edges]
+    found: Edges = utf8_edges(text[:end])[start + edges_of(units)]
     return found
+
+
+def edges_of(sizes: Sequence[int] | npt.NDArray[np.int64]) -> Edges:
+    """int64[n + 1]: where each of n pieces of these sizes begins, and where the last ends."""
+    edges = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=edges[1:])
+    return edges
+
+
+def utf8_edges(text: str) -> Edges:
+    """Where each character of a text begins in its UTF-8, and where the last ends."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return edges_of(1 + (points > 0x7F).astype(np.int64) + (points > 0x7FF) + (points > 0xFFFF))
 
 
 def _string(text: str, field: str) -> tuple[int, int] | None:

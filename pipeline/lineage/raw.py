@@ -4,14 +4,11 @@ the format allows."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from pipeline.lineage.edits import Piece, StageEdits
-from pipeline.lineage.jsonl import field_bytes
+from pipeline.lineage.jsonl import Edges, edges_of, field_bytes, utf8_edges
 from pipeline.lineage.repairs import STAGE, repairs
 from pipeline.lineage.run import Row, RunPlaces
 from pipeline.origin import RawFile, cleaned, find_file
@@ -27,7 +24,6 @@ _EXTRACTED: Final = {
     "warc": "the text of the record's payload; of HTML its main text, extracted by {extractor}",
     "wet": "the payload of a conversion record", "mediawiki": "the page's wikitext, without its markup",
 }  # fmt: skip
-Edges = npt.NDArray[np.int64]
 
 
 class Span(NamedTuple):
@@ -79,23 +75,17 @@ def read_raw(run: RunPlaces, row: Row) -> Raw:
     """The record that a document of a run was made of, read again and compared with what ingest kept of it."""
     path, _, record = str(row.values["locator"]).rpartition("#")
     source = run.source_of(row)
+    raw = Raw("gone", path, record)
     if source is None:
-        return Raw(
-            "gone",
-            path,
-            record,
-            note="it came in document partitions, and the run that made them is not there",
-        )
+        return replace(raw, note="it came in document partitions, and the run that made them is not there")
     found = find_file(row.values["source"], source, path)
     if found is None:
-        return Raw("gone", path, record, note=f"no such file below {', '.join(source.paths)}")
+        return replace(raw, note=f"no such file below {', '.join(source.paths)}")
     file = RawFile(found, source, run.recipe.ingest)
-    raw = Raw("gone", found.url, record, file.format)
-    before, raw = _located(file, source, run.recipe, record, raw)
+    raw = replace(raw, file=found.url, format=file.format)
+    before, raw = _located(file, source, run.recipe, raw)
     if before is None:
-        return Raw(
-            "gone", found.url, record, file.format, note="the file has no such record, or none with text"
-        )
+        return replace(raw, note="the file has no such record, or none with text")
     repair = run.recipe.ingest.repair_encoding
     after = cleaned([before], repair)[0]
     kept = run.text_hash("ingest", row)
@@ -104,21 +94,19 @@ def read_raw(run: RunPlaces, row: Row) -> Raw:
         state = "unchecked"
     if state == "differs":
         note = "the source file is not what it was"
-        return Raw(state, found.url, record, file.format, note=note)
+        return Raw(state, raw.file, record, raw.format, note=note)
 
     def clean(texts: Sequence[str], mend: bool) -> list[str]:
         return cleaned(texts, mend and repair)
 
     mended = StageEdits(STAGE, repairs(before, after, clean))
-    note = "; ".join(
-        part for part in (raw.note, f"{file.compression} undone" if file.compression else "") if part
-    )
-    return Raw(state, raw.file, record, raw.format, raw.unit, note, raw.edges, mended)
+    notes = (raw.note, f"{file.compression} undone" if file.compression else "")
+    return replace(raw, state=state, note="; ".join(filter(None, notes)), mended=mended)
 
 
-def _located(file: RawFile, source: Source, recipe: Recipe, record: str, raw: Raw) -> tuple[str | None, Raw]:
-    """The text that the reader finds for a record, and where its characters stand."""
-    where, kind = raw.file, raw.format
+def _located(file: RawFile, source: Source, recipe: Recipe, raw: Raw) -> tuple[str | None, Raw]:
+    """The text that the reader finds for the record that `raw` names, and where its characters stand."""
+    kind, record = raw.format, raw.record
     if kind == "jsonl":
         line = file.line(record)
         if line is not None:
@@ -126,26 +114,23 @@ def _located(file: RawFile, source: Source, recipe: Recipe, record: str, raw: Ra
             edges = field_bytes(line.data, source.text_column)
             if isinstance(value, str) and edges is not None and len(edges) == len(value) + 1:
                 unit = f"the file (line {line.number + 1:,}, field '{source.text_column}')"
-                return value, Raw("", where, record, kind, unit, edges=edges + line.offset)
+                return value, replace(raw, unit=unit, edges=edges + line.offset)
         note = "no bytes to tell: the encoding was mended, of the file or of the line"
-        return file.text(record), Raw("", where, record, kind, note=note)
+        return file.text(record), replace(raw, note=note)
     text = file.text(record)
     if text is None:
         return None, raw
     if kind in ("text", "markdown"):
         found = _encoding(text, file.content(), (source.encoding, *file.mended))
         if found is None:
-            return text, Raw(
-                "", where, record, kind, note="no encoding gives the file's bytes back: no bytes to tell"
-            )
-        return text, Raw("", where, record, kind, "the file", found[0], found[1])
-    if kind in ("parquet", "documents") and file.mended:
-        return text, Raw("", where, record, kind, note="encodings were mended in the file: no bytes to tell")
+            return text, replace(raw, note="no encoding gives the file's bytes back: no bytes to tell")
+        return text, replace(raw, unit="the file", note=found[0], edges=found[1])
     if kind in ("parquet", "documents"):
+        if file.mended:
+            return text, replace(raw, note="encodings were mended in the file: no bytes to tell")
         unit = f"the value in row {int(record):,}, column '{source.text_column}', as UTF-8"
-        return text, Raw("", where, record, kind, unit, edges=_utf8_edges(text))
-    note = _EXTRACTED[kind].format(extractor=recipe.ingest.html_extractor)
-    return text, Raw("", where, record, kind, note=note)
+        return text, replace(raw, unit=unit, edges=utf8_edges(text))
+    return text, replace(raw, note=_EXTRACTED[kind].format(extractor=recipe.ingest.html_extractor))
 
 
 def _encoding(text: str, data: bytes, named: Sequence[str | None]) -> tuple[str, Edges] | None:
@@ -165,16 +150,8 @@ def edges_in(text: str, encoding: str, data: bytes) -> Edges | None:
         if text.encode(encoding) != data:
             return None
         if encoding == "utf-8":
-            return _utf8_edges(text)
-        sizes = np.fromiter((len(char.encode(encoding)) for char in text), np.int64, len(text))
+            return utf8_edges(text)
+        edges = edges_of([len(char.encode(encoding)) for char in text])
     except (UnicodeError, LookupError):
         return None
-    edges: Edges = np.concatenate([[0], np.cumsum(sizes)])
     return edges if edges[-1] == len(data) else None
-
-
-def _utf8_edges(text: str) -> Edges:
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    sizes = 1 + (points > 0x7F).astype(np.int64) + (points > 0x7FF) + (points > 0xFFFF)
-    edges: Edges = np.concatenate([[0], np.cumsum(sizes)])
-    return edges

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipeline.lineage.edits import StageEdits, by_stage
 from pipeline.lineage.ids import Ids, key_of_id, key_of_text
 from pipeline.lineage.shards import Requests, Shards
-from pipeline.places import recipe_of, stage_folders
+from pipeline.places import FOLDERS, recipe_of, stage_folders
 from pipeline.publish import parse_table
 from schemas.errors import UserError
 from schemas.ids import ID_BYTES, doc_id
@@ -64,7 +64,7 @@ class RunPlaces:
         """Where a stage published."""
         if self.alone:
             return Folder(stage_folders(list(self.recipe.stages), self.url)[stage])
-        return self.folder / {"shard": "shards"}.get(stage, stage)
+        return self.folder / FOLDERS.get(stage, stage)
 
     @cached_property
     def shards(self) -> Shards:

@@ -71,10 +71,8 @@ class Traced(NamedTuple):
 class Tracer:
     """Follows tokens of one shard set. `run`: None for shards without a run; then lineage ends at the doc_id."""
 
-    def __init__(
-        self, shards: Shards, run: RunPlaces | None, say: Callable[[str], None], raw: bool = True
-    ) -> None:
-        self.shards, self.run, self.say, self.raw = shards, run, say, raw
+    def __init__(self, shards: Shards, run: RunPlaces | None, raw: bool = True) -> None:
+        self.shards, self.run, self.raw = shards, run, raw
         self._documents: dict[bytes, Followed] = {}
         self._block: tuple[tuple[str, str], Block] | None = None
 

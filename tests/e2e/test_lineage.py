@@ -173,7 +173,7 @@ def check(said: dict[str, Any], cleaned: dict[str, str], ingested: dict[str, str
 
 def trace_all(run: Path, wanted: list[Address]) -> Counter[str]:
     shards, places = shards_of(str(run), lambda line: None)
-    tracer, seen = Tracer(shards, places, lambda line: None), Counter[str]()
+    tracer, seen = Tracer(shards, places), Counter[str]()
     cleaned, ingested = texts_of(run, "redact"), texts_of(run, "ingest")
     for address in wanted:
         (traced,) = tracer.trace(address)
@@ -287,7 +287,7 @@ def test_stage_by_stage_and_shards_by_themselves(run: Path, corpus: Path, tmp_pa
     said_by("shard", run / "redact/documents", again, *options)
     seen = Counter[str]()
     shards, places = shards_of(str(again), lambda line: None)
-    tracer = Tracer(shards, places, lambda line: None)
+    tracer = Tracer(shards, places)
     cleaned, ingested = texts_of(run, "redact"), texts_of(run, "ingest")
     for address in addresses_of(again, 60, 5):
         (traced,) = tracer.trace(address)

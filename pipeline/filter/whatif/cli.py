@@ -77,8 +77,7 @@ def what_if(
 def find_run(url: str) -> Finished:
     """The finished run in a folder, or the output of `corpusmill filter`; raises `UserError` if there is none."""
     from pipeline.filter.whatif.answer import Finished
-    from pipeline.places import recipe_of, stage_folders
-    from pipeline.runner import FOLDERS
+    from pipeline.places import FOLDERS, recipe_of, stage_folders
     from schemas.storage import Folder
 
     recipe, alone = recipe_of(url)

@@ -63,6 +63,23 @@ def test_every_key_leads_to_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(said) == 2 and list(index.places([key_of_id(rows[99]["doc_id"])])) == []
 
 
+@pytest.mark.parametrize("damage", ["gone", "cut short", "older"])
+def test_an_index_that_is_not_whole_is_made_anew(tmp_path: Path, damage: str) -> None:
+    folder, said = Folder(tmp_path), list[str]()
+    ledger(folder, [row(i) for i in range(20)], 2)
+    for _ in range(2):
+        index = Ids(folder, folder / "ledger", Requests(), said.append, 1)
+        assert list(index.places([key_of_id(doc_id("s", "3"))])) == [("00001-000", 1)]
+        file, listing = tmp_path / "lineage/ids-00001.bin", tmp_path / "lineage/ids.json"
+        if damage == "gone":
+            file.unlink()
+        elif damage == "cut short":
+            file.write_bytes(file.read_bytes()[:-16])
+        else:
+            listing.write_text(listing.read_text().replace("ids-v2", "ids-v1"))
+    assert len(said) == 2
+
+
 def test_equal_keys_over_many_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE", 4)
     folder = Folder(tmp_path)

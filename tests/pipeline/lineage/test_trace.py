@@ -59,7 +59,7 @@ def test_a_tokenizer_that_composes(run: Path) -> None:
     texts = {f"n{i}": TEXT.format(i) * 3 for i in range(6)}
     composed = b""
     kinds: set[str] = set()
-    for said in every_token(run, Tracer(shards, places, lambda line: None)):
+    for said in every_token(run, Tracer(shards, places)):
         composed += bytes.fromhex(said["tokens"][0]["bytes"])
         raw = texts[said["source_id"]]
         for piece in said["pieces"]:
@@ -88,21 +88,21 @@ def test_where_the_thread_ends(run: Path, tmp_path: Path) -> None:
     for folder in ("redact", "ingest"):
         shutil.rmtree(copy / folder / "documents")
     shards, places = shards_of(str(copy), lambda line: None)
-    (traced,) = Tracer(shards, places, lambda line: None).trace(address)
+    (traced,) = Tracer(shards, places).trace(address)
     said = as_json(traced)
     assert said["pieces"] and "text" not in said["cleaned"] and said["raw"]["state"] == "unchecked"
     assert said["raw"]["spans"]
     notes = run.parent / "notes.jsonl"
     before = notes.read_bytes()
     notes.write_bytes(before.replace(b"plain", b"longer"))
-    (traced,) = Tracer(shards, places, lambda line: None).trace(address)
+    (traced,) = Tracer(shards, places).trace(address)
     notes.write_bytes(before)
     assert as_json(traced)["raw"]["state"] == "differs"
 
     shutil.rmtree(copy / "ledger")
     shards, places = shards_of(str(copy), lambda line: None)
     with pytest.raises(UserError, match="no ledger there"):
-        list(Tracer(shards, places, lambda line: None).trace(address))
+        list(Tracer(shards, places).trace(address))
     with pytest.raises(UserError, match="which run"):
         open_shards(address, None, lambda line: None)
 
@@ -116,7 +116,7 @@ def test_a_run_on_an_object_store(run: Path, s3: str) -> None:
     answers = []
     for url in (str(run), there):
         shards, places = shards_of(url, said.append)
-        traced = Tracer(shards, places, said.append).trace(Address("notes-train-000000", "1", 7, 90))
+        traced = Tracer(shards, places).trace(Address("notes-train-000000", "1", 7, 90))
         (found,) = Finder(shards, places).find("n3")
         values = [as_json(one) for one in traced]
         assert {one.pop("run") for one in values} == {url}
@@ -126,6 +126,6 @@ def test_a_run_on_an_object_store(run: Path, s3: str) -> None:
     address = Address(tar, "1", 7, 7)
     shards, places = open_shards(address, None, said.append)
     assert places is not None and places.url == there
-    (one,) = Tracer(shards, places, said.append).trace(address)
+    (one,) = Tracer(shards, places).trace(address)
     assert as_json(one)["doc_id"] == answers[1][0][0]["doc_id"]
     assert sum(there in line for line in said) == 1, "made once"
