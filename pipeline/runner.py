@@ -294,8 +294,9 @@ class Run:
             if e.path not in wanted and (whole or e.path.startswith(roots) or e.path in entry.old_files)
         ]
         entry.folder.delete(stale)
-        for root in (*roots, "removals/", "spans/"):
+        for root in [""] if whole else [*roots, "removals/", "spans/"]:
             (entry.folder / root).sweep()
+        entry.folder.sweep(wanted)
         publish_bytes(entry.folder, entry.manifest, (manifest.model_dump_json(indent=1) + "\n").encode())
         return manifest
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +32,10 @@ class Entry(NamedTuple):
     path: str
     size: int
     tag: str
+
+
+class Missing(FileNotFoundError):
+    """No such object: what a `Folder` raises, with its URL."""
 
 
 @lru_cache(maxsize=64)
@@ -122,8 +126,10 @@ class Folder:
     def _failed(self, what: str, error: BaseException) -> Exception:
         # Below a file there is nothing to find; what tries to write there is told so.
         below_a_file = "Not a directory" in str(error) and what != "write"
+        if isinstance(error, FileNotFoundError) and what == "write":
+            return UserError(f"{self.root}: no such bucket, or no right to see it; create it first")
         if isinstance(error, FileNotFoundError) or below_a_file:
-            return FileNotFoundError(f"{self.url}: not found")
+            return Missing(f"{self.url}: not found")
         return WorkError(f"{self.url}: cannot {what}: {_first_line(error)}")
 
     def read(self) -> bytes:
@@ -135,6 +141,8 @@ class Folder:
 
     def read_range(self, offset: int, size: int) -> bytes:
         """`size` bytes from `offset`; raises `WorkError` if the object ends before that."""
+        if size == 0:
+            return b""  # stores refuse such a range
         try:
             data = bytes(self.store.get_range(self.path, start=offset, length=size))
         except Exception as error:
@@ -174,6 +182,8 @@ class Folder:
 
             import obstore
 
+            failed = self._failed
+
             class Reader(io.RawIOBase):
                 def __init__(self, source: Any) -> None:
                     self.source = source
@@ -191,7 +201,10 @@ class Folder:
                     return int(self.source.tell())
 
                 def readinto(self, buffer: Any) -> int:
-                    data = bytes(self.source.read(len(buffer)))
+                    try:
+                        data = bytes(self.source.read(len(buffer)))
+                    except Exception as error:
+                        raise failed("read", error) from None
                     buffer[: len(data)] = data
                     return len(data)
 
@@ -204,8 +217,6 @@ class Folder:
         """Publish the object atomically."""
         try:
             self.store.put(self.path, bytes(data))
-        except FileNotFoundError:
-            raise UserError(f"{self.root}: no such bucket, or no right to see it; create it first") from None
         except Exception as error:
             raise self._failed("write", error) from None
 
@@ -224,7 +235,7 @@ class Folder:
             writer = obstore.open_writer(self.store, self.path, buffer_size=PART, max_concurrency=PARTS)
             yield cast(IO[bytes], writer)
             writer.close()  # a writer that is dropped without it leaves nothing
-        except (WorkError, UserError):
+        except (WorkError, UserError, Missing):  # of what was read in the block, it may be
             raise
         except Exception as error:
             raise self._failed("write", error) from None
@@ -264,14 +275,19 @@ class Folder:
             raise failure from None
         return iter(sorted(found))
 
-    def sweep(self) -> None:
-        """Delete what killed local writers had begun: `name#1` and the like, which `list` leaves out."""
+    def sweep(self, of: Collection[str] | None = None) -> None:
+        """Delete what killed local writers had begun: `name#1` and the like, which `list` leaves out; all, or
+        those of the objects `of`."""
         if not self.local:
             return
         for place, _, names in os.walk(self.url):
             for name in names:
                 head, _, number = name.rpartition("#")
-                if head and number.isdigit():
+                if (
+                    number.isdigit()
+                    and head
+                    and (of is None or os.path.relpath(f"{place}/{head}", self.url) in of)
+                ):
                     (Path(place) / name).unlink(missing_ok=True)
 
     def delete(self, paths: Sequence[str] | None = None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import pipeline.partition
 import pipeline.runner
 from pipeline.ledger.why import explain, why
+from pipeline.publish import publish_table, read_table
 from pipeline.runner import Run
 from pipeline.verify import verify
 from schemas.errors import UserError, WorkError
@@ -139,6 +141,18 @@ def test_what_is_missing_is_made_again_with_the_same_bytes(
     assert not any(name == "ingest" for name, _ in CALLS), "ingest was there, nothing had to be read again"
 
 
+def test_what_a_killed_writer_had_begun_goes(tmp_path: Path, inputs: list[str]) -> None:
+    """A local write is a temporary file and a rename. What is nobody's stays, where a folder may be the user's."""
+    begun = ["split/all.txt#1", "split/deep/x#23", "dedup/names.txt#1", "filter/parts/00000-000.json#2"]
+    others = ["dedup/notes#1", "dedup/#1", "ledger.txt#1"]
+    for name in (*begun, *others):
+        file = tmp_path / "run" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("half")
+    job(tmp_path, inputs).execute()
+    assert [name for name in (*begun, *others) if (tmp_path / "run" / name).exists()] == others
+
+
 def test_a_truncated_partition_is_made_again(tmp_path: Path, inputs: list[str]) -> None:
     job(tmp_path, inputs).execute()
     before = bytes_below(tmp_path / "run")
@@ -190,6 +204,80 @@ def test_verify_names_what_is_wrong(tmp_path: Path, inputs: list[str]) -> None:
     assert "split/all.txt: missing" in problems
     assert "redact: counts of the partitions do not add up" in problems
     assert "redact: 5 documents in, but dedup kept 4" in problems
+
+
+def rewritten(stage: Path, path: str, rows: int) -> None:
+    """A published Parquet file with its first `rows` rows alone, and told so, with its checksum, by who published it."""
+    table = publish_table(Folder(stage), path, read_table(Folder(stage / path)).slice(0, rows))
+    told = stage / ("_manifest.json" if stage.name == "ledger" else f"parts/{Path(path).stem}.json")
+    manifest = json.loads(told.read_text())
+    files = [table.model_dump() if file["path"] == path else file for file in manifest["files"]]
+    told.write_text(json.dumps({**manifest, "files": files}))
+
+
+def reworded(file: Path, old: str, new: str) -> None:
+    text = json.dumps(json.loads(file.read_text()))
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda run: (run / "split/all.txt").write_bytes(b""), "split/all.txt: 0 bytes, published with"),
+        (
+            lambda run: rewritten(run / "filter", "decisions/00000-000.parquet", 0),
+            "filter/decisions/00000-000.parquet: 0 rows removed, counted 1",
+        ),
+        (
+            lambda run: rewritten(run / "ingest", "decisions/00000-001.parquet", 0),
+            "ingest/decisions/00000-001.parquet: 0 rows quarantined, counted 1",
+        ),
+        (
+            lambda run: rewritten(run / "filter", "documents/00000-000.parquet", 0),
+            "filter/documents/00000-000.parquet: 0 rows, 1 documents kept",
+        ),
+        (
+            lambda run: reworded(run / "ingest/parts/00000-000.json", '"rows": 2', '"rows": 3'),
+            "ingest/documents/00000-000.parquet: 2 rows, published with 3",
+        ),
+        (
+            lambda run: (run / "dedup/parts/00001-000.json").unlink(),
+            "dedup: partition 00001-000 has no manifest",
+        ),
+        (
+            lambda run: reworded(run / "dedup/parts/00001-000.json", '"kept": 2', '"kept": 1'),
+            "dedup/parts/00001-000.json: Value error, ",
+        ),
+        (
+            lambda run: reworded(run / "filter/manifest.json", '"key": "', '"key": "0'),
+            "dedup: made from another version of filter than the one there",
+        ),
+        (
+            lambda run: rewritten(run / "ledger", "00000-000.parquet", 1),
+            "ledger: 6 rows for 7 records",
+        ),
+    ],
+)  # fmt: skip
+def test_verify_holds_every_file_to_its_manifest_and_every_count_to_the_files(
+    tmp_path: Path, inputs: list[str], damage: Callable[[Path], object], said: str
+) -> None:
+    """Where a checksum is as told, the counts tell."""
+    job(tmp_path, inputs).execute()
+    run = tmp_path / "run"
+    assert verify(Folder(run)).problems == []
+    damage(run)
+    problems = verify(Folder(run)).problems
+    assert any(f"{run}/{said}" in problem or problem.startswith(said) for problem in problems), problems
+
+
+def test_verify_adds_up_the_sources_of_every_partition(tmp_path: Path, inputs: list[str]) -> None:
+    job(tmp_path, inputs).execute()
+    part = tmp_path / "run/redact/parts/00001-000.json"
+    manifest = json.loads(part.read_text())
+    part.write_text(json.dumps({**manifest, "per_source": {}}))
+    (problem,) = verify(Folder(tmp_path / "run")).problems
+    assert problem.endswith("redact: counts of the sources do not add up to the stage's")
 
 
 def test_why_by_any_name(tmp_path: Path, inputs: list[str]) -> None:
