@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from pipeline.options import Json, print_json
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -30,9 +32,7 @@ def parity(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key of filter for both; repeatable."),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Where two rule sets disagree on your documents."""
     from pipeline.filter.parity.compare import Parity
@@ -47,8 +47,7 @@ def parity(
         "filter": {"rules": list(dict.fromkeys([*sides[0], *sides[1]]))},
     }  # fmt: skip
     recipe = validate(Recipe, override(config, set_ or []), "corpusmill parity")
-    settings = recipe.filter.model_dump(exclude={"rules", "language", "toxicity", "quality"})
-    found = Parity(sides[0], sides[1], settings, examples)
+    found = Parity(sides[0], sides[1], recipe.filter.model_dump(), examples)
     left = limit
     for docs in documents(recipe):
         found.add(docs if left is None else docs.slice(0, left))
@@ -57,9 +56,7 @@ def parity(
             if left <= 0:
                 break
     if json:
-        import orjson
-
-        typer.echo(orjson.dumps(found.as_json(), option=orjson.OPT_INDENT_2).decode())
+        print_json(found.as_json())
     else:
         typer.echo(shown(found))
 

@@ -35,8 +35,8 @@ def shown(parity: Parity) -> str:
 
 def _share(parity: Parity) -> str:
     """Never rounded up to all of them."""
-    share = int(parity.agreement * 10_000) / 100
-    return f"{share:.2f} %"
+    agree = int(parity.table.trace())
+    return f"{agree * 10_000 // parity.documents / 100 if parity.documents else 100:.2f} %"
 
 
 def _examples(tally: Tally) -> list[str]:

@@ -25,13 +25,13 @@ def c4_lines(view: TextView) -> npt.NDArray[Any]:
     return kept
 
 
-signal("c4.terminal_lines", "share of lines that end in . ! ? or a quotation mark", C4, range=SHARE)(
-    share_of_lines(k.LINE_C4_END)
-)
-signal("c4.kept_lines", "share of lines that C4's line rules keep", C4, range=SHARE)(
+signal(
+    "c4.terminal_lines", "share of lines that end in . ! ? or a quotation mark", C4, range=SHARE, version="2"
+)(share_of_lines(k.LINE_C4_END))
+signal("c4.kept_lines", "share of lines that C4's line rules keep", C4, range=SHARE, version="2")(
     lambda v: share(v.lines_where(c4_lines(v)), v.lines)
 )
-signal("c4.kept_sentences", "sentences in the lines that C4's line rules keep", C4, "int")(
+signal("c4.kept_sentences", "sentences in the lines that C4's line rules keep", C4, "int", version="2")(
     lambda v: v.lines_where(np.where(c4_lines(v), np.maximum(v.line_sentences, 1), 0))
 )
 signal(

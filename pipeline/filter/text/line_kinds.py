@@ -10,7 +10,7 @@ from typing import Any, Final
 import numba as nb
 import numpy as np
 
-from pipeline.filter.text.marks import before, decode, is_at
+from pipeline.filter.text.marks import before, decode, holds, is_at
 from pipeline.filter.text.unicode import DIGIT, MARK, OTHER, SPACE
 
 COUNTER: Final = 1  # a number, such as 1,200 or 3.5k, one of `COUNTED`, nothing else but marks around them
@@ -69,12 +69,11 @@ def _is_counter(data: Any, first: int, last: int, table: Any) -> bool:
 
 @nb.njit(cache=True, nogil=True)
 def _has_phrase(data: Any, first: int, last: int) -> bool:
-    if is_at(data, first, first, last, _SIGN_IN) or is_at(data, last - len(_MORE), first, last, _MORE):
-        return True
-    for i in range(first, last - len(_CART) + 1):
-        if data[i] | 32 == 105 and is_at(data, i, first, last, _CART):
-            return True
-    return False
+    return (
+        is_at(data, first, first, last, _SIGN_IN)
+        or is_at(data, last - len(_MORE), first, last, _MORE)
+        or holds(data, first, last, _CART)
+    )
 
 
 @nb.njit(cache=True, nogil=True)

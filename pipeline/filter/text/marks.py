@@ -12,6 +12,19 @@ import numpy as np
 
 from pipeline.filter.text.unicode import CLOSER
 
+# Phrases of C4's rules.
+JAVASCRIPT = np.frombuffer(b"javascript", np.uint8)
+LOREM = np.frombuffer(b"lorem ipsum", np.uint8)
+PRIVACY = np.frombuffer(b"privacy policy", np.uint8)
+TERMS = np.frombuffer(b"terms of use", np.uint8)
+COOKIE = np.frombuffer(b"cookie policy", np.uint8)
+USES = np.frombuffer(b"uses cookies", np.uint8)
+USE_OF = np.frombuffer(b"use of cookies", np.uint8)
+USE = np.frombuffer(b"use cookies", np.uint8)
+# Its citation marks that hold no number.
+EDIT = np.frombuffer(b"[edit]", np.uint8)
+NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
+
 _COLON_SLASHES = np.frombuffer(b"://", np.uint8)
 _HTTP = np.frombuffer(b"http", np.uint8)
 _HTTPS = np.frombuffer(b"https", np.uint8)
@@ -59,6 +72,28 @@ def is_at(data: Any, start: int, first: int, last: int, phrase: Any) -> bool:
 
 
 @nb.njit(cache=True, nogil=True)
+def holds(data: Any, first: int, last: int, phrase: Any) -> bool:
+    """Whether the lower-case ASCII `phrase` is anywhere in [first, last), in either case."""
+    lead = phrase[0]
+    for i in range(first, last - len(phrase) + 1):
+        b = data[i]
+        if (b | 32 if 65 <= b <= 90 else b) == lead and is_at(data, i, first, last, phrase):
+            return True
+    return False
+
+
+@nb.njit(cache=True, nogil=True)
+def is_just_at(data: Any, start: int, first: int, last: int, phrase: Any) -> bool:
+    """Whether `phrase` is at `start`, as it is, inside [first, last)."""
+    if start < first or start + len(phrase) > last:
+        return False
+    same = 0
+    while same < len(phrase) and data[start + same] == phrase[same]:
+        same += 1
+    return same == len(phrase)
+
+
+@nb.njit(cache=True, nogil=True)
 def class_at_end(data: Any, table: Any, first: Any, last: Any) -> Any:
     """Class of the last character of [first, last) that is no closing quote or bracket; 0 if none."""
     while last > first:
@@ -82,26 +117,18 @@ def ends_in_ellipsis(data: Any, first: int, last: int) -> Any:
 @nb.njit(cache=True, nogil=True)
 def _without_citations(data: Any, first: int, last: int) -> int:
     """End of [first, last) without the `[1]`, `[edit]`, `[citation needed]` that stand at it."""
-    while last - first >= 3 and data[last - 1] == 93:
-        i = last - 2
-        digits = True
-        while i > first and data[i] != 91 and last - i < 20:
-            digits = digits and 48 <= data[i] <= 57
-            i -= 1
-        if data[i] != 91 or last - i < 3:
-            break
-        size = last - i - 2
-        edit = (
-            size == 4
-            and data[i + 1] == 101
-            and data[i + 2] == 100
-            and data[i + 3] == 105
-            and data[i + 4] == 116
-        )
-        needed = size == 15 and data[i + 1] == 99 and data[i + 9] == 32 and data[i + 10] == 110
-        if not (digits or edit or needed):
-            break
-        last = i
+    while last > first and data[last - 1] == 93:
+        start = last - 2
+        while start > first and 48 <= data[start] <= 57:
+            start -= 1
+        if start < first or data[start] != 91 or start == last - 2:  # no number in brackets
+            if is_just_at(data, last - len(EDIT), first, last, EDIT):
+                start = last - len(EDIT)
+            elif is_just_at(data, last - len(NEEDED), first, last, NEEDED):
+                start = last - len(NEEDED)
+            else:
+                break
+        last = start
         while last > first and data[last - 1] == 32:
             last -= 1
     return last
@@ -137,15 +164,15 @@ def address_at(data: Any, colon: int, first: int, last: int) -> tuple[int, int]:
 
     NeMo Curator's pattern: http:// or https:// (in either case here), then one or more of ! $ to _ a to z.
     """
-    if is_at(data, colon, first, last, _COLON_SLASHES):
-        start = colon
-        if is_at(data, colon - 4, first, colon, _HTTP):
-            start = colon - 4
-        elif is_at(data, colon - 5, first, colon, _HTTPS):
-            start = colon - 5
-        end = colon + 3
-        while end < last and (36 <= data[end] <= 95 or 97 <= data[end] <= 122 or data[end] == 33):
-            end += 1
-        if start < colon and end > colon + 3:
-            return start, end
-    return colon, colon
+    if not is_at(data, colon, first, last, _COLON_SLASHES):
+        return colon, colon
+    if is_at(data, colon - 4, first, colon, _HTTP):
+        start = colon - 4
+    elif is_at(data, colon - 5, first, colon, _HTTPS):
+        start = colon - 5
+    else:
+        return colon, colon
+    end = colon + 3
+    while end < last and (36 <= data[end] <= 95 or 97 <= data[end] <= 122 or data[end] == 33):
+        end += 1
+    return (start, end) if end > colon + 3 else (colon, colon)

@@ -22,13 +22,13 @@ import numpy as np
 TOP = (2, 3, 4)
 DUPLICATE = (5, 6, 7, 8, 9, 10)
 
-_STEP = np.uint64(0xD6E8FEB86659FD93)
+STEP = np.uint64(0xD6E8FEB86659FD93)
 _SHIFT = np.uint64(29)
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
 def slot_of(key: Any, mask: int) -> Any:
-    mixed = (key ^ (key >> _SHIFT)) * _STEP
+    mixed = (key ^ (key >> _SHIFT)) * STEP
     return np.int64((mixed >> np.uint64(32)) & np.uint64(mask))
 
 
@@ -41,12 +41,38 @@ def table_size(entries: int) -> int:
 
 
 @nb.njit(cache=True, nogil=True)
-def later_copies(hashes: Any, chars: Any, offsets: Any) -> Any:
-    """int64[docs, 2]: how many items of each document are copies of an earlier one, and their characters."""
-    out = np.zeros((len(offsets) - 1, 2), np.int64)
+def most_between(offsets: Any) -> int:
+    """The most items that any document has."""
     most = 0
     for d in range(len(offsets) - 1):
         most = max(most, offsets[d + 1] - offsets[d])
+    return most
+
+
+@nb.njit(cache=True, nogil=True)
+def longer(
+    n: int, hashes: Any, base: int, words: int, gram: Any, level: Any, places: Any, candidates: int
+) -> int:
+    """Make n-grams of the (n-1)-grams at `places[:candidates]`, where both that it begins and ends with are repeated.
+
+    Only those may be repeated. `gram` holds their hashes by place, `level` the largest n for which the n-gram at a
+    place is repeated; they begin at word `base` of `hashes`. How many are left in `places`.
+    """
+    found = 0
+    for k in range(candidates):
+        i = places[k]
+        if i + n <= words and level[i] == n - 1 and level[i + 1] >= n - 1:
+            gram[i] = (gram[i] + np.uint64(n)) * STEP + hashes[base + i + n - 1]
+            places[found] = i
+            found += 1
+    return found
+
+
+@nb.njit(cache=True, nogil=True)
+def later_copies(hashes: Any, chars: Any, offsets: Any) -> Any:
+    """int64[docs, 2]: how many items of each document are copies of an earlier one, and their characters."""
+    out = np.zeros((len(offsets) - 1, 2), np.int64)
+    most = most_between(offsets)
     keys = np.empty(table_size(most), np.uint64)
     used = np.empty(table_size(most), np.uint8)
     for d in range(len(offsets) - 1):
@@ -72,15 +98,10 @@ def later_copies(hashes: Any, chars: Any, offsets: Any) -> Any:
 @nb.njit(cache=True, nogil=True)
 def ngram_shares(hashes: Any, chars: Any, offsets: Any) -> Any:
     """float64[docs, 9]: shares of the word characters in the top 2, 3, 4-gram, then in duplicate 5 to
-    10-grams.
-
-    A repeated n-gram begins and ends with repeated (n-1)-grams: after n = 2 only those few are looked at.
-    """
+    10-grams."""
     docs = len(offsets) - 1
     out = np.zeros((docs, 9), np.float64)
-    most = 1
-    for d in range(docs):
-        most = max(most, offsets[d + 1] - offsets[d])
+    most = most_between(offsets)
     gram = np.empty(most, np.uint64)
     level = np.empty(most + 1, np.uint8)  # the largest n so far for which the n-gram here is repeated
     stamp = np.empty(most, np.uint8)  # the n for which this word was last counted
@@ -104,14 +125,7 @@ def ngram_shares(hashes: Any, chars: Any, offsets: Any) -> Any:
         level[words] = 0
         candidates = words
         for n in range(2, 11):
-            found = 0
-            for k in range(candidates):
-                i = places[k]
-                if i + n <= words and level[i] == n - 1 and level[i + 1] >= n - 1:
-                    gram[i] = (gram[i] + np.uint64(n)) * _STEP + hashes[base + i + n - 1]
-                    places[found] = i
-                    found += 1
-            candidates = found
+            candidates = longer(n, hashes, base, words, gram, level, places, candidates)
             if candidates < 2:
                 break
             size = table_size(candidates)

@@ -19,6 +19,14 @@ import numba as nb
 import numpy as np
 
 from pipeline.filter.text.marks import (
+    COOKIE,
+    JAVASCRIPT,
+    LOREM,
+    PRIVACY,
+    TERMS,
+    USE,
+    USE_OF,
+    USES,
     address_at,
     c4_end,
     class_at_end,
@@ -88,15 +96,6 @@ HUGE_WORD = 1000
 SHORT_WORD, LONG_WORD = 3, 7
 SHORT_SENTENCE, LONG_SENTENCE = 20, 75
 
-_JAVASCRIPT = np.frombuffer(b"javascript", np.uint8)
-_LOREM = np.frombuffer(b"lorem ipsum", np.uint8)
-_PRIVACY = np.frombuffer(b"privacy policy", np.uint8)
-_TERMS = np.frombuffer(b"terms of use", np.uint8)
-_COOKIE = np.frombuffer(b"cookie policy", np.uint8)
-_USES = np.frombuffer(b"uses cookies", np.uint8)
-_USE_OF = np.frombuffer(b"use of cookies", np.uint8)
-_USE = np.frombuffer(b"use cookies", np.uint8)
-
 
 @nb.njit(cache=True, nogil=True)
 def _line_flags(data: Any, table: Any, first: int, last: int) -> int:
@@ -121,16 +120,16 @@ def _line_flags(data: Any, table: Any, first: int, last: int) -> int:
 def _phrase_flag(data: Any, i: int, first: int, last: int, letter: int) -> int:
     """The flag of the phrase whose rarest letter is at `i`, or 0."""
     if letter == 106:  # j
-        return LINE_JAVASCRIPT if is_at(data, i, first, last, _JAVASCRIPT) else 0
+        return LINE_JAVASCRIPT if is_at(data, i, first, last, JAVASCRIPT) else 0
     if letter == 102:  # f
-        return LINE_POLICY if is_at(data, i - 7, first, last, _TERMS) else 0
+        return LINE_POLICY if is_at(data, i - 7, first, last, TERMS) else 0
     if letter == 118:  # v
-        return LINE_POLICY if is_at(data, i - 3, first, last, _PRIVACY) else 0
+        return LINE_POLICY if is_at(data, i - 3, first, last, PRIVACY) else 0
     if (
-        is_at(data, i - 3, first, last, _COOKIE)
-        or is_at(data, i - 8, first, last, _USES)
-        or is_at(data, i - 10, first, last, _USE_OF)
-        or is_at(data, i - 7, first, last, _USE)
+        is_at(data, i - 3, first, last, COOKIE)
+        or is_at(data, i - 8, first, last, USES)
+        or is_at(data, i - 10, first, last, USE_OF)
+        or is_at(data, i - 7, first, last, USE)
     ):
         return LINE_POLICY
     return 0
@@ -221,7 +220,7 @@ def scan(
                         row[MARKS] += (c & MARK) != 0
                         row[CJKS] += (c & CJK) != 0
                     elif letter == 112:  # p
-                        row[LOREMS] += is_at(data, i - 7, first, last, _LOREM)
+                        row[LOREMS] += is_at(data, i - 7, first, last, LOREM)
                     elif c & ALPHA:
                         l_flags |= _phrase_flag(data, i, first, last, letter)
                     elif point == 46 or point == 44 or point == 63 or point == 33:

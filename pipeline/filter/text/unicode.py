@@ -41,7 +41,7 @@ _LIST_MARKS = "•‣▶◀◦■□▪▫–"
 _SPECIAL = "#.…{}()[]⟨⟩,?!:jkvfp"  # see `scan.scan`; the letters in both cases
 
 
-def _points(ranges: str) -> list[tuple[int, int]]:
+def points(ranges: str) -> list[tuple[int, int]]:
     """(first, last + 1) of hexadecimal ranges."""
     pairs = (part.partition("-") for part in ranges.split())
     return [(int(first, 16), int(last or first, 16) + 1) for first, _, last in pairs]
@@ -71,9 +71,9 @@ def class_table() -> npt.NDArray[np.uint16]:
     for point in range(0x3001):
         if chr(point).isspace():
             table[point] = table[point] & (0xFFFF ^ OTHER) | SPACE
-    for first, last in _points(_TERMINAL):
+    for first, last in points(_TERMINAL):
         table[first:last] |= TERMINAL
-    for first, last in _points(_CJK):
+    for first, last in points(_CJK):
         table[first:last] |= np.where(table[first:last] & ALPHA, CJK, 0).astype(np.uint16)
     for chars, bit in (
         ("\"'", CLOSER), (_BULLETS, BULLET), (_LIST_MARKS, LIST_MARK), (_SPECIAL + _SPECIAL.upper(), SPECIAL)

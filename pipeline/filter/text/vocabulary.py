@@ -9,7 +9,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.text.repetition import slot_of, table_size
+from pipeline.filter.text.repetition import most_between, slot_of, table_size
 from pipeline.filter.text.words import word_hash_of
 
 # English words of the closed classes: articles, pronouns, prepositions, conjunctions, auxiliary verbs, particles.
@@ -62,9 +62,7 @@ def vocabulary(bare: Any, offsets: Any, function: Any) -> Any:
     """
     docs = len(offsets) - 1
     out = np.zeros((docs, 3), np.float64)
-    most = 1
-    for d in range(docs):
-        most = max(most, offsets[d + 1] - offsets[d])
+    most = most_between(offsets)
     size = table_size(most)
     keys = np.zeros(size, np.uint64)
     seen = np.zeros(size, np.int32)

@@ -13,29 +13,34 @@ from pipeline.filter.signals.variants.contractions import known_units, known_wor
 from pipeline.filter.signals.variants.once import once
 from pipeline.filter.signals.variants.segments import SPLITLINES, segments
 from pipeline.filter.signals.variants.spacy_words import words_of
-from pipeline.filter.text.scan import decode
+from pipeline.filter.text.marks import (
+    COOKIE,
+    EDIT,
+    JAVASCRIPT,
+    LOREM,
+    NEEDED,
+    PRIVACY,
+    TERMS,
+    USE,
+    USE_OF,
+    USES,
+    decode,
+    ends_in_ellipsis,
+    holds,
+    is_just_at,
+)
+from pipeline.filter.text.unicode import DIGIT, class_table
 from pipeline.filter.text.view import TextView
 
 # Columns of `c4_counts`.
 KEPT_LINES: Final = 0
 SENTENCES: Final = 1  # of the lines kept
-LOREM: Final = 2  # lines with "lorem ipsum" that no rule on lines had dropped by then
-BRACES: Final = 3  # such lines with {
+LOREM_LINES: Final = 2  # lines with "lorem ipsum" that no rule on lines had dropped by then
+BRACE_LINES: Final = 3  # such lines with {
 COUNTS: Final = 4
 
 LONG_WORD: Final = 1000
 MIN_WORDS: Final = 3
-
-_LOREM = np.frombuffer(b"lorem ipsum", np.uint8)
-_JAVASCRIPT = np.frombuffer(b"javascript", np.uint8)
-_EDIT = np.frombuffer(b"[edit]", np.uint8)
-_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
-_TERMS = np.frombuffer(b"terms of use", np.uint8)
-_PRIVACY = np.frombuffer(b"privacy policy", np.uint8)
-_COOKIE = np.frombuffer(b"cookie policy", np.uint8)
-_USES = np.frombuffer(b"uses cookies", np.uint8)
-_USE_OF = np.frombuffer(b"use of cookies", np.uint8)
-_USE = np.frombuffer(b"use cookies", np.uint8)
 
 
 @once
@@ -49,45 +54,26 @@ def c4_counts(view: TextView) -> npt.NDArray[np.int64]:
     counts = np.zeros((len(view), COUNTS), np.int64)
     words, units = known_words(), known_units()
     _count(
-        view.data, lines.offsets, lines.starts, lines.ends, bits(), *words, units.keys, units.longest,
-        scratch, starts, ends, counts,
+        view.data, lines.offsets, lines.starts, lines.ends, class_table(), bits(), *words, units.keys,
+        units.longest, scratch, starts, ends, counts,
     )  # fmt: skip
     return counts
 
 
 @nb.njit(cache=True, nogil=True)
-def _holds(data: Any, first: int, last: int, phrase: Any) -> bool:
-    """Whether the lower-case ASCII `phrase` stands in [first, last), in either case."""
-    lead = phrase[0]
-    for i in range(first, last - len(phrase) + 1):
-        b = data[i]
-        if (b | 32 if 65 <= b <= 90 else b) == lead and _at(data, i, last, phrase, True):
-            return True
-    return False
-
-
-@nb.njit(cache=True, nogil=True)
-def _at(data: Any, i: int, last: int, phrase: Any, either_case: bool) -> bool:
-    if i + len(phrase) > last:
-        return False
-    for k in range(len(phrase)):
-        b = data[i + k]
-        if (b | 32 if either_case and 65 <= b <= 90 else b) != phrase[k]:
-            return False
-    return True
-
-
-@nb.njit(cache=True, nogil=True)
-def _citation(data: Any, i: int, last: int) -> int:
+def _citation(data: Any, i: int, last: int, classes: Any) -> int:
     """Bytes of the `[1]`, `[]`, `[edit]` or `[citation needed]` at byte `i`, 0 if there is none."""
     end = i + 1
-    while end < last and 48 <= data[end] <= 57:
-        end += 1
+    while end < last:
+        point, size = decode(data, end)
+        if not classes[point] & DIGIT:
+            break
+        end += size
     if end < last and data[end] == 93:
         return end + 1 - i
-    if _at(data, i, last, _EDIT, False):
-        return len(_EDIT)
-    return len(_NEEDED) if _at(data, i, last, _NEEDED, False) else 0
+    if is_just_at(data, i, i, last, EDIT):
+        return len(EDIT)
+    return len(NEEDED) if is_just_at(data, i, i, last, NEEDED) else 0
 
 
 @nb.njit(cache=True, nogil=True)
@@ -113,7 +99,7 @@ def _well_ended(line: Any, size: int) -> bool:
         return False
     b = line[size - 1]
     if b == 46:
-        return not (size > 2 and line[size - 2] == 46 and line[size - 3] == 46)
+        return not ends_in_ellipsis(line, 0, size)
     return b == 63 or b == 33 or b == 34 or b == 39
 
 
@@ -140,8 +126,8 @@ def _sentences(line: Any, starts: Any, ends: Any, words: int, table: Any) -> int
 
 @nb.njit(cache=True, nogil=True)
 def _count(
-    data: Any, offsets: Any, line_starts: Any, line_ends: Any, table: Any, keys: Any, parts: Any, sizes: Any,
-    longest: int, unit_keys: Any, unit_longest: int, line: Any, starts: Any, ends: Any, counts: Any,
+    data: Any, offsets: Any, line_starts: Any, line_ends: Any, classes: Any, table: Any, keys: Any,
+    parts: Any, sizes: Any, longest: int, unit_keys: Any, unit_longest: int, line: Any, starts: Any, ends: Any, counts: Any,
 ) -> None:  # fmt: skip
     for d in range(len(offsets) - 1):
         row = counts[d]
@@ -152,7 +138,7 @@ def _count(
                 continue
             size, i = 0, a
             while i < b:
-                cited = _citation(data, i, b) if data[i] == 91 else 0
+                cited = _citation(data, i, b, classes) if data[i] == 91 else 0
                 if cited:
                     i += cited
                     continue
@@ -160,20 +146,20 @@ def _count(
                 size, i = size + 1, i + 1
             if not _well_ended(line, size) or words < MIN_WORDS:
                 continue
-            if _holds(line, 0, size, _LOREM):
-                row[LOREM] += 1
+            if holds(line, 0, size, LOREM):
+                row[LOREM_LINES] += 1
                 continue
-            if _holds(line, 0, size, _JAVASCRIPT):
+            if holds(line, 0, size, JAVASCRIPT):
                 continue
             brace = False
             for i in range(size):
                 brace = brace or line[i] == 123
             if brace:
-                row[BRACES] += 1
+                row[BRACE_LINES] += 1
                 continue
             if (
-                _holds(line, 0, size, _TERMS) or _holds(line, 0, size, _PRIVACY) or _holds(line, 0, size, _COOKIE)
-                or _holds(line, 0, size, _USES) or _holds(line, 0, size, _USE_OF) or _holds(line, 0, size, _USE)
+                holds(line, 0, size, TERMS) or holds(line, 0, size, PRIVACY) or holds(line, 0, size, COOKIE)
+                or holds(line, 0, size, USES) or holds(line, 0, size, USE_OF) or holds(line, 0, size, USE)
             ):  # fmt: skip
                 continue
             row[KEPT_LINES] += 1

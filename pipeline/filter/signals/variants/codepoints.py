@@ -8,12 +8,13 @@ follows its `utils/text.py` (0.10), the word breaks UAX #29.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from pipeline.filter.text.unicode import points
 
 SPACE: Final = 1  # str.isspace()
 ALPHA: Final = 2  # str.isalpha()
@@ -70,8 +71,8 @@ def bits() -> npt.NDArray[np.uint16]:
     """Bits per code point, uint16[0x110000]."""
     table = np.zeros(0x110000, np.uint16)
     cased = np.zeros(0x110000, np.bool_)
-    for first, last in _ranges(_CASED):
-        cased[first : last + 1] = True
+    for first, last in points(_CASED):
+        cased[first:last] = True
     for point in range(0x40000):
         char = chr(point)
         category = unicodedata.category(char)
@@ -89,16 +90,16 @@ def bits() -> npt.NDArray[np.uint16]:
         if cased[point]:
             own |= LETTER | (UPPER if category == "Lu" else LOWER if category == "Ll" else 0)
         table[point] = own
-    for first, last in _ranges(_NEW_ICONS):
-        table[first : last + 1] &= ~np.uint16(ICON | PREFIX | SUFFIX)
+    for first, last in points(_NEW_ICONS):
+        table[first:last] &= ~np.uint16(ICON | PREFIX | SUFFIX)
     table[0x0294] |= LOWER
     for text, what in (
         (_UNCASED, LETTER | LOWER | UPPER), (_STOPS, STOP | SENTENCE | SYMBOL), (_ALONE, ALONE), ("0-8 B-1F 7F-9F", SYMBOL),
     ):  # fmt: skip
-        for first, last in _ranges(text):
-            table[first : last + 1] |= np.uint16(what)
-    for first, last in _ranges(_NO_SENTENCE):
-        table[first : last + 1] &= ~np.uint16(SENTENCE)
+        for first, last in points(text):
+            table[first:last] |= np.uint16(what)
+    for first, last in points(_NO_SENTENCE):
+        table[first:last] &= ~np.uint16(SENTENCE)
     for chars, what in (
         (_SPACY_PUNCT, PREFIX | SUFFIX | BEFORE_STOP), (_SPACY_QUOTES, PREFIX | SUFFIX | BEFORE_STOP | QUOTE),
         (_SPACY_CURRENCY, PREFIX), ("§%=—–", PREFIX), ("—–", SUFFIX), ("0123456789%²-+|", BEFORE_STOP),
@@ -109,9 +110,3 @@ def bits() -> npt.NDArray[np.uint16]:
     table[(table & LOWER) != 0] |= BEFORE_STOP
     table.flags.writeable = False
     return table
-
-
-def _ranges(text: str) -> Iterator[tuple[int, int]]:
-    for part in text.split():
-        first, _, last = part.partition("-")
-        yield int(first, 16), int(last or first, 16)

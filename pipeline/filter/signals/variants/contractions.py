@@ -11,6 +11,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.filter.text.words import MIX, PRIME, SEED, SHIFT
+
 _PRONOUNS = "he i it she they we you"
 _WORDS = "that there these this those what when where who why how"
 _AUX = "ca could did does do had may might must need ought sha should wo would"
@@ -47,9 +49,6 @@ _UNITS: Final = """km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³
 mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K % км км² км³ м м² м³ дм дм² дм³ см см² см³ мм мм² мм³ нм кг г мг м/с км/ч
 кПа Па мбар Кб КБ кб Мб МБ мб Гб ГБ гб Тб ТБ тбكم كم² كم³ م م² م³ سم سم² سم³ مم مم² مم³ كم غرام جرام جم كغ ملغ كوب
 اكواب + US$ C$ A$ $ £ € ¥ ฿ ₽ ﷼ ₴""" + "".join(f" {chr(point)}" for point in range(0x20A0, 0x20C0))
-
-_SEED = np.uint64(0xCBF29CE484222325)
-_PRIME = np.uint64(0x100000001B3)
 
 
 class Known(NamedTuple):
@@ -123,10 +122,10 @@ def _table(entries: list[tuple[str, ...]]) -> Known:
 @nb.njit(cache=True, nogil=True)
 def hash_of(data: Any, first: int, last: int) -> Any:
     """uint64 of the bytes [first, last); never 0. Mixed at the end, so that the low bits serve as a slot."""
-    h = _SEED
+    h = SEED
     for i in range(first, last):
-        h = (h ^ np.uint64(data[i])) * _PRIME
-    h = (h ^ (h >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+        h = (h ^ np.uint64(data[i])) * PRIME
+    h = (h ^ (h >> SHIFT)) * MIX
     h ^= h >> np.uint64(29)
     return h if h else np.uint64(1)
 

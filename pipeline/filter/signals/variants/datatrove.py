@@ -23,12 +23,12 @@ from pipeline.filter.signals.variants.segments import (
     NEWLINE,
     NEWLINES,
     SPLITLINES,
+    marked,
     repeats,
     segments,
-    stripped,
 )
 from pipeline.filter.text import scan as k
-from pipeline.filter.text.scan import decode
+from pipeline.filter.text.marks import before, decode
 from pipeline.filter.text.view import TextView, share
 
 Array = npt.NDArray[Any]
@@ -41,16 +41,18 @@ SHORT_LINE: Final = 30
 
 
 def _signal(
-    name: str, unit: str, origin: str, measure: Measure, dtype: Any = "float", range: Any = (0.0, None)
-) -> None:
-    signal(name, unit, origin, dtype, range, on_demand=True)(measure)
+    name: str, unit: str, origin: str, measure: Measure, dtype: Any = "float", range: Any = (0.0, None),
+    version: str = "1",
+) -> None:  # fmt: skip
+    signal(name, unit, origin, dtype, range, version, on_demand=True)(measure)
 
 
 @once
 def line_counts(view: TextView) -> Array:
-    """int64[D, 3]: lines of `str.splitlines`; those that start with • or -; those that end in ... or …."""
-    lines = segments(view.data, view.offsets, SPLITLINES)
-    return _marked_lines(view.data, lines.offsets, lines.starts, lines.ends, bits())
+    """int64[D, 3]: lines of `str.splitlines` that start with • or -; that end in ... or …; all of them."""
+    lines = segments(view.data, view.offsets, SPLITLINES, strip=True)
+    found = marked(view.data, lines, ("•", "-"), ("...", "…"))
+    return np.column_stack([found, np.diff(lines.offsets)])
 
 
 @once
@@ -71,17 +73,13 @@ def grams(view: TextView) -> Array:
 @once
 def line_repeats(view: TextView) -> Array:
     """int64[D, 6]: `repeats` of the lines between runs of line feeds."""
-    lines = segments(view.data, view.offsets, NEWLINES)
-    found: Array = repeats(lines.hashes, lines.chars, lines.offsets)
-    return found
+    return repeats(segments(view.data, view.offsets, NEWLINES))
 
 
 @once
 def paragraph_repeats(view: TextView) -> Array:
     """int64[D, 6]: `repeats` of the paragraphs."""
-    paragraphs = segments(view.data, view.offsets, BLANK_LINES)
-    found: Array = repeats(paragraphs.hashes, paragraphs.chars, paragraphs.offsets)
-    return found
+    return repeats(segments(view.data, view.offsets, BLANK_LINES))
 
 
 @once
@@ -91,26 +89,8 @@ def fineweb_lines(view: TextView) -> Array:
     lines = segments(view.data, view.offsets, NEWLINE, blank=False)
     counts = np.zeros((len(view), 4), np.int64)
     _fineweb(view.data, lines.offsets, lines.starts, lines.ends, lines.chars, bits(), counts)
-    counts[:, 3] = repeats(lines.hashes, lines.chars, lines.offsets)[:, 3]
+    counts[:, 3] = repeats(lines)[:, 3]
     return counts
-
-
-@nb.njit(cache=True, nogil=True)
-def _marked_lines(data: Any, offsets: Any, starts: Any, ends: Any, table: Any) -> Any:
-    out = np.zeros((len(offsets) - 1, 3), np.int64)
-    for d in range(len(offsets) - 1):
-        for line in range(offsets[d], offsets[d + 1]):
-            a, b = stripped(data, starts[line], ends[line], table)
-            out[d, 0] += 1
-            if b > a:
-                out[d, 1] += data[a] == 45 or (
-                    b - a > 2 and data[a] == 0xE2 and data[a + 1] == 0x80 and data[a + 2] == 0xA2
-                )
-                x, y, z = data[max(b - 3, a)], data[max(b - 2, a)], data[b - 1]
-                out[d, 2] += b - a > 2 and (
-                    (x == 46 and y == 46 and z == 46) or (x == 0xE2 and y == 0x80 and z == 0xA6)
-                )
-    return out
 
 
 @nb.njit(cache=True, nogil=True)
@@ -134,9 +114,7 @@ def _marks(data: Any, offsets: Any) -> Any:
 def _fineweb(data: Any, offsets: Any, starts: Any, ends: Any, chars: Any, table: Any, out: Any) -> None:
     for d in range(len(offsets) - 1):
         for line in range(offsets[d], offsets[d + 1]):
-            i = ends[line] - 1
-            while data[i] & 0xC0 == 0x80:
-                i -= 1
+            i = before(data, starts[line], ends[line])
             out[d, 0] += 1
             out[d, 1] += (table[decode(data, i)[0]] & STOP) != 0
             out[d, 2] += chars[line] <= SHORT_LINE
@@ -175,11 +153,11 @@ _signal(
 )  # fmt: skip
 _signal(
     _NAME("bullet_lines"), "share of lines that start with • or -, blank lines too", GOPHER,
-    _ratio(line_counts, 1, _column(line_counts, 0)), range=SHARE,
+    _ratio(line_counts, 0, _column(line_counts, 2)), range=SHARE,
 )  # fmt: skip
 _signal(
     _NAME("ellipsis_lines"), "share of lines that end in '...' or '…', blank lines too", GOPHER,
-    _ratio(line_counts, 2, _column(line_counts, 0)), range=SHARE,
+    _ratio(line_counts, 1, _column(line_counts, 2)), range=SHARE,
 )  # fmt: skip
 _signal(
     _NAME("alpha_words"), "share of words with a letter, punctuation being words too", GOPHER,
@@ -207,35 +185,13 @@ for _n in range(2, 11):
     )  # fmt: skip
 
 
-_signal(
-    "c4_datatrove.kept_lines",
-    "lines that its rules on lines keep",
-    C4,
-    _column(c4_lines.c4_counts, c4_lines.KEPT_LINES),
-    "int",
-)
-_signal(
-    "c4_datatrove.kept_sentences",
-    "sentences in those lines",
-    C4,
-    _column(c4_lines.c4_counts, c4_lines.SENTENCES),
-    "int",
-)
-_signal(
-    "c4_datatrove.lorem_ipsum",
-    "lines with 'lorem ipsum', of those kept so far",
-    C4,
-    _column(c4_lines.c4_counts, c4_lines.LOREM),
-    "int",
-)
-_signal(
-    "c4_datatrove.curly_brackets",
-    "lines with '{', of those kept so far",
-    C4,
-    _column(c4_lines.c4_counts, c4_lines.BRACES),
-    "int",
-)
-
+for _value, _unit, _place in (
+    ("kept_lines", "lines that its rules on lines keep", c4_lines.KEPT_LINES),
+    ("kept_sentences", "sentences in those lines", c4_lines.SENTENCES),
+    ("lorem_ipsum", "lines with 'lorem ipsum', of those kept so far", c4_lines.LOREM_LINES),
+    ("curly_brackets", "lines with '{', of those kept so far", c4_lines.BRACE_LINES),
+):
+    _signal(f"c4_datatrove.{_value}", _unit, C4, _column(c4_lines.c4_counts, _place), "int", version="2")
 
 _signal("fineweb_datatrove.line_punct_ratio", "share of lines whose last character is a sentence mark", FINEWEB,
         _ratio(fineweb_lines, 1, _column(fineweb_lines, 0)), range=SHARE)  # fmt: skip

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.filter.signals.registry import SHARE, Measure, signal
 from pipeline.filter.signals.variants import white_words as words
-from pipeline.filter.signals.variants.dolma import word_characters, word_total
 from pipeline.filter.signals.variants.grams import DCLM, gram_characters
 from pipeline.filter.signals.variants.once import once
-from pipeline.filter.signals.variants.segments import NEWLINE, TWO_NEWLINES, repeats, segments
+from pipeline.filter.signals.variants.segments import NEWLINE, TWO_NEWLINES, marked, repeats, segments
 from pipeline.filter.signals.variants.unicode_words import unicode_words
-from pipeline.filter.signals.variants.white_words import white_words
+from pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
 from pipeline.filter.text.view import TextView, per_document, share
 
 Array = npt.NDArray[Any]
@@ -30,15 +28,13 @@ def _signal(name: str, unit: str, measure: Measure, dtype: Any = "float", range:
 def _lines(view: TextView) -> tuple[Array, Array]:
     """(int64[D, 2]: lines that start with one of ● • * -, that end in an ellipsis; int64[D, 6]: `repeats`)."""
     lines = segments(view.data, view.offsets, NEWLINE, strip=True, blank=False)
-    return _marked(view.data, *lines[:3]), repeats(lines.hashes, lines.chars, lines.offsets)
+    return marked(view.data, lines, "●•*-", ("...", ". . .", "…")), repeats(lines)
 
 
 @once
 def _paragraphs(view: TextView) -> Array:
     """int64[D, 6]: `repeats` of the paragraphs."""
-    found = segments(view.data, view.offsets, TWO_NEWLINES, strip=True, blank=False)
-    counts: Array = repeats(found.hashes, found.chars, found.offsets)
-    return counts
+    return repeats(segments(view.data, view.offsets, TWO_NEWLINES, strip=True, blank=False))
 
 
 @once
@@ -48,32 +44,6 @@ def _grams(view: TextView) -> Array:
     characters, _ = gram_characters(found.hashes, found.chars, found.offsets, DCLM)
     whole = per_document(found.chars, found.offsets)
     return np.stack([share(characters[:, n], whole) for n in range(9)], axis=1)
-
-
-@nb.njit(cache=True, nogil=True)
-def _marked(data: Any, offsets: Any, starts: Any, ends: Any) -> Any:
-    out = np.zeros((len(offsets) - 1, 2), np.int64)
-    for d in range(len(offsets) - 1):
-        for line in range(offsets[d], offsets[d + 1]):
-            a, b = starts[line], ends[line]
-            first = data[a]
-            bullet = first == 42 or first == 45
-            if first == 0xE2 and b - a > 2:  # • and ●
-                bullet = (data[a + 1] == 0x80 and data[a + 2] == 0xA2) or (
-                    data[a + 1] == 0x97 and data[a + 2] == 0x8F
-                )
-            out[d, 0] += bullet
-            ellipsis = False
-            if b - a > 2:
-                x, y, z = data[b - 3], data[b - 2], data[b - 1]
-                ellipsis = (x == 46 and y == 46 and z == 46) or (x == 0xE2 and y == 0x80 and z == 0xA6)
-            if b - a > 4 and not ellipsis:
-                ellipsis = (
-                    data[b - 5] == 46 and data[b - 4] == 32 and data[b - 3] == 46 and data[b - 2] == 32
-                    and data[b - 1] == 46
-                )  # fmt: skip
-            out[d, 1] += ellipsis
-    return out
 
 
 def _gram(column: int) -> Measure:

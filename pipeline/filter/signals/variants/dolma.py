@@ -12,9 +12,9 @@ from pipeline.filter.signals.registry import SHARE, Measure, signal
 from pipeline.filter.signals.variants import white_words as words
 from pipeline.filter.signals.variants.grams import DOLMA, all_gram_characters, gram_characters
 from pipeline.filter.signals.variants.once import once
-from pipeline.filter.signals.variants.segments import NEWLINE, repeats, segments
-from pipeline.filter.signals.variants.white_words import white_words
-from pipeline.filter.text.view import TextView, per_document, share
+from pipeline.filter.signals.variants.segments import NEWLINE, marked, repeats, segments
+from pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
+from pipeline.filter.text.view import TextView, share
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "Dolma 1.2, tagger gopher_v1"
@@ -24,22 +24,11 @@ def _signal(name: str, unit: str, measure: Measure, dtype: Any = "float", range:
     signal(f"gopher_dolma.{name}", unit, ORIGIN, dtype, range, on_demand=True)(measure)
 
 
-def word_total(view: TextView) -> Array:
-    """int64[D]: words."""
-    return np.diff(white_words(view).offsets)
-
-
-@once
-def word_characters(view: TextView) -> Array:
-    """int64[D]: characters of all words."""
-    return per_document(white_words(view).chars, white_words(view).offsets)
-
-
 @once
 def _lines(view: TextView) -> tuple[Array, Array]:
     """(int64[D, 2]: lines that start with * or -, that end in …; int64[D, 6]: `repeats` of all lines)."""
     lines = segments(view.data, view.offsets, NEWLINE)
-    return _marked(view.data, *lines[:3]), repeats(lines.hashes, lines.chars, lines.offsets)
+    return marked(view.data, lines, "*-", "…"), repeats(lines)
 
 
 @once
@@ -51,18 +40,6 @@ def _grams(view: TextView) -> Array:
     shares = [share(characters[:, n], word_characters(view)) for n in range(3)]
     shares += [share(characters[:, n + 3], whole[:, n]) for n in range(6)]
     return np.stack(shares, axis=1)
-
-
-@nb.njit(cache=True, nogil=True)
-def _marked(data: Any, offsets: Any, starts: Any, ends: Any) -> Any:
-    out = np.zeros((len(offsets) - 1, 2), np.int64)
-    for d in range(len(offsets) - 1):
-        for line in range(offsets[d], offsets[d + 1]):
-            a, b = starts[line], ends[line]
-            if b > a:
-                out[d, 0] += data[a] == 42 or data[a] == 45
-                out[d, 1] += b - a > 2 and data[b - 3] == 0xE2 and data[b - 2] == 0x80 and data[b - 1] == 0xA6
-    return out
 
 
 @nb.njit(cache=True, nogil=True)

@@ -15,25 +15,22 @@ from typing import Any, Final
 import numba as nb
 import numpy as np
 
+from pipeline.filter.text.repetition import longer, most_between, slot_of, table_size
+
 DATATROVE: Final = 0
 DOLMA: Final = 1
 DCLM: Final = 2
 NEMO: Final = 3
 
-_STEP = np.uint64(0xD6E8FEB86659FD93)
-
 
 @nb.njit(cache=True, nogil=True)
 def _group(gram: Any, places: Any, count: int, keys: Any, seen: Any, slots: Any) -> None:
-    """Slot of each of the `count` n-grams, and how often it is `seen`; both tables have a power of 2 of places."""
-    size = 8
-    while size < 2 * count:
-        size *= 2
+    """Slot of each of the `count` n-grams, and how often it is `seen`."""
+    size = table_size(count)
     seen[:size] = 0
     for k in range(count):
         key = gram[places[k]]
-        mixed = (key ^ (key >> np.uint64(29))) * _STEP
-        slot = np.int64((mixed >> np.uint64(32)) & np.uint64(size - 1))
+        slot = slot_of(key, size - 1)
         while seen[slot] and keys[slot] != key:
             slot = (slot + 1) & (size - 1)
         keys[slot] = key
@@ -71,18 +68,11 @@ def _duplicates(
 @nb.njit(cache=True, nogil=True)
 def gram_characters(hashes: Any, chars: Any, offsets: Any, tool: int) -> Any:
     """(int64[D, 9]: characters of the top 2, 3, 4-gram, then of duplicate 5 to 10-grams; int64[D, 3]: the word, of
-    the document, at which each top n-gram first stands, -1 without one).
-
-    A repeated n-gram begins and ends with repeated (n-1)-grams: after n = 2 only those few are looked at.
-    """
+    the document, at which each top n-gram first stands, -1 without one)."""
     docs = len(offsets) - 1
     out, best_at = np.zeros((docs, 9), np.int64), np.full((docs, 3), -1, np.int64)
-    most = 1
-    for d in range(docs):
-        most = max(most, offsets[d + 1] - offsets[d])
-    table = 8
-    while table < 2 * most:
-        table *= 2
+    most = most_between(offsets)
+    table = table_size(most)
     gram, level = np.empty(most, np.uint64), np.empty(most + 1, np.uint8)
     places, slots = np.empty(most, np.int64), np.empty(most, np.int64)
     before = np.empty(most + 1, np.int64)  # characters of the words before
@@ -101,14 +91,7 @@ def gram_characters(hashes: Any, chars: Any, offsets: Any, tool: int) -> Any:
         for n in range(2, 11):
             if words < n:
                 break
-            found = 0
-            for k in range(count):
-                i = places[k]
-                if i + n <= words and level[i] == n - 1 and level[i + 1] >= n - 1:
-                    gram[i] = (gram[i] + np.uint64(n)) * _STEP + hashes[base + i + n - 1]
-                    places[found] = i
-                    found += 1
-            count = found
+            count = longer(n, hashes, base, words, gram, level, places, count)
             _group(gram, places, count, keys, seen, slots)
             top, often, size = -1, 1, 0
             for k in range(count):
@@ -142,12 +125,8 @@ def walked_duplicates(joins: Any, powers: Any, chars: Any, offsets: Any) -> Any:
     """
     docs = len(offsets) - 1
     out = np.zeros((docs, 6), np.int64)
-    most = 1
-    for d in range(docs):
-        most = max(most, offsets[d + 1] - offsets[d])
-    table = 8
-    while table < 2 * most:
-        table *= 2
+    most = most_between(offsets)
+    table = table_size(most)
     gram, before = np.empty(most, np.uint64), np.empty(most + 1, np.int64)
     keys, used = np.empty(table, np.uint64), np.empty(table, np.bool_)
     for d in range(docs):
@@ -157,9 +136,7 @@ def walked_duplicates(joins: Any, powers: Any, chars: Any, offsets: Any) -> Any:
         for i in range(words):
             gram[i] = joins[base + i]
             before[i + 1] = before[i] + chars[base + i]
-        size = 8
-        while size < 2 * words:
-            size *= 2
+        size = table_size(words)
         for n in range(2, 11):
             for i in range(words - n + 1):
                 gram[i] = gram[i] * powers[base + i + n - 1] + joins[base + i + n - 1]
@@ -169,8 +146,7 @@ def walked_duplicates(joins: Any, powers: Any, chars: Any, offsets: Any) -> Any:
             i = 0
             while i + n <= words:
                 key = gram[i]
-                mixed = (key ^ (key >> np.uint64(29))) * _STEP
-                slot = np.int64((mixed >> np.uint64(32)) & np.uint64(size - 1))
+                slot = slot_of(key, size - 1)
                 while used[slot] and keys[slot] != key:
                     slot = (slot + 1) & (size - 1)
                 if used[slot]:

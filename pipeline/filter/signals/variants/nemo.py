@@ -14,23 +14,18 @@ import numpy.typing as npt
 
 from pipeline.filter.signals.registry import SHARE, Measure, signal
 from pipeline.filter.signals.variants import white_words as words
-from pipeline.filter.signals.variants.codepoints import bits
-from pipeline.filter.signals.variants.dolma import word_characters, word_total
 from pipeline.filter.signals.variants.grams import NEMO, gram_characters
 from pipeline.filter.signals.variants.once import once
-from pipeline.filter.signals.variants.segments import NEWLINE, TWO_NEWLINES, repeats, segments, stripped
-from pipeline.filter.signals.variants.white_words import white_words
+from pipeline.filter.signals.variants.segments import NEWLINE, TWO_NEWLINES, marked, repeats, segments
+from pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
 from pipeline.filter.text import scan as k
 from pipeline.filter.text.view import TextView, share
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "NeMo Curator 1.4, {}"
 
-# What a line may end in, in lower case, as one row of bytes each, zeros first.
-_ENDS = ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more")
-_BULLETS = np.array([int.from_bytes(mark.encode(), "big") for mark in "•‣⁃⁌⁍∙○●◘◦⦾⦿"], np.int64)
-_END_BYTES = np.concatenate([np.frombuffer(mark.encode(), np.uint8) for mark in _ENDS])
-_END_OFFSETS = np.cumsum([0, *(len(mark.encode()) for mark in _ENDS)])
+_BULLETS: Final = "•‣⁃⁌⁍∙○●◘◦⦾⦿"
+_ENDS: Final = (*words.OMISSIONS, "read more..", "read more")  # of lines, in either case
 
 
 def _signal(
@@ -43,16 +38,13 @@ def _signal(
 def _lines(view: TextView) -> tuple[Array, Array]:
     """(int64[D, 2]: lines that start with a bullet, that end in an ellipsis; int64[D, 6]: `repeats`)."""
     lines = segments(view.data, view.offsets, NEWLINE, blank=False)
-    marked = _marked(view.data, *lines[:3], bits(), _END_BYTES, _END_OFFSETS)
-    return marked, repeats(lines.hashes, lines.chars, lines.offsets)
+    return marked(view.data, lines, _BULLETS, _ENDS, strip=True), repeats(lines)
 
 
 @once
 def _paragraphs(view: TextView) -> Array:
     """int64[D, 6]: `repeats` of what stands between two line feeds, nothing at all included."""
-    found = segments(view.data, view.offsets, TWO_NEWLINES)
-    counts: Array = repeats(found.hashes, found.chars, found.offsets)
-    return counts
+    return repeats(segments(view.data, view.offsets, TWO_NEWLINES))
 
 
 @once
@@ -63,34 +55,6 @@ def _grams(view: TextView) -> Array:
     removed(view.data, view.offsets, found.offsets, found.starts, found.ends, places, characters)
     shares = [share(characters[:, n], view.count(k.CHARS)) for n in range(9)]
     return np.stack([np.where(word_total(view) < n + 2, 1.0, own) for n, own in enumerate(shares)], axis=1)
-
-
-@nb.njit(cache=True, nogil=True)
-def _marked(
-    data: Any, offsets: Any, starts: Any, ends: Any, table: Any, end_bytes: Any, end_offsets: Any
-) -> Any:
-    out = np.zeros((len(offsets) - 1, 2), np.int64)
-    for d in range(len(offsets) - 1):
-        for line in range(offsets[d], offsets[d + 1]):
-            a, b = stripped(data, starts[line], ends[line], table)
-            if data[a] == 0xE2 and b - a > 2:  # all bullets have three bytes and begin so
-                mark = np.int64(data[a]) << 16 | np.int64(data[a + 1]) << 8 | np.int64(data[a + 2])
-                for bullet in _BULLETS:
-                    if bullet == mark:
-                        out[d, 0] += 1
-                        break
-            for e in range(len(end_offsets) - 1):
-                size = end_offsets[e + 1] - end_offsets[e]
-                same = b - a >= size
-                i = 0
-                while same and i < size:
-                    c = data[b - size + i]
-                    same = (c | 32 if 65 <= c <= 90 else c) == end_bytes[end_offsets[e] + i]
-                    i += 1
-                if same:
-                    out[d, 1] += 1
-                    break
-    return out
 
 
 @nb.njit(cache=True, nogil=True)

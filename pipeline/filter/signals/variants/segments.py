@@ -3,6 +3,7 @@ comes again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numba as nb
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 from pipeline.filter.signals.variants.codepoints import SPACE, bits
 from pipeline.filter.signals.variants.contractions import hash_of
-from pipeline.filter.text.scan import decode
+from pipeline.filter.text.marks import before, decode, is_at
+from pipeline.filter.text.repetition import table_size
 
 # How a text is cut. The comments are what a Python tool calls.
 SPLITLINES: Final = 0  # text.splitlines()
@@ -43,6 +45,48 @@ def segments(data: Any, offsets: Any, how: int, strip: bool = False, blank: bool
     return Segments(found, starts, ends, chars, hashes)
 
 
+def marked(
+    data: Any, found: Segments, leads: Sequence[str], tails: Sequence[str], strip: bool = False
+) -> npt.NDArray[np.int64]:
+    """int64[D, 2]: segments that begin with one of `leads`, that end in one of `tails`, in either case of ASCII.
+
+    Marks are in lower case; `strip` looks behind the white space around a segment.
+    """
+    lead, tail = "".join(leads).encode(), "".join(tails).encode()
+    counts: npt.NDArray[np.int64] = _marked(
+        data, found.offsets, found.starts, found.ends, bits(), strip,
+        np.frombuffer(lead, np.uint8), np.cumsum([len(mark.encode()) for mark in leads]),
+        np.frombuffer(tail, np.uint8), np.cumsum([len(mark.encode()) for mark in tails]),
+    )  # fmt: skip
+    return counts
+
+
+@nb.njit(cache=True, nogil=True)
+def _marked(
+    data: Any, offsets: Any, starts: Any, ends: Any, table: Any, strip: bool,
+    leads: Any, lead_ends: Any, tails: Any, tail_ends: Any,
+) -> Any:  # fmt: skip
+    out = np.zeros((len(offsets) - 1, 2), np.int64)
+    for d in range(len(offsets) - 1):
+        for k in range(offsets[d], offsets[d + 1]):
+            a, b = starts[k], ends[k]
+            if strip:
+                a, b = stripped(data, a, b, table)
+            first = 0
+            for last in lead_ends:
+                if is_at(data, a, a, b, leads[first:last]):
+                    out[d, 0] += 1
+                    break
+                first = last
+            first = 0
+            for last in tail_ends:
+                if is_at(data, b - (last - first), a, b, tails[first:last]):
+                    out[d, 1] += 1
+                    break
+                first = last
+    return out
+
+
 @nb.njit(cache=True, nogil=True)
 def stripped(data: Any, a: int, b: int, table: Any) -> Any:
     """[a, b) without the white space at both ends."""
@@ -52,9 +96,7 @@ def stripped(data: Any, a: int, b: int, table: Any) -> Any:
             break
         a += size
     while b > a:
-        i = b - 1
-        while i > a and data[i] & 0xC0 == 0x80:
-            i -= 1
+        i = before(data, a, b)
         if not table[decode(data, i)[0]] & SPACE:
             break
         b = i
@@ -65,7 +107,7 @@ def stripped(data: Any, a: int, b: int, table: Any) -> Any:
 def _separator(data: Any, i: int, last: int, how: int) -> int:
     """Bytes of the separator at byte `i`, 0 if there is none."""
     b = data[i]
-    if how == 0:
+    if how == SPLITLINES:
         if b > 0x1E:
             if b == 0xC2:
                 return 2 if data[i + 1] == 0x85 else 0
@@ -77,12 +119,12 @@ def _separator(data: Any, i: int, last: int, how: int) -> int:
         return 1 if 10 <= b <= 12 or b >= 0x1C else 0
     if b != 10:
         return 0
-    if how == 1:
+    if how == NEWLINE:
         return 1
     end = i + 1
-    while end < last and data[end] == 10 and (how != 4 or end < i + 2):
+    while end < last and data[end] == 10 and (how != TWO_NEWLINES or end < i + 2):
         end += 1
-    return end - i if how == 2 or end - i > 1 else 0
+    return end - i if how == NEWLINES or end - i > 1 else 0
 
 
 @nb.njit(cache=True, nogil=True)
@@ -102,7 +144,7 @@ def _cut(
     found[0] = 0
     for d in range(len(offsets) - 1):
         i, last = offsets[d], offsets[d + 1]
-        if how == 3:
+        if how == BLANK_LINES:
             i, last = stripped(data, i, last, table)
         start = i
         while i <= last:
@@ -119,7 +161,7 @@ def _cut(
             else:
                 full = True
             # `splitlines` knows no empty line behind the last end of line, nor in an empty text.
-            if (blank or full) and not (how == 0 and i == last and start == last):
+            if (blank or full) and not (how == SPLITLINES and i == last and start == last):
                 if n < len(starts):
                     starts[n], ends[n] = a, b
                 n += 1
@@ -141,16 +183,19 @@ def _described(data: Any, starts: Any, ends: Any) -> Any:
     return chars, hashes
 
 
-@nb.njit(cache=True, nogil=True)
-def repeats(hashes: Any, chars: Any, offsets: Any) -> Any:
+def repeats(found: Segments) -> npt.NDArray[np.int64]:
     """int64[D, 6]: segments and their characters; those that are later copies of another and their characters;
     those of which there are several, the first one included, and their characters."""
+    counts: npt.NDArray[np.int64] = _repeats(found.hashes, found.chars, found.offsets)
+    return counts
+
+
+@nb.njit(cache=True, nogil=True)
+def _repeats(hashes: Any, chars: Any, offsets: Any) -> Any:
     out = np.zeros((len(offsets) - 1, 6), np.int64)
     for d in range(len(offsets) - 1):
         first, last = offsets[d], offsets[d + 1]
-        size = 8
-        while size < 2 * (last - first):
-            size *= 2
+        size = table_size(last - first)
         holder = np.full(size, -1, np.int64)  # the first segment of that content
         again = np.zeros(last - first, np.bool_)  # whether it has come twice
         row = out[d]

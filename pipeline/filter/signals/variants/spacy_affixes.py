@@ -18,16 +18,7 @@ from pipeline.filter.signals.variants.codepoints import (
     UPPER,
 )
 from pipeline.filter.signals.variants.contractions import find
-from pipeline.filter.text.scan import decode
-
-
-@nb.njit(cache=True, nogil=True, inline="always")
-def _back(data: Any, first: Any, i: Any) -> Any:
-    """Start of the character that ends before byte `i`."""
-    i -= 1
-    while i > first and data[i] & 0xC0 == 0x80:
-        i -= 1
-    return i
+from pipeline.filter.text.marks import before, decode
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
@@ -60,16 +51,16 @@ def _stop_suffix(data: Any, a: int, b: int, table: Any) -> bool:
     """Whether the full stop that [a, b) ends in is cut off: by what stands before it."""
     if b - 1 <= a:
         return False
-    i = _back(data, a, b - 1)
+    i = before(data, a, b - 1)
     point, _ = decode(data, i)
     c = table[point]
     if c & BEFORE_STOP:
         return True
     if i > a:
-        before, _ = decode(data, _back(data, a, i))
-        if c & UPPER and table[before] & UPPER:
+        other, _ = decode(data, before(data, a, i))
+        if c & UPPER and table[other] & UPPER:
             return True
-        if before == 0xB0 and (point | 32 == 102 or point | 32 == 99 or point | 32 == 107):
+        if other == 0xB0 and (point | 32 == 102 or point | 32 == 99 or point | 32 == 107):
             return True
     return False
 
@@ -79,7 +70,7 @@ def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longes
     """Bytes of the longest suffix of [a, b), 0 if it has none."""
     if a >= b:
         return 0
-    last = _back(data, a, b)
+    last = before(data, a, b)
     point, _ = decode(data, last)
     if point == 46:
         i = b
@@ -91,9 +82,9 @@ def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longes
     best = b - last if table[point] & SUFFIX else 0
     if last > a:
         if point == 0x2026 or point | 32 == 115:
-            i = _back(data, a, last)
-            before, _ = decode(data, i)
-            if (before == 0x2026) if point == 0x2026 else (before == 39 or before == 0x2019):  # …… 's
+            i = before(data, a, last)
+            other, _ = decode(data, i)
+            if (other == 0x2026) if point == 0x2026 else (other == 39 or other == 0x2019):  # …… 's
                 best = b - i
         if not _digit(data[last]):
             i, chars = last, 1
@@ -102,7 +93,7 @@ def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longes
                     if find(data, i, b, unit_keys, unit_longest) >= 0:
                         best = max(best, b - i)
                     break
-                i = _back(data, a, i)
+                i = before(data, a, i)
                 chars += 1
     return best
 
@@ -123,20 +114,20 @@ def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> int:
         return 0
     if i == a or i + size >= b:
         return 0
-    before, _ = decode(data, _back(data, a, i))
-    after, _ = decode(data, i + size)
-    c, d = table[before], table[after]
+    left, _ = decode(data, before(data, a, i))
+    right, _ = decode(data, i + size)
+    c, d = table[left], table[right]
     if point == 46:
         return 1 if c & (LOWER | QUOTE) and d & (UPPER | QUOTE) else 0
     if point == 44:
         return 1 if c & LETTER and d & LETTER else 0
     if (
         (point == 43 or point == 45 or point == 42 or point == 94)
-        and _digit(before)
-        and (_digit(after) or after == 45)
+        and _digit(left)
+        and (_digit(right) or right == 45)
     ):
         return 1
-    if not (c & LETTER or _digit(before)):
+    if not (c & LETTER or _digit(left)):
         return 0
     if point == 58 or 60 <= point <= 62 or point == 47 or point == 126 or point == 0x2013:  # : < = > / ~ –
         return size if d & LETTER else 0

@@ -16,7 +16,7 @@ from pipeline.filter.signals.variants.codepoints import SPACE
 from pipeline.filter.signals.variants.contractions import find
 from pipeline.filter.signals.variants.spacy_affixes import has_affix, infix_at, prefix_of, suffix_of
 from pipeline.filter.signals.variants.spacy_urls import is_url
-from pipeline.filter.text.scan import decode
+from pipeline.filter.text.marks import decode
 
 _NEIGHBOURS = 8  # so many words of a chunk, at most, make up a known one
 
@@ -123,10 +123,8 @@ def _rejoin(
     most = 0
     for count in range(min(n - first, _NEIGHBOURS), 1, -1):
         for i in range(first, n - count + 1):
-            if (
-                _joined(data, table, keys, parts, longest, unit_keys, unit_longest, starts, ends, i, count)
-                >= 0
-            ):
+            slot = _joined(data, table, keys, parts, longest, unit_keys, unit_longest, starts, ends, i, count)
+            if slot >= 0:
                 most = count
                 break
         if most:
@@ -179,35 +177,12 @@ def words_of(
             if chunk < i:
                 begun = n
                 n = _chunk(
-                    data,
-                    chunk,
-                    i,
-                    table,
-                    keys,
-                    parts,
-                    sizes,
-                    longest,
-                    unit_keys,
-                    unit_longest,
-                    starts,
-                    ends,
-                    n,
-                )
+                    data, chunk, i, table, keys, parts, sizes, longest, unit_keys, unit_longest, starts, ends, n
+                )  # fmt: skip
                 if n > begun + 1:
                     n = _rejoin(
-                        data,
-                        table,
-                        keys,
-                        parts,
-                        sizes,
-                        longest,
-                        unit_keys,
-                        unit_longest,
-                        starts,
-                        ends,
-                        begun,
-                        n,
-                    )
+                        data, table, keys, parts, sizes, longest, unit_keys, unit_longest, starts, ends, begun, n
+                    )  # fmt: skip
             chunk = i + size
         i += size
     return n

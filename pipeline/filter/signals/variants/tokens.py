@@ -13,7 +13,7 @@ from pipeline.filter.signals.variants.contractions import hash_of, known_units, 
 from pipeline.filter.signals.variants.once import once
 from pipeline.filter.signals.variants.spacy_words import words_of
 from pipeline.filter.signals.variants.white_words import stop_word
-from pipeline.filter.text.scan import decode
+from pipeline.filter.text.marks import decode
 from pipeline.filter.text.view import TextView
 
 # Columns of `counts`.

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from pipeline.filter.signals.variants import codepoints
 from pipeline.filter.signals.variants.contractions import hash_of
 from pipeline.filter.signals.variants.once import once
-from pipeline.filter.text.scan import decode
+from pipeline.filter.text.marks import decode
+from pipeline.filter.text.unicode import points
 from pipeline.filter.text.view import TextView
 
 OTHER: Final = 0
@@ -51,9 +52,8 @@ def classes() -> npt.NDArray[np.uint8]:
     table = np.zeros(0x110000, np.uint8)
     table[(bits & codepoints.ALPHA) != 0] = LETTER
     for text, own in ((_LETTERS, LETTER), (_KATAKANA, KATAKANA)):
-        for part in text.split():
-            first, _, last = part.partition("-")
-            table[int(first, 16) : int(last or first, 16) + 1] = own
+        for first, last in points(text):
+            table[first:last] = own
     table[(bits & codepoints.EXTEND) != 0] = EXTEND
     for point in range(0x20000):
         category = unicodedata.category(chr(point))

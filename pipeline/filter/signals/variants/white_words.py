@@ -12,8 +12,9 @@ import numpy.typing as npt
 from pipeline.filter.signals.variants.codepoints import ALPHA, SPACE, bits
 from pipeline.filter.signals.variants.contractions import hash_of
 from pipeline.filter.signals.variants.once import once
-from pipeline.filter.text.scan import decode
-from pipeline.filter.text.view import TextView
+from pipeline.filter.text.marks import decode
+from pipeline.filter.text.view import TextView, per_document
+from pipeline.filter.text.words import STOP_WORDS
 
 # Columns of `counts`.
 ALPHA_WORDS: Final = 0  # with a letter
@@ -24,10 +25,9 @@ SYMBOLS: Final = 4  # words that are a mark of omission, or # for more than a ha
 MARKS: Final = 5  # #, ..., ". . ." and … in the text (DCLM)
 COUNTS: Final = 6
 
-STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
 # Bytes behind a leading 1, so that a NUL in front makes another number.
 _STOPS = np.array([int.from_bytes(b"\1" + word.encode(), "big") for word in STOP_WORDS], np.int64)
-_OMISSIONS = ("...", "[...]", "…", "(...)", "[…]", "-»")
+OMISSIONS: Final = ("...", "[...]", "…", "(...)", "[…]", "-»")
 
 
 class WhiteWords(NamedTuple):
@@ -45,7 +45,7 @@ class WhiteWords(NamedTuple):
 @lru_cache(maxsize=1)
 def _omissions() -> npt.NDArray[np.uint64]:
     """Hashes of NeMo's marks of omission that are words, sorted."""
-    raw = [np.frombuffer(mark.encode(), np.uint8) for mark in _OMISSIONS]
+    raw = [np.frombuffer(mark.encode(), np.uint8) for mark in OMISSIONS]
     return np.sort(np.array([hash_of(mark, 0, len(mark)) for mark in raw], np.uint64))
 
 
@@ -64,6 +64,17 @@ def white_words(view: TextView) -> WhiteWords:
         chars=found.chars[:words],
         hashes=found.hashes[:words],
     )
+
+
+def word_total(view: TextView) -> npt.NDArray[np.int64]:
+    """int64[D]: words."""
+    return np.diff(white_words(view).offsets)
+
+
+@once
+def word_characters(view: TextView) -> npt.NDArray[np.int64]:
+    """int64[D]: characters of all words."""
+    return per_document(white_words(view).chars, white_words(view).offsets)
 
 
 @nb.njit(cache=True, nogil=True)

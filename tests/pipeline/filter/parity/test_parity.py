@@ -70,6 +70,17 @@ def test_a_set_agrees_with_itself() -> None:
     assert "the sides agree on 100.00 %." in shown(found)
 
 
+def test_agreement_is_cut_and_never_rounded_up() -> None:
+    found = compared([], "c4", "c4")
+    for table, said in (
+        ([[57, 43], [0, 0]], "57.00"),
+        ([[99_999, 1], [0, 0]], "99.99"),
+        ([[0, 1], [0, 2]], "66.66"),
+    ):
+        found.table[:] = table
+        assert f"agree on {said} %." in shown(found)
+
+
 def test_no_documents_at_all() -> None:
     found = compared([], "gopher@dclm", "c4")
     assert found.documents == 0 and found.agreement == 1

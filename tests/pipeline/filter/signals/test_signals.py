@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
+import time
 
 import pyarrow as pa
 import pytest
@@ -12,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.filter.apply import signals_of_text
-from pipeline.filter.signals.catalogue import text_specs
+from pipeline.filter.signals.catalogue import every_spec, text_specs
 from pipeline.filter.signals.registry import signal
+from pipeline.filter.text.vocabulary import FUNCTION_WORDS
 from tests.conftest import ROOT
 from tests.pipeline.filter import oracle
 from tests.pipeline.filter.helpers import PROSE, measured, one
@@ -83,6 +86,8 @@ def test_hard_texts_equal_the_slow_way() -> None:
         "one two three four five six seven eight nine ten " * 7,
         "- a\n• b\n● c\n* d\n– e\n",
         "Said so.[1][23] \nNo end [edit]\n[citation needed]\nSo he said...[4]\nTrue.[a]",
+        f"Said so.[{'1' * 30}]\nAnd so.",
+        "No mark.[cxxxxxxx nxxxxx]\n].\n1].\n[].\n1]",
     ):
         check(text)
 
@@ -249,6 +254,28 @@ def test_addresses_equal_the_slow_way(text: str) -> None:
 def test_addresses_by_hand() -> None:
     assert one("see https://a.org/b?c=1. x")["nemo.url_ratio"] == pytest.approx(20 / 26)
     assert one("http:// xhttp://é a://b http//c")["nemo.url_ratio"] == 0
+
+
+def test_what_is_no_address_takes_linear_time() -> None:
+    one("://")
+    start = time.process_time()
+    assert one("://" * 300_000)["nemo.url_ratio"] == 0
+    assert time.process_time() - start < 20
+
+
+def test_the_page_names_signals_that_there_are() -> None:
+    page = (ROOT / "docs/filtering.md").read_text(encoding="utf-8")
+    own = page[page.index("## Signals") : page.index("### A signal of your own")]
+    specs = {spec.name for spec in text_specs()}
+    families = {name.split(".")[0] for name in specs}
+    named = {name for name in re.findall(r"`(\w+\.\w+)`", own) if name.split(".")[0] in families}
+    assert len(named) > 20 and named <= specs
+    told = set(re.findall(r"`(rps_\w+|ccnet_\w+)`", own))
+    assert {
+        name for spec in every_spec() for name in re.findall(r"(?:rps|ccnet)_\w+", spec.origin)
+        if not re.search(r"_\d|top|dupe", name)
+    } <= told  # fmt: skip
+    assert f"{len(FUNCTION_WORDS)} English function words" in own
 
 
 def test_columns_are_in_one_order_whatever_was_imported_first() -> None:

@@ -18,6 +18,7 @@ from pipeline.filter.apply import signals_of_text
 from pipeline.filter.rules.sets import rule_set
 from pipeline.filter.signals.catalogue import every_spec, text_specs
 from pipeline.filter.signals.variants.contractions import exceptions
+from pipeline.filter.signals.variants.once import once
 from pipeline.filter.signals.variants.segments import (
     BLANK_LINES,
     NEWLINE,
@@ -27,6 +28,8 @@ from pipeline.filter.signals.variants.segments import (
     segments,
 )
 from pipeline.filter.signals.variants.tokens import split
+from pipeline.filter.signals.variants.white_words import white_words
+from pipeline.filter.text.view import TextView, text_buffers, view_of
 from tests.pipeline.filter.variants import oracle
 
 FAMILIES = (
@@ -183,6 +186,31 @@ def test_long_texts_take_linear_time() -> None:
     found = measured(hard)
     assert found["gopher_datatrove.word_count"][0] == 3
     assert all(math.isfinite(value) for values in found.values() for value in values)
+
+
+def test_datatrove_takes_citations_out_in_the_digits_of_all_scripts() -> None:
+    texts = [
+        "So it is said.[١٢]",
+        "So it is said.[1][]",
+        "So it is said.[½]",
+        "So it is said.[Edit]",
+        "So it is said.[1",
+    ]
+    assert measured(texts)["c4_datatrove.kept_lines"] == [1, 1, 0, 0, 0]
+
+
+def test_what_signals_share_is_computed_once_for_a_view() -> None:
+    views = [view_of(*text_buffers(pa.array([text], pa.large_string()))) for text in ("a b", "c")]
+    asked: list[int] = []
+
+    @once
+    def words(view: TextView) -> int:
+        asked.append(len(asked))
+        return int(view.words[0])
+
+    assert [words(view) for view in (*views, *views)] == [2, 1, 2, 1]
+    assert asked == [0, 1]
+    assert white_words(views[0]) is white_words(views[0])
 
 
 def test_they_cost_nothing_unless_a_rule_asks() -> None:
