@@ -18,6 +18,7 @@ from pipeline.filter.classifiers.training import (
     choose_threshold,
     concatenated,
     evaluate_classifier,
+    rounded,
     score_texts,
     train_classifier,
 )
@@ -62,6 +63,9 @@ def build(
     """
     if model.is_dir():
         raise UserError(f"{model}: is a folder; name the model's file, such as {model / 'mine.ftz'}")
+    card_path = model.with_suffix(".md")
+    if model == card_path:
+        raise UserError(f"{model}: is where the card goes; name the model's file, such as {model.stem}.ftz")
     trained = train_classifier(data, training)
     xxh3 = checksum(trained.binary)
     loaded = predictor.load_bytes(trained.binary)
@@ -72,8 +76,10 @@ def build(
                 "no text was held out to choose a threshold by: give more texts, or a larger --held-out"
             )
         found = score_texts(loaded, training.label, whole.texts, training.pool)
-        threshold = choose_threshold(found, np.asarray(whole.positive, np.bool_), precision, kept)
-    threshold = 0.5 if threshold is None else round(threshold, 4)
+        threshold = rounded(
+            choose_threshold(found, np.asarray(whole.positive, np.bool_), precision, kept), found
+        )
+    threshold = 0.5 if threshold is None else threshold
     steps = sorted({*thresholds, threshold})
 
     def judged(part: Labelled) -> Evaluation:
@@ -90,7 +96,7 @@ def build(
     )  # fmt: skip
     try:
         (Folder(model.parent) / model.name).write(trained.binary)
-        (Folder(model.parent) / f"{model.stem}.md").write(card.encode())
+        (Folder(model.parent) / card_path.name).write(card.encode())
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise WorkError(f"{model}: cannot be written: {error}") from None
-    return Made(len(trained.binary), xxh3, threshold, str(model.with_suffix(".md")), seen[0], bias)
+    return Made(len(trained.binary), xxh3, threshold, str(card_path), seen[0], bias)

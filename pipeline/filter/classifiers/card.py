@@ -39,7 +39,7 @@ def model_card(
         f"# {title}",
         intent,
         "Written by the training command; do not edit. fastText supervised, quantised; "
-        f"{size:,} bytes, xxh3_128 `{xxh3}`. Label `{training.label}`; threshold {threshold:g}.",
+        f"{size:,} bytes, xxh3_128 `{xxh3}`. Label `{training.label}`; threshold {threshold}.",
         f"**Input.** Lower case; letters, digits and apostrophes only; windows of about {WINDOW_CHARS}"
         f" characters, at most {MAX_WINDOWS}, evenly spread over the text. The score of a document is"
         f" {pooled}.",
@@ -74,8 +74,8 @@ def identity_section(report: IdentityReport) -> list[str]:
     return [
         "## Identity terms",
         f"Of {report.phrases:,} harmless phrases of {report.name} that name an identity, {report.above:,}"
-        f" ({report.rate:.1%}) score above {report.threshold:g}. The terms with the highest rate:",
-        table(["term", "harmless phrases", f"false positives above {report.threshold:g}"], rows),
+        f" ({report.rate:.1%}) score above {report.threshold}. The terms with the highest rate:",
+        table(["term", "harmless phrases", f"false positives above {report.threshold}"], rows),
     ]
 
 
@@ -84,6 +84,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(_shown(value) for value in row) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def thresholds_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of an evaluation; a threshold of more than three decimals is shown as it is."""
+    cells = [
+        [threshold if threshold == round(threshold, 3) else str(threshold), *rest]
+        for threshold, *rest in (row.values() for row in rows)
+    ]
+    return table([key.replace("_", " ") for key in rows[0]], cells)
 
 
 def _shown(value: Any) -> str:
@@ -105,7 +114,7 @@ def _evaluations(evaluations: Sequence[Evaluation], threshold: float) -> str:
             ]
         )  # fmt: skip
     head = ["set", "texts", "positive", "AUC"]
-    at_head = [f"{what} above {threshold:g}" for what in ("precision", "recall", "false positives")]
+    at_head = [f"{what} above {threshold}" for what in ("precision", "recall", "false positives")]
     return table([*head, *at_head], rows)
 
 
@@ -113,7 +122,4 @@ def _thresholds(evaluations: Sequence[Evaluation]) -> str:
     if not evaluations:
         return ""
     whole = evaluations[0]
-    keys = ("threshold", "precision", "recall", "false_positive_rate", "share_above")
-    return f"By threshold, {whole.name}:\n\n" + table(
-        [key.replace("_", " ") for key in keys], [[row[key] for key in keys] for row in whole.rows]
-    )
+    return f"By threshold, {whole.name}:\n\n" + thresholds_table(whole.rows)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from pipeline.options import Json, print_json
+
+if TYPE_CHECKING:
+    from pipeline.filter.classifiers.identity import IdentityReport
+    from pipeline.filter.classifiers.training import Evaluation
 
 app = typer.Typer(no_args_is_help=True, help="Train and judge fastText classifiers for `filter`.")
 
@@ -26,7 +32,6 @@ Identity = Annotated[
 Worst = Annotated[
     bool, typer.Option("--worst", help="Score by the worst windows, as toxicity, not by their mean.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
 
 
 @app.command(epilog=f"Example: {TRAIN_EXAMPLE}")
@@ -79,17 +84,18 @@ def train(
         precision=precision, kept=kept, identity=phrases,
     )  # fmt: skip
     if json:
-        _print_json({**asdict(made), "model": str(model), "label": label})
+        print_json({**asdict(made), "model": str(model), "label": label})
         return
     typer.echo(
-        f"{model}: {made.size:,} bytes, xxh3 {made.xxh3}, threshold {made.threshold:g}; card {made.card}\n"
+        f"{model}: {made.size:,} bytes, xxh3 {made.xxh3}, threshold {made.threshold}; card {made.card}\n"
     )
-    _print_evaluation(asdict(made.held_out))
+    _print_evaluation(made.held_out)
     if made.identity is not None:
-        _print_identity(asdict(made.identity))
+        _print_identity(made.identity)
+    section = "toxicity" if worst else "quality"  # which pool as the threshold was chosen
     typer.echo(
-        "In a recipe, to remove what scores high (for `quality`, with remove_below, what scores low):\n"
-        f"  filter: {{toxicity: {{model: {model}, label: {label}, remove_above: {made.threshold:g}}}}}"
+        "In a recipe, to remove what scores high (with remove_below: what scores low):\n"
+        f"  filter: {{{section}: {{model: {model}, label: {label}, remove_above: {made.threshold}}}}}"
     )
 
 
@@ -129,13 +135,20 @@ def evaluate(
     label = known_label("--label", loaded, label, model)
     pool: Pool = "worst" if worst else "mean"
     steps = sorted(set(threshold or THRESHOLDS))
-    results = [asdict(evaluate_classifier(loaded, label, part, pool, steps, input)) for part in sets]
+    results = [evaluate_classifier(loaded, label, part, pool, steps, input) for part in sets]
     bias = []
     if phrases is not None:
         found = score_texts(loaded, label, phrases.texts, pool, input)
-        bias = [asdict(identity_report(phrases, found, step)) for step in steps]
+        bias = [identity_report(phrases, found, step) for step in steps]
     if json:
-        _print_json({"model": model, "label": label, "sets": results, "identity": bias})
+        print_json(
+            {
+                "model": model,
+                "label": label,
+                "sets": list(map(asdict, results)),
+                "identity": list(map(asdict, bias)),
+            }
+        )
         return
     for result in results:
         _print_evaluation(result)
@@ -143,27 +156,17 @@ def evaluate(
         _print_identity(report)
 
 
-def _print_evaluation(result: dict[str, Any]) -> None:
-    from pipeline.filter.classifiers.card import table
+def _print_evaluation(result: Evaluation) -> None:
+    from pipeline.filter.classifiers.card import thresholds_table
 
-    auc = "–" if result["auc"] is None else f"{result['auc']:.3f}"
+    auc = "–" if result.auc is None else f"{result.auc:.3f}"
+    typer.echo(f"{result.name}: {result.documents:,} texts, {result.positives:,} positive, AUC {auc}\n")
+    typer.echo(thresholds_table(result.rows) + "\n")
+
+
+def _print_identity(report: IdentityReport) -> None:
+    worst = ", ".join(f"{term} {above / phrases:.0%}" for term, phrases, above in report.terms[:5])
     typer.echo(
-        f"{result['name']}: {result['documents']:,} texts, {result['positives']:,} positive, AUC {auc}\n"
+        f"Identity terms, {report.name}: {report.above:,} of {report.phrases:,} harmless phrases"
+        f" ({report.rate:.1%}) above {report.threshold}; most: {worst}\n"
     )
-    rows = [list(row.values()) for row in result["rows"]]
-    typer.echo(table([key.replace("_", " ") for key in result["rows"][0]], rows) + "\n")
-
-
-def _print_identity(report: dict[str, Any]) -> None:
-    rate = report["above"] / max(report["phrases"], 1)
-    worst = ", ".join(f"{term} {above / phrases:.0%}" for term, phrases, above in report["terms"][:5])
-    typer.echo(
-        f"Identity terms, {report['name']}: {report['above']:,} of {report['phrases']:,} harmless phrases"
-        f" ({rate:.1%}) above {report['threshold']:g}; most: {worst}\n"
-    )
-
-
-def _print_json(value: Any) -> None:
-    import json
-
-    typer.echo(json.dumps(value))

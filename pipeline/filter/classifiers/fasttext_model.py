@@ -19,8 +19,7 @@ from schemas.storage import Folder
 MODELS: Final = Path(__file__).resolve().parents[1] / "models"
 LANGUAGE_MODEL: Final = "lid.176.ftz"
 CACHE_ENV: Final = "CORPUSMILL_CACHE"
-
-_LABEL = "__label__"
+LABEL: Final = "__label__"  # what labels begin with, in a model and in the lines that it learns from
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,9 @@ def check(path: str, xxh3: str) -> None:
         raise WorkError(f"{path}: the model changed while the run was using it (checksum differs); run again")
 
 
-def labels(model: Any) -> list[str]:
-    """The model's labels, without the prefix."""
-    return [label.removeprefix(_LABEL) for label in model.get_labels()]
+def plain_label(label: str) -> str:
+    """A model's label without the prefix."""
+    return label.removeprefix(LABEL)
 
 
 def predict(model: Any, line: str, k: int) -> list[tuple[float, str]]:
@@ -111,7 +110,7 @@ def predict(model: Any, line: str, k: int) -> list[tuple[float, str]]:
     `model.f` is used since `model.predict` of one text fails with NumPy 2.
     """
     found = model.f.predict(line + "\n", k, 0.0, "strict")
-    return [(min(max(float(p), 0.0), 1.0), label.removeprefix(_LABEL)) for p, label in found]
+    return [(min(max(float(p), 0.0), 1.0), plain_label(label)) for p, label in found]
 
 
 def _fetched(place: Folder, identity: str) -> Path:

@@ -6,10 +6,11 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
-from pipeline.filter.classifiers.training import Labelled
+from pipeline.filter.classifiers.training import NOT_STATED, Labelled
 from schemas.errors import UserError, nearest
 
 SHOWN = 8  # labels named in an error
@@ -17,21 +18,38 @@ TEMPLATES = ("phrase", "toxicity")  # fields of the identity template set
 
 
 def read_labelled(
-    path: Path, text_column: str, label_column: str, positive: list[str], licence: str = "not stated"
+    path: Path, text_column: str, label_column: str, positive: list[str], licence: str = NOT_STATED
 ) -> Labelled:
     """The texts of a file, positive where the label is one of `positive`.
 
-    Raises `UserError` for a file that is not there or no JSONL, CSV or TSV, for a record without one of the two
-    fields, for a file without records, and if no record has one of the labels.
+    Half a surrogate pair in a text becomes U+FFFD, as in `ingest`. Raises `UserError` for a file that is not there or
+    no JSONL, CSV or TSV, for a record without one of the two fields or whose text is none, for a file without records,
+    and if no record has one of the labels.
     """
+    return _labelled(path, _records(path), text_column, label_column, positive, licence)
+
+
+def _labelled(
+    path: Path, records: list[Any], text_column: str, label_column: str, positive: list[str], licence: str
+) -> Labelled:
     texts, labels = [], []
-    for number, row in enumerate(_records(path), 1):
+    for number, row in enumerate(records, 1):
+        fields = row if isinstance(row, dict) else {}
+        if None in fields:  # where `csv` puts what is too much
+            raise UserError(
+                f"{path}: record {number} has more fields than the first line; quote texts that hold a delimiter"
+            )
         for column in (text_column, label_column):
-            if not isinstance(row, dict) or row.get(column) is None:
-                known = [str(key) for key in row] if isinstance(row, dict) else []
+            if fields.get(column) is None:
+                known = [key for key, value in fields.items() if value is not None]
                 raise UserError(f"{path}: record {number} has no '{column}'{nearest(column, known)}")
-        texts.append(str(row[text_column]))
-        labels.append(str(row[label_column]))
+        text = fields[text_column]
+        if not isinstance(text, str):
+            raise UserError(
+                f"{path}: record {number}: its '{text_column}' is no text but of type {type(text).__name__}"
+            )
+        texts.append(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+        labels.append(str(fields[label_column]))
     if not texts:
         raise UserError(f"{path}: holds no records; wanted: one text and its label each")
     seen = sorted(set(labels))
@@ -48,10 +66,11 @@ def read_labelled(
 def read_identity(path: Path, text_column: str, label_column: str, positive: list[str]) -> Labelled:
     """Phrases that name identities: the template set as it is (its fields `phrase`, `toxicity`), or a file with the
     fields and labels of the training data."""
-    first: Any = next(iter(_records(path)), {})
+    records = _records(path)
+    first: Any = next(iter(records), {})
     if isinstance(first, dict) and all(name in first for name in TEMPLATES):
-        return read_labelled(path, *TEMPLATES, ["toxic"])
-    return read_labelled(path, text_column, label_column, positive)
+        text_column, label_column, positive = *TEMPLATES, ["toxic"]
+    return _labelled(path, records, text_column, label_column, positive, NOT_STATED)
 
 
 def _records(path: Path) -> list[Any]:
@@ -65,7 +84,7 @@ def _records(path: Path) -> list[Any]:
             return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (OSError, EOFError, ValueError, csv.Error) as error:
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
         raise UserError(f"{path}: cannot be read as labelled JSONL, CSV or TSV: {error}") from None
     rows = []
     for number, line in enumerate(text.split("\n"), 1):

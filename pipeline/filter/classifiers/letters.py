@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.text.unicode import CLOSER, SPACE, TERMINAL, class_table
+from pipeline.filter.text.unicode import CLOSER, OTHER, SPACE, TERMINAL, class_table
 
 Array = npt.NDArray[Any]
 
@@ -25,16 +24,13 @@ def tables() -> tuple[Array, Array]:
     """(bits uint8, lower-case code point int32) of every code point, from this Python's `unicodedata`."""
     known = class_table()
     bits = np.zeros(len(known), np.uint8)
+    bits[known & (OTHER | SPACE) == 0] |= KEPT
     bits[known & SPACE != 0] |= BLANK
     bits[known & TERMINAL != 0] |= END
     bits[known & CLOSER != 0] |= CLOSE
     lower = np.arange(len(known), dtype=np.int32)
-    # Beyond the third plane there are only tags, private use and, as marks, variation selectors.
-    for point in (*range(0x40000), *range(0xE0100, 0xE01F0)):
-        char = chr(point)
-        if unicodedata.category(char)[0] in "LNM":
-            bits[point] |= KEPT
-        lower[point] = ord(char.lower()[0])
+    for point in range(0x20000):  # no letter with case lies beyond
+        lower[point] = ord(chr(point).lower()[0])
     alone = np.flatnonzero(bits & END)
     bits[alone[(alone >= 128) & (alone != 0x2026)]] |= END_ALONE
     bits.flags.writeable = lower.flags.writeable = False

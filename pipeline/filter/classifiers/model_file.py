@@ -23,6 +23,7 @@ HIERARCHICAL, NEGATIVE, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4
 EXPANDED: Final = 1 << 26  # bytes: up to here a quantised matrix is kept as the rows that it stands for
 
 LONGEST: Final = 100  # characters or words of an n-gram
+ENTRY: Final = 10  # bytes of a word in the dictionary, at least: the end of its name, count, kind
 _MANY: Final = 10**15  # more than any count: what a node of the tree is taken for that has none yet
 
 
@@ -154,7 +155,12 @@ def read_model(path: Path) -> tuple[Arrays, list[str]]:
     if max(word_ngrams, min_n, max_n) > LONGEST:
         raise NotUnderstood("n-grams longer than any that are in use")
     grams = word_ngrams > 1 or max_n > 0
-    if not 0 < labels <= size or words + labels != size or (grams and bucket <= 0 and pruned != 0):
+    if (
+        not 0 < labels <= size
+        or words + labels != size
+        or size > len(blob) // ENTRY
+        or (grams and bucket <= 0 and pruned != 0)
+    ):
         raise NotUnderstood("the dictionary is damaged")
     spans, counts, types = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.uint8)
     read.at = int(_entries(blob, read.at, spans, counts, types))
@@ -250,7 +256,7 @@ def _entries(blob: Any, at: Any, spans: Any, counts: Any, types: Any) -> Any:
         start = at
         while at < len(blob) and blob[at] != 0:
             at += 1
-        if at + 10 > len(blob) or at - start >= 1 << 20:
+        if at + ENTRY > len(blob) or at - start >= 1 << 20:
             return -1
         spans[i] = start << 20 | at - start
         count = np.uint64(0)
@@ -258,7 +264,7 @@ def _entries(blob: Any, at: Any, spans: Any, counts: Any, types: Any) -> Any:
             count |= np.uint64(blob[at + 1 + k]) << np.uint64(8 * k)
         counts[i] = np.int64(count)
         types[i] = blob[at + 9]
-        at += 10
+        at += ENTRY
     return at
 
 

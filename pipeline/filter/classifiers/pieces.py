@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.filter.classifiers.letters import BLANK, tables
-from pipeline.filter.classifiers.words import Words, decode
+from pipeline.filter.classifiers.words import Words
+from pipeline.filter.text.marks import decode
 
 Array = npt.NDArray[Any]
 

@@ -6,7 +6,7 @@ import logging
 import tempfile
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,6 @@ from schemas.ids import checksum
 
 Array = npt.NDArray[Any]
 
-_PREFIX: Final = "__label__"
-
 
 class Predictor:
     """Predictions for ranges of `Words`, equal to those of fastText for the same words on a line.
@@ -40,7 +38,7 @@ class Predictor:
     """
 
     def __init__(self, arrays: Arrays | None, labels: list[str], library: Any = None) -> None:
-        self.labels = [label.removeprefix(_PREFIX) for label in labels]
+        self.labels = [fasttext_model.plain_label(label) for label in labels]
         self._arrays = arrays
         self._library = library
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline.filter.classifiers import predictor
 from pipeline.filter.classifiers.codes import iso_639_1
-from pipeline.filter.classifiers.fasttext_model import ModelFile
+from pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
 from pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
 from pipeline.filter.classifiers.predictor import Predictor
 from pipeline.filter.classifiers.words import Words, as_it_stands, cleaned
@@ -24,6 +24,7 @@ from schemas.signals import ARROW_TYPES, SignalSpec
 
 Array = npt.NDArray[Any]
 Pool = Literal["worst", "mean"]
+Form = Literal["windows", "text"]
 
 LANGUAGE_WINDOWS: Final = 10  # the language is read off so many windows, spread over the text,
 LANGUAGE_CHARS: Final = 200  # of so many characters: bench/language.py shows what that costs
@@ -115,11 +116,11 @@ def known_label(key: str, model: Predictor, label: str | None, name: str | None)
     shown = model.labels if len(model.labels) <= 20 else [*model.labels[:20], "..."]
     if label is None:
         raise UserError(f"{key}: missing; the model {name} has {', '.join(shown)}")
-    if label.removeprefix("__label__") not in model.labels:
+    if plain_label(label) not in model.labels:
         raise UserError(
             f"{key}: '{label}' is no label of the model{nearest(label, model.labels)} (allowed: {', '.join(shown)})"
         )
-    return label.removeprefix("__label__")
+    return plain_label(label)
 
 
 def languages(
@@ -139,7 +140,7 @@ def languages(
     return codes.take(pa.array(label, mask=nothing)), pa.array(np.where(nothing, np.float32(0), probability))
 
 
-def reading(text: pa.LargeStringArray, form: Literal["windows", "text"]) -> Reading:
+def reading(text: pa.LargeStringArray, form: Form) -> Reading:
     """How a classifier reads documents: `windows` of cleaned words, what `classifier train` makes models for, or
     the whole `text` as it stands, line feeds as spaces, which other people's models expect."""
     data, offsets = text_buffers(text)

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.filter.classifiers import scores
+from pipeline.filter.classifiers.fasttext_model import LABEL
 from pipeline.filter.classifiers.fit import fit
 from pipeline.filter.classifiers.predictor import Predictor
 from pipeline.filter.classifiers.split import copies, held_out, runs_of
 from schemas.errors import UserError
 
-Form = Literal["windows", "text"]
+NOT_STATED = "not stated"  # the licence of data, unless it is given
 OTHER = "other"  # the label of everything that is not `positive`
 
 
@@ -30,7 +31,7 @@ class Labelled:
     name: str
     texts: Sequence[str]
     positive: Sequence[bool]
-    licence: str = "not stated"
+    licence: str = NOT_STATED
     note: str = ""
 
     def __len__(self) -> int:
@@ -42,7 +43,7 @@ class Training:
     """How a model is made. The same options and texts give the same bytes: one thread, a fixed seed."""
 
     label: str
-    pool: Literal["worst", "mean"] = "mean"
+    pool: scores.Pool = "mean"
     dim: int = 16
     epochs: int = 10
     learning_rate: float = 0.4
@@ -100,7 +101,7 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
         clean, offsets = scores.windows(learn.texts)
         for row, (a, b) in enumerate(pairwise(offsets)):
             label = training.label if learn.positive[row] else OTHER
-            lines.extend(f"__label__{label} {line}\n" for line in clean[a:b].to_pylist())
+            lines.extend(f"{LABEL}{label} {line}\n" for line in clean[a:b].to_pylist())
             classes.add(bool(learn.positive[row]))
     if classes != {True, False}:
         raise UserError(
@@ -131,7 +132,7 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
 
 
 def score_texts(
-    model: Predictor, label: str, texts: Sequence[str], pool: scores.Pool, form: Form = "windows"
+    model: Predictor, label: str, texts: Sequence[str], pool: scores.Pool, form: scores.Form = "windows"
 ) -> npt.NDArray[np.float32]:
     """float32[texts]: the score that the stage would give each text."""
     out = [np.zeros(0, np.float32)]
@@ -147,7 +148,7 @@ def evaluate_classifier(
     data: Labelled,
     pool: scores.Pool,
     thresholds: Sequence[float],
-    form: Form = "windows",
+    form: scores.Form = "windows",
 ) -> Evaluation:
     """AUC, and at each threshold: precision, recall, false positive rate, share of the texts above it."""
     found = score_texts(model, label, data.texts, pool, form)
@@ -197,12 +198,28 @@ def choose_threshold(
     right = np.cumsum(truth[order])
     # Only between two different scores can a threshold lie; above the lowest lies everything else.
     ends = np.flatnonzero(np.diff(found[order]) != 0)
-    good = ends[right[ends] / (ends + 1) >= precision] if len(ends) else ends
+    reached = right[ends] / (ends + 1)
+    good = ends[reached >= precision]
     if len(good) == 0:
+        best = (
+            f"the best on the held-out texts is {reached.max():.3f}"
+            if len(ends)
+            else "all of them score the same"
+        )
         raise UserError(
-            f"no threshold reaches a precision of {precision}; the best of the held-out part is lower"
+            f"no threshold reaches a precision of {precision}; {best}; give more texts, or ask for less"
         )
     return float(found[order][good[-1] + 1])
+
+
+def rounded(threshold: float, found: npt.NDArray[np.float32]) -> float:
+    """The threshold in as few decimals, four at least, as leave the same of the scores above it."""
+    above = found > np.float32(threshold)
+    for digits in range(4, 17):
+        short = round(threshold, digits)
+        if ((found > np.float32(short)) == above).all():
+            return short
+    return threshold
 
 
 def concatenated(name: str, parts: Sequence[Labelled]) -> Labelled:

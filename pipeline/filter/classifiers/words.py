@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.filter.classifiers.letters import BLANK, CLOSE, END, END_ALONE, KEPT, tables
+from pipeline.filter.text.marks import class_at_end, decode
+from pipeline.filter.text.unicode import TERMINAL, class_table
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +38,7 @@ def as_it_stands(data: Array, first: Array, last: Array) -> Words:
     size = int((last - first).sum() + len(first)) // 2 + 1
     words = _room(data, size, len(first))
     count = _split(
-        data, first, last, tables()[0], words.starts, words.ends, words.hashes, words.breaks, words.bounds
+        data, first, last, class_table(), words.starts, words.ends, words.hashes, words.breaks, words.bounds
     )
     return _cut(words, count)
 
@@ -75,24 +77,6 @@ def _cut(words: Words, count: int) -> Words:
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
-def decode(data: Any, i: Any) -> Any:
-    """(code point, bytes) of the valid UTF-8 sequence at `i`."""
-    b = np.int64(data[i])
-    if b < 0x80:
-        return b, 1
-    if b < 0xE0:
-        return (b & 0x1F) << 6 | (np.int64(data[i + 1]) & 0x3F), 2
-    if b < 0xF0:
-        return (b & 0x0F) << 12 | (np.int64(data[i + 1]) & 0x3F) << 6 | (np.int64(data[i + 2]) & 0x3F), 3
-    return (
-        (b & 0x07) << 18
-        | (np.int64(data[i + 1]) & 0x3F) << 12
-        | (np.int64(data[i + 2]) & 0x3F) << 6
-        | (np.int64(data[i + 3]) & 0x3F)
-    ), 4
-
-
-@nb.njit(cache=True, nogil=True, inline="always")
 def _hash(data: Any, first: Any, last: Any) -> Any:
     h = _BASIS
     for k in range(first, last):
@@ -101,25 +85,10 @@ def _hash(data: Any, first: Any, last: Any) -> Any:
 
 
 @nb.njit(cache=True, nogil=True)
-def _ends_sentence(data: Any, bits: Any, first: Any, last: Any) -> Any:
-    """Whether [first, last) ends in a mark that ends a sentence, closing quotes and brackets aside."""
-    while last > first:
-        i = last - 1
-        while i > first and data[i] & 0xC0 == 0x80:
-            i -= 1
-        kind = bits[decode(data, i)[0]]
-        if kind & END:
-            return True
-        if not kind & CLOSE:
-            return False
-        last = i
-    return False
-
-
-@nb.njit(cache=True, nogil=True)
 def _split(
-    data: Any, first: Any, last: Any, bits: Any, starts: Any, ends: Any, hashes: Any, breaks: Any, bounds: Any
-) -> Any:
+    data: Any, first: Any, last: Any, table: Any, starts: Any, ends: Any, hashes: Any, breaks: Any,
+    bounds: Any,
+) -> Any:  # fmt: skip
     count = 0
     fresh = True
     for p in range(len(first)):
@@ -140,7 +109,7 @@ def _split(
                 h = np.uint32((h ^ np.uint32(np.int8(b))) * _PRIME)
                 i += 1
             starts[count], ends[count], hashes[count], breaks[count] = start, i, h, fresh
-            fresh = _ends_sentence(data, bits, start, i)
+            fresh = class_at_end(data, table, start, i) & TERMINAL != 0
             count += 1
         bounds[p, 1] = count
     return count

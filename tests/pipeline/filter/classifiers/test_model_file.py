@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +82,31 @@ def test_word_vectors_and_newer_versions_are_not_understood(models: dict[str, by
             read_model(tmp_path / name)
     with pytest.raises(UserError, match="not a fastText model"):
         predictor.load(str(tmp_path / "newer"), checksum(bytes(newer)))
+
+
+def test_a_dictionary_larger_than_the_file_takes_no_memory(models: dict[str, bytes], tmp_path: Path) -> None:
+    large = bytearray(models["dense"])
+    struct.pack_into(
+        "<iii", large, 8 + 12 * 4 + 8, 2**31 - 1, 2**31 - 3, 2
+    )  # words and labels, words, labels
+    (tmp_path / "large").write_bytes(large)
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotUnderstood, match="the dictionary is damaged"):
+            read_model(tmp_path / "large")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_dense_matrix_stays_in_the_mapped_file(models: dict[str, bytes], tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(models["dense"])
+    arrays, _ = read_model(tmp_path / "m")
+    assert len(arrays.rows) > 500 and np.shares_memory(arrays.rows, arrays.blob)
+    base: Any = arrays.blob
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)
 
 
 def test_version_eleven_has_no_character_ngrams(models: dict[str, bytes], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest.mock
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.filter.classifiers import fasttext_model, predictor, scores
-from pipeline.filter.classifiers.codes import iso_639_1
+from pipeline.filter.classifiers.codes import ISO_639_1, iso_639_1
 from pipeline.filter.classifiers.predictor import Predictor
+from pipeline.filter.classifiers.training import score_texts
 from schemas.errors import UserError
 from schemas.filter import FilterParams
 from tests.pipeline.filter.classifiers import oracle
@@ -113,6 +115,19 @@ def test_the_same_text_has_the_same_scores_in_any_batch() -> None:
         }
 
 
+def test_judging_a_model_scores_as_the_stage_does() -> None:
+    texts = [PROSE * 20 + ABUSE, ABUSE, "", PROSE]
+    found, model = columns(texts), shipped("toxicity.ftz")
+    worst = score_texts(model, "toxic", texts, "worst")
+    assert (
+        worst.tolist() == found["toxicity.score"]
+        and worst[0] > 2 * score_texts(model, "toxic", texts, "mean")[0]
+    )
+    assert score_texts(shipped("quality.ftz"), "prose", texts, "mean").tolist() == found["quality.score"]
+    many = score_texts(model, "toxic", ["river " * (i % 7) + "fuck" * (i % 2) for i in range(5000)], "worst")
+    assert len(set(many.tolist())) > 5 and (many[14:] == many[:-14]).all()
+
+
 def test_one_villain_does_not_condemn_a_book_but_his_sentence_shows() -> None:
     book = PROSE * 60
     found = columns([book, book[:9000] + "." + ABUSE + ". " + book[9000:], ABUSE])
@@ -124,12 +139,32 @@ def test_one_villain_does_not_condemn_a_book_but_his_sentence_shows() -> None:
     assert ratio[0] == 0 and 0 < ratio[1] < 0.01 and ratio[2] == 1
 
 
+def test_a_sentence_of_the_limit_is_toxic_and_of_less_is_not() -> None:
+    read = scores.reading(
+        pa.array(["One two three. Four five six. Seven eight nine.", ""], pa.large_string()), "windows"
+    )
+    model = unittest.mock.create_autospec(Predictor, instance=True)
+    limit = np.float32(scores.TOXIC_SENTENCE)
+    below = np.nextafter(limit, np.float32(0))
+    model.probability.side_effect = [np.array([0.5], np.float32), np.array([limit, below, 0], np.float32)]
+    found = scores.measured("toxicity", read, model, "toxic")
+    assert {name: column.tolist() for name, column in found.items()} == {
+        "toxicity.score": [0.5, 0], "toxicity.worst_sentence": [limit, 0],
+        "toxicity.sentences_ratio": [np.float32(1 / 3), 0],
+    }  # fmt: skip
+
+
 def test_text_in_another_language_is_not_scored_unless_nobody_asked_for_it() -> None:
     asked = columns([PROSE, GERMAN, ""])
     assert asked["toxicity.score"][1] is None and asked["quality.score"][1] is None
     assert asked["toxicity.worst_sentence"][1] is None and asked["toxicity.sentences_ratio"][1] is None
     assert None not in (asked["toxicity.score"][0], asked["toxicity.score"][2])
     assert None not in columns([PROSE, GERMAN, ""], language=None)["quality.score"]
+
+
+def test_what_is_not_asked_for_is_null() -> None:
+    found = columns([PROSE, ""], language=None, toxicity=None, quality=None)
+    assert len(found) == len(scores.SPECS) and all(column == [None, None] for column in found.values())
 
 
 def test_a_model_of_the_users_own_may_read_the_text_as_it_stands() -> None:
@@ -152,10 +187,13 @@ def test_codes() -> None:
     labels = {
         "en": "en", "ceb": "ceb", "eng_Latn": "en", "cmn_Hani": "zh", "zho_Hans": "zh", "arb_Arab": "ar", "nob_Latn": "nb",
         "ceb_Latn": "ceb", "deu-Latn": "de", "und_Mong": "und", "__x": "__x", "als": "als", "als_Latn": "sq",
+        "heb_Hebr": "he", "ind_Latn": "id", "jav_Latn": "jv", "tgl_Latn": "tl", "fil_Latn": "tl", "hbs_Latn": "sh",
     }  # fmt: skip
     assert {label: iso_639_1(label) for label in labels} == labels
     # What lid.176 says is left as it is.
     assert [iso_639_1(label) for label in shipped("lid.176.ftz").labels] == shipped("lid.176.ftz").labels
+    # A language has the same code from any model.
+    assert {label for label in shipped("lid.176.ftz").labels if len(label) == 2} <= set(ISO_639_1.values())
 
 
 def test_languages_of_a_model_with_scripts_in_its_labels(tmp_path: Path) -> None:

@@ -53,13 +53,14 @@ def test_copies_share_more_than_half_of_their_runs() -> None:
     texts = [
         " ".join(words[:24]) + " " + " ".join(f"v{i}" for i in range(23)),  # 21 of 44 runs
         " ".join(words[:26]) + " " + " ".join(f"v{i}" for i in range(17)),  # 23 of 40
+        " ".join(words[:23]) + " " + " ".join(f"v{i}" for i in range(20)),  # 20 of 40
         "W0, w1; W2? w3!",
         "w0 w1 w2",
         "",
         "Other things!",
     ]
-    assert copies(texts, learnt).tolist() == [False, True, True, False, False, True]
-    assert copies(texts, runs_of([])[0]).tolist() == [False] * 6
+    assert copies(texts, learnt).tolist() == [False, True, False, True, False, False, True]
+    assert copies(texts, runs_of([])[0]).tolist() == [False] * 7
 
 
 def test_identity_terms_are_counted_in_harmless_phrases_alone() -> None:

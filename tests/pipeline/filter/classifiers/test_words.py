@@ -107,6 +107,17 @@ def test_where_sentences_end(text: str, wanted: list[str]) -> None:
     assert [" ".join(own[a:b]) for a, b in sentences_of(words, first, last, owner)[0].tolist()] == wanted
 
 
+def test_where_sentences_end_in_text_as_it_stands() -> None:
+    text = 'He said "stop it now." Then (at 3.15 he left!) us, Mr. Smith.\nA b c\u3002 d e f'
+    data, offsets = buffers([text])
+    words = as_it_stands(data, offsets[:-1], offsets[1:])
+    own = spelled(words)[0]
+    found = sentences_of(words, offsets[:-1], offsets[1:], np.arange(2))[0]
+    assert [" ".join(own[a:b]) for a, b in found.tolist()] == [
+        'He said "stop it now."', "Then (at 3.15 he left!)", "us, Mr. Smith.", "A b c\u3002", "d e f",
+    ]  # fmt: skip
+
+
 def test_a_sentence_goes_on_over_windows_that_touch_and_ends_between_others() -> None:
     for most, wanted in ((50, 1), (3, 3)):
         data, offsets = buffers(["word " * 400])
