@@ -12,6 +12,7 @@ import typer
 
 from pipeline.dedup.cli import EXAMPLE as PLAN_EXAMPLE
 from pipeline.dedup.cli import OPTIONS, dedup_plan
+from pipeline.filter.classifiers.cli import app as classifier
 from pipeline.filter.cli import EXAMPLE as SIGNALS_EXAMPLE
 from pipeline.filter.cli import signals
 from pipeline.filter.parity.cli import EXAMPLE as PARITY_EXAMPLE
@@ -19,8 +20,9 @@ from pipeline.filter.parity.cli import parity
 from pipeline.filter.whatif.cli import EXAMPLE as WHAT_IF_EXAMPLE
 from pipeline.filter.whatif.cli import what_if
 from pipeline.lineage_cli import FIND_EXAMPLE, TRACE_EXAMPLE, find, trace
+from pipeline.options import Address, Json, Quiet, Set, print_json
 from pipeline.places import stage_folders
-from pipeline.run_cli import Json, Quiet, Set, print_json, report, verify, why
+from pipeline.run_cli import report, verify, why
 from pipeline.shard.export.cli import EXAMPLE as EXPORT_EXAMPLE
 from pipeline.shard.export.cli import shard_export
 from pipeline.shard.takedown.cli import EXAMPLE as TAKEDOWN_EXAMPLE
@@ -35,9 +37,6 @@ from schemas.shard import ShardParams
 from schemas.stages import IngestParams
 from schemas.tokenizer import TokenizerParams
 
-Address = Annotated[
-    str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")
-]
 WorkerCount = Annotated[
     int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
 ]
@@ -92,10 +91,7 @@ def register(app: typer.Typer) -> None:
     app.command("shard-export", epilog=f"Example: {EXPORT_EXAMPLE}")(shard_export)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
     app.command("takedown", epilog=f"Example: {TAKEDOWN_EXAMPLE}")(takedown)
-    from pipeline.filter.classifiers.cli import app as classifier
-
     app.command("dedup-plan", epilog=f"Example: {PLAN_EXAMPLE}")(dedup_plan)
-
     app.add_typer(classifier, name="classifier")
 
 

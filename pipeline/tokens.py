@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -50,22 +49,15 @@ def token_rates(shards: Folder | None, tokenizer: Folder | None) -> TokenRates |
     """The rates of a run, from the folders of its stages; None where it has neither."""
     if shards is not None and (shards / INDEX).exists():
         sets = ShardSet.model_validate_json((shards / INDEX).read()).sets
-        counts = [(entry.source, entry.ntokens, entry.text_bytes) for entry in sets]
-        exact: Counter[str] = Counter()
-        for source, ntokens, _ in counts:
-            exact[source] += ntokens
-        return _rates("shards", counts, dict(exact))
+        return _rates("shards", [(entry.source, entry.ntokens, entry.text_bytes) for entry in sets])
     if tokenizer is not None and (tokenizer / "stats.json").exists():
         measured = json.loads((tokenizer / "stats.json").read()).get("sources", {})
-        return _rates(
-            "tokenizer", [(name, row["tokens"], row["bytes"]) for name, row in measured.items()], {}
-        )
+        return _rates("tokenizer", [(name, row["tokens"], row["bytes"]) for name, row in measured.items()])
     return None
 
 
-def _rates(
-    measured: Literal["shards", "tokenizer"], counts: list[tuple[str, int, int]], exact: dict[str, int]
-) -> TokenRates | None:
+def _rates(measured: Literal["shards", "tokenizer"], counts: list[tuple[str, int, int]]) -> TokenRates | None:
+    """`counts`: (source, tokens, bytes of their text); a source may come several times, as its splits do."""
     of: dict[str, tuple[int, int]] = {}
     for source, ntokens, size in counts:
         before = of.get(source, (0, 0))
@@ -73,5 +65,6 @@ def _rates(
     ntokens, size = (sum(pair[i] for pair in of.values()) for i in (0, 1))
     if not size:
         return None
+    exact = {name: n for name, (n, _) in of.items()} if measured == "shards" else {}
     rates = {name: round(PER * n / total) for name, (n, total) in of.items() if total}
     return TokenRates(measured, rates, round(PER * ntokens / size), exact)

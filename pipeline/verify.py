@@ -51,8 +51,8 @@ def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None =
         raise UserError(f"{run}: no finished stage there; give the folder of a run, such as runs/quickstart")
     manifests: dict[str, StageManifest] = {}
     folders: dict[str, Folder] = {}
-    for file in files:
-        manifest = _stage(file, result)
+    for file, data in files.items():
+        manifest = _stage(file, data, result)
         if manifest is not None:
             manifests[manifest.stage], folders[manifest.stage] = manifest, file.parent
             if manifest.partitions:
@@ -74,30 +74,31 @@ def _in_between(run: Folder) -> list[str]:
     return [in_between(folder, request) for folder, request in found if request is not None]
 
 
-def _stage_manifests(run: Folder) -> list[Folder]:
+def _stage_manifests(run: Folder) -> dict[Folder, bytes]:
     """The manifests of stages: in the folder itself (a stage command's OUT), and one folder below."""
-    found = []
+    found = {}
     for entry in run.list():
         *parents, name = entry.path.split("/")
         depth = 2 if parents[:1] == ["before"] else 1
         if name in (MANIFEST, f"_{MANIFEST}") and len(parents) <= depth:
             file = run / entry.path
-            if b'"partitions"' in file.read():
-                found.append(file)
+            data = file.read()
+            if b'"partitions"' in data:
+                found[file] = data
     return found
 
 
-def _stage(file: Folder, result: Verified) -> StageManifest | None:
+def _stage(file: Folder, data: bytes, result: Verified) -> StageManifest | None:
     folder = file.parent
     try:
-        manifest = StageManifest.model_validate_json(file.read())
+        manifest = StageManifest.model_validate_json(data)
     except ValidationError as error:
         result.problems.append(f"{file}: {error.errors()[0]['msg']}")
         return None
     for published in manifest.files if manifest.stage != "shard" else []:  # those have a check of their own
-        data = _file(folder, published, result)
-        if data is not None and manifest.stage == "ledger":
-            _told(data, result)
+        content = _file(folder, published, result)
+        if content is not None and manifest.stage == "ledger":
+            _told(content, result)
     total = Counts()
     per_source: dict[str, Counts] = {}
     for name in manifest.partitions:
@@ -113,11 +114,11 @@ def _stage(file: Folder, result: Verified) -> StageManifest | None:
         for source, counts in part.per_source.items():
             per_source[source] = per_source.get(source, Counts()) + counts
         for published in part.files:
-            data, where = _file(folder, published, result), f"{folder}/{published.path}"
-            if data is not None and published.path.startswith("decisions/"):
-                _decisions(where, data, part.counts, result)
+            content, where = _file(folder, published, result), f"{folder}/{published.path}"
+            if content is not None and published.path.startswith("decisions/"):
+                _decisions(where, content, part.counts, result)
             elif (
-                data is not None
+                content is not None
                 and published.path.startswith("documents/")
                 and published.rows != part.counts.kept
             ):

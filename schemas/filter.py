@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from schemas.errors import nearest
 from schemas.manifest import Strict
@@ -89,7 +89,7 @@ class FilterParams(Strict):
         default=["gopher_repetition", "gopher_quality", "c4", "fineweb"],
         description="rule sets, in the order of judging: names of configs/rules/, or files of your own",
     )
-    thresholds: dict[str, float] = Field(
+    thresholds: dict[str, FiniteFloat] = Field(
         default_factory=dict, description="`<rule set>.<rule>` -> number in place of the published one"
     )
     disable: list[str] = Field(default_factory=list, description="`<rule set>.<rule>` measured, never judged")

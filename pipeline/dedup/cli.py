@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline.options import Json, print_json
 from schemas.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,9 +73,7 @@ def dedup_plan(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other key of dedup; repeatable."),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """What a deduplication would cost and find, and its limits."""
     from pipeline.dedup.banding import banding
@@ -95,13 +94,11 @@ def dedup_plan(
     limits = Limits(worker_bytes=worker_memory_gb * 1e9, driver_bytes=driver_memory_gb * 1e9)
     over = exceeded(found, limits)
     if json:
-        import orjson
-
         result = {
             "corpus": corpus.model_dump(), "estimate": found.model_dump(), "limits": limits.model_dump(),
             "exceeded": over,
         }  # fmt: skip
-        typer.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode())
+        print_json(result)
         return
     typer.echo(show(found))
     for line in unpromised(params, solved):

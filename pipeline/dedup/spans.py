@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
+from pipeline import cuts
 from pipeline.dedup.kernels import unicode
 from pipeline.dedup.kernels.shingles import one_array, view
 from pipeline.dedup.lines import kernel, splice
 from pipeline.publish import read_table
 from pipeline.stage import Partition
 from pipeline.transform import Outcome, decisions
-from schemas.documents import DOCUMENTS, ID
+from schemas.documents import DOCUMENTS
 from schemas.errors import WorkError
-from schemas.ledger import EDIT, FAILED_RULE, KEPT, REMOVED
+from schemas.ledger import FAILED_RULE, KEPT, REMOVED
 from schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
@@ -73,7 +73,7 @@ def cut(docs: pa.Table, spans: Mapping[str, pa.Table], min_left: Mapping[str, in
     if len(pieces) == 0:
         return Outcome(docs, decisions(rows=[]))
     edits = _merged(splice.credit(pieces, starts, stops, kinds))
-    new_offsets, new_data = splice.splice(offsets, data, pieces)
+    new_data, new_offsets = cuts.splice(data, offsets, pieces)
     edited = np.unique(pieces[:, 0])
     left = kernel.count_words(new_offsets, new_data, edited, unicode.rule())
 
@@ -89,12 +89,19 @@ def cut(docs: pa.Table, spans: Mapping[str, pa.Table], min_left: Mapping[str, in
     changed = docs
     for name, values in (
         ("text", new_text),
-        ("text_hash", _hashes(docs, edited, new_offsets, new_data)),
+        (
+            "text_hash",
+            cuts.with_hashes(docs["text_hash"], edited, cuts.hashes(new_data, new_offsets, edited)),
+        ),
     ):
         place = docs.column_names.index(name)
         changed = changed.set_column(place, DOCUMENTS.field(name), values)
     rule = np.where(failed, cut_bytes, -1).argmax(axis=1)
-    table = _decisions(docs, edited, names, failed, rule, left, floor, _listed(offsets, data, edits, names))
+    characters = cuts.in_characters(data, offsets, edits[:, 0], edits[:, 2], edits[:, 3])
+    listed = cuts.edits(
+        STAGE, edits[:, 0], pa.array(names, pa.string()).take(pa.array(edits[:, 1])), characters
+    )
+    table = _decisions(docs, edited, names, failed, rule, left, floor, listed)
     return Outcome(changed.filter(pa.array(stays)), table)
 
 
@@ -131,35 +138,6 @@ def _merged(edits: I64) -> I64:
     merged = edits[heads]
     merged[:, 3] = (reach - lift)[last]
     return merged[np.lexsort((merged[:, 1], merged[:, 2], merged[:, 0]))]
-
-
-def _hashes(docs: pa.Table, edited: I64, offsets: I64, data: npt.NDArray[np.uint8]) -> pa.Array:
-    """`text_hash` of all documents: those of edited texts made anew."""
-    column = one_array(docs["text_hash"])
-    old = np.frombuffer(column.buffers()[1], np.uint8, 16 * len(column), 16 * column.offset)
-    hashes, view_of = old.reshape(-1, 16).copy(), data.data
-    for row in edited.tolist():
-        digest = xxhash.xxh3_128_digest(view_of[offsets[row] : offsets[row + 1]])
-        hashes[row] = np.frombuffer(digest, np.uint8)
-    return pa.FixedSizeBinaryArray.from_buffers(ID, len(docs), [None, pa.py_buffer(hashes.tobytes())])
-
-
-def _listed(offsets: I64, data: npt.NDArray[np.uint8], edits: I64, names: list[str]) -> pa.ListArray:
-    """A list of edits per edited document, in characters."""
-    rows = np.ascontiguousarray(edits[:, 0])
-    begins, lengths = splice.characters(
-        offsets, data, rows, np.ascontiguousarray(edits[:, 2]), np.ascontiguousarray(edits[:, 3])
-    )
-    columns = [
-        pa.repeat(pa.scalar(STAGE, pa.string()), len(edits)),
-        pa.array(names, pa.string()).take(pa.array(edits[:, 1])),
-        pa.array(begins),
-        pa.array(lengths),
-        pa.repeat(pa.scalar(0, pa.int64()), len(edits)),
-    ]
-    heads = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
-    bounds = pa.array(np.r_[heads, len(edits)].astype(np.int32))
-    return pa.ListArray.from_arrays(bounds, pa.StructArray.from_arrays(columns, fields=list(EDIT)))
 
 
 def _decisions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -39,8 +40,14 @@ def signals_of_text(text: pa.LargeStringArray, asked: Collection[str] = ()) -> d
 
 
 def known_signals(rules: Sequence[Rule], specs: Sequence[SignalSpec]) -> None:
-    """Raises `UserError` for a rule that looks at a signal which is not measured."""
+    """Raises `UserError` for a rule that looks at a signal which is not measured, and for one measured twice."""
     names = [spec.name for spec in specs]
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise UserError(
+                f"filter: the signal '{name}' would be measured twice: two of the recipe's rule sets, lists of words and"
+                " plugins have the same name ('@' is '_' in a signal's); give one of them another"
+            )
     for rule in rules:
         if rule.signal not in names:
             raise UserError(

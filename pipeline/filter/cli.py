@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from pipeline.options import Json, print_json
+
 if TYPE_CHECKING:
     from schemas.signals import SignalSpec
 
@@ -24,9 +26,7 @@ def signals(
         list[str] | None,
         typer.Option("--plugin", metavar="FILE", help="A Python file of your own signals; repeatable."),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Every signal that rules may look at: name, type, range, version, unit, origin."""
     from schemas.errors import UserError, nearest
@@ -41,10 +41,7 @@ def signals(
     if families:
         found = [(spec, late) for spec, late in found if family_of(spec) in families]
     if json:
-        import orjson
-
-        rows = [{**spec.model_dump(mode="json"), "on_demand": late} for spec, late in found]
-        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        print_json([{**spec.model_dump(mode="json"), "on_demand": late} for spec, late in found])
     else:
         typer.echo(table(found))
 

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from pipeline.publish import parse_table
 from schemas.errors import UserError
-from schemas.ids import ID_BYTES
+from schemas.ids import named_id
+from schemas.ledger import readable
 from schemas.storage import Folder
 
 
@@ -46,16 +47,13 @@ def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
         raise UserError(
             f"{wanted}: no such document in {run}: a doc_id (32 hex digits), the input's own id or a locator is wanted"
         )
-    return [_readable(row) for row in found]
+    return [readable(row) for row in found]
 
 
 def _matches(ids: pa.Table, wanted: str) -> list[int]:
     mask = pc.or_kleene(pc.equal(ids["source_id"], wanted), pc.equal(ids["locator"], wanted))
-    try:
-        raw = bytes.fromhex(wanted)
-    except ValueError:
-        raw = b""
-    if len(raw) == ID_BYTES:
+    raw = named_id(wanted)
+    if raw is not None:
         mask = pc.or_kleene(mask, pc.equal(ids["doc_id"], pa.scalar(raw, ids["doc_id"].type)))
     return pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
 
@@ -77,15 +75,6 @@ def _signals(run: Folder, partition: str, doc_id: bytes) -> dict[str, Any]:
 def _signal_folders(run: Folder) -> list[Folder]:
     found = {entry.path.rpartition("/")[0] for entry in run.list() if "signals/" in entry.path}
     return [run / path for path in sorted(found)]
-
-
-def _readable(value: Any) -> Any:
-    """Bytes as hex, all the way down; floats as they are."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {key: _readable(item) for key, item in value.items()}
-    return [_readable(item) for item in value] if isinstance(value, list) else value
 
 
 def explain(row: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipeline import cuts
 from pipeline.dedup.kernels import unicode
 from pipeline.dedup.kernels.shingles import one_array, view
 from pipeline.dedup.lines import kernel, splice
@@ -82,7 +83,7 @@ def texts_of(job: Job, item: Scan) -> Texts:
         before = read(job.work, item.before, SPAN)
         columns = [np.ascontiguousarray(before[name], np.int64) for name in ("row", "start", "stop")]
         pieces = splice.settle(offsets, data, unicode.rule(), *columns)
-        offsets, data = splice.splice(offsets, data, pieces)
+        data, offsets = cuts.splice(data, offsets, pieces)
     hi, lo = words(one_array(docs["doc_id"]))
     return Texts(
         hi, lo, sources, source, order[source], fixed[source], original, before, pieces, offsets, data

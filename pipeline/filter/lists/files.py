@@ -66,9 +66,7 @@ def _bytes(where: str, path: str) -> bytes:
     try:
         return Folder(path).read()
     except FileNotFoundError:
-        raise UserError(
-            f"{where}: {path}: no such file; relative paths start at the working directory"
-        ) from None
+        raise _missing(where, path) from None
 
 
 def _text(where: str, path: str) -> str:

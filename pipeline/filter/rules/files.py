@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from schemas.config import parse_yaml, validate
 from schemas.errors import UserError
@@ -70,10 +70,10 @@ class _Compared(Strict):
     """A name and at most one comparison."""
 
     name: str = Field(pattern=_NAME)
-    at_least: float | None = None
-    at_most: float | None = None
-    more_than: float | None = None
-    less_than: float | None = None
+    at_least: FiniteFloat | None = None
+    at_most: FiniteFloat | None = None
+    more_than: FiniteFloat | None = None
+    less_than: FiniteFloat | None = None
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -181,14 +181,9 @@ class LoadedSet:
     lines: tuple[LineRule, ...]
     where: str
 
-    @property
-    def family(self) -> str:
-        """What its own signals are called by: `gopher_dolma` for the set `gopher@dolma`."""
-        return family_of(self.name)
-
 
 def family_of(set_name: str) -> str:
-    """A set's name as the first half of a signal's name."""
+    """A set's name as the first half of a signal's name: `gopher_dolma` for `gopher@dolma`."""
     return set_name.replace("@", "_")
 
 

@@ -50,7 +50,7 @@ def small_letters(data: Any, first: int, last: int, small: Any, out: Any) -> int
 
 @nb.njit(cache=True, nogil=True)
 def parts(url: Any, n: int) -> Any:
-    """(start of the host, its end, end of the page) in `url[:n]`.
+    """(start of the host, its end, end of the page) in `url[:n]`, in which the path is moved to the end of the host.
 
     The scheme, a user's name and the port are no part of the host, nor dots at its end; a fragment and slashes at the
     end are no part of the page, which begins at the host.
@@ -84,9 +84,11 @@ def parts(url: Any, n: int) -> Any:
     page = end
     while page < n and url[page] != 35:
         page += 1
-    while page > start and url[page - 1] == 47:
+    while page > end and url[page - 1] == 47:
         page -= 1
-    return start, host, page
+    for i in range(end, page):
+        url[host + i - end] = url[i]
+    return start, host, host + page - end
 
 
 @nb.njit(cache=True, nogil=True)

@@ -106,7 +106,7 @@ def _entries(where: str, paths: Sequence[str], normal: Callable[[str], list[str]
 
 def _taken_apart(entry: str) -> tuple[str, str]:
     """(host, page) of an entry, as the kernels see those of a URL."""
-    url = small(entry).encode("utf-8")
+    url = bytearray(small(entry), "utf-8")
     start, host, page = address.parts(np.frombuffer(url, np.uint8), len(url))
     return url[start:host].decode("utf-8", "ignore"), url[start:page].decode("utf-8", "ignore")
 

@@ -77,7 +77,9 @@ def ask(run: Finished, recipe: Recipe) -> Question:
         )
     found = changes(run.recipe, recipe)
     before = Side(stored_rules(manifest), run.recipe.filter)
-    after = Side(tuple(Filter(recipe).rules), recipe.filter)
+    asked = Filter(recipe)
+    _same_files(manifest, asked)
+    after = Side(tuple(asked.rules), recipe.filter)
     found = {key: _in_force(key, pair, before, after) for key, pair in found.items()} | _moved_in_files(
         before, after
     )
@@ -93,14 +95,35 @@ def ask(run: Finished, recipe: Recipe) -> Question:
 
 
 def _ran_with(manifest: StageManifest, run: Finished) -> FilterParams:
-    """The parameters in the stage's manifest; `rules` there are the rules as resolved, not their sets' names."""
+    """The parameters in the stage's manifest; there, `rules` are as resolved, and `plugins` the checksums of files."""
     given = {name: value for name, value in manifest.params.items() if name in FilterParams.model_fields}
-    return FilterParams.model_validate({**given, "rules": run.recipe.filter.rules})
+    recipe = run.recipe.filter
+    return FilterParams.model_validate({**given, "rules": recipe.rules, "plugins": recipe.plugins})
 
 
 def stored_rules(manifest: StageManifest) -> tuple[Rule, ...]:
     """The rules of a run as it resolved them: the files that they stood in may have changed."""
     return tuple(Rule(**{**entry, "among": tuple(entry["among"])}) for entry in manifest.params["rules"])
+
+
+def _same_files(manifest: StageManifest, asked: Filter) -> None:
+    """Raises `UserError` where what signals are measured by is no more what it was, though the recipe says the same."""
+    now = asked.key_params()
+    differ = [
+        *(name for name, hashes in now["lists"].items() if manifest.params["lists"].get(name) != hashes),
+        *(
+            f"filter.{name}.model"
+            for name, xxh3 in now["models"].items()
+            if manifest.params["models"].get(name) != xxh3
+        ),
+        *(["filter.plugins"] if manifest.params["plugins"] != now["plugins"] else []),
+        *(["this Python's Unicode"] if manifest.params["unicode"] != now["unicode"] else []),
+    ]
+    if differ:
+        raise UserError(
+            f"what-if: {differ[0]}: changed since the run, so other signals would be measured, which takes the text;"
+            " filter must run again: corpusmill run RECIPE --set …"
+        )
 
 
 def _same_lines(manifest: StageManifest, before: Recipe, after: Recipe) -> None:

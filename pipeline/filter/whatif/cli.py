@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from pipeline.options import Address, Json, Quiet, print_json
 from schemas.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,17 +33,13 @@ def what_if(
         ),
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="Documents shown that would come back, and go.")] = 5,
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")
-    ] = None,
+    scheduler: Address = None,
     workers: Annotated[
         int | None,
         typer.Option("--workers", min=0, help="Local processes; 0: none. [0 for little text, else cores]"),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """What other thresholds would keep: no text is read."""
     from pipeline.cluster import Workers
@@ -67,9 +64,7 @@ def what_if(
     with Workers(cluster, scheduler, Progress(quiet=quiet)) as tasks:
         found = answer(question, tasks, examples)
     if json:
-        import orjson
-
-        typer.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+        print_json(found)
     else:
         typer.echo(show(found))
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 
-from pipeline.ledger.stage import merge
+from pipeline.ledger.stage import _merge_and_publish, merge
+from pipeline.publish import publish_table, read_table
 from pipeline.transform import decisions
 from schemas.documents import DOCUMENTS
 from schemas.ids import doc_id, text_hash
 from schemas.ledger import INGEST_DECISIONS, LEDGER
+from schemas.storage import Folder
 
 IDS = {name: doc_id("s", name) for name in "abcd"}
 
@@ -71,6 +75,30 @@ def test_merge() -> None:
     assert rows["b"]["failed"] == failed and rows["b"]["threshold"] == 2.0
     assert rows["c"]["duplicate_of"] == rows["c"]["cluster_id"] == IDS["a"] and rows["c"]["jaccard"] == 0.9
     assert rows["d"]["rule"] == "ingest.bad" and rows["d"]["text_bytes"] is None
+
+
+def test_the_document_that_stays_has_its_cluster_too(tmp_path: Path) -> None:
+    """No decision was taken on it: the last stage's documents say its cluster."""
+    ingest, dedup, out = (Folder(tmp_path / name) for name in ("ingest", "dedup", "ledger"))
+    publish_table(ingest, "documents/0.parquet", docs("abc"))
+    publish_table(ingest, "decisions/0.parquet", INGEST_DECISIONS.empty_table())
+    copy = {
+        "doc_id": IDS["c"],
+        "outcome": "removed",
+        "stage": "dedup",
+        "duplicate_of": IDS["a"],
+        "cluster_id": IDS["a"],
+    }
+    publish_table(dedup, "decisions/0.parquet", decisions([copy]))
+    kept = docs("ab")
+    clusters = pa.array([IDS["a"], None], kept.schema.field("cluster_id").type)
+    publish_table(
+        dedup,
+        "documents/0.parquet",
+        kept.set_column(kept.schema.get_field_index("cluster_id"), "cluster_id", clusters),
+    )
+    _merge_and_publish(out, ingest, {"dedup": dedup}, "0")
+    assert read_table(out / "0.parquet")["cluster_id"].to_pylist() == [IDS["a"], None, IDS["a"]]
 
 
 def test_merge_of_nothing() -> None:

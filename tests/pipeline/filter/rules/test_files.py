@@ -144,6 +144,38 @@ def test_a_signal_that_nothing_measures_is_told_with_the_nearest(tmp_path: Path)
         apply(documents([PROSE]), **without_models(rules=[path]))
 
 
+def test_a_signal_that_two_of_a_recipe_would_measure_is_told(tmp_path: Path) -> None:
+    """Sets, lists of words and plugins name their own signals; `@` is `_` there."""
+    sets = [
+        own(tmp_path, OWN.replace("name: mine", f"name: {name}"), f"{name}.yaml") for name in ("a@b", "a_b")
+    ]
+    words, plugin = tmp_path / "words.txt", tmp_path / "signals.py"
+    words.write_text("word\n")
+    plugin.write_text(
+        "from pipeline.filter.signals.registry import signal\n"
+        'signal("a_b.cut_lines_ratio", "", "me", "int")(lambda view: view.words)\n'
+        'signal("my.listed_words", "", "me", "int")(lambda view: view.words)\n'
+    )
+    for given, twice in (
+        ({"rules": sets}, "a_b.cut_lines_ratio"),
+        ({"rules": sets[1:], "plugins": [str(plugin)]}, "a_b.cut_lines_ratio"),
+        ({"word_lists": {"my": [str(words)]}, "plugins": [str(plugin)]}, "my.listed_words"),
+    ):
+        with pytest.raises(UserError, match=f"signal '{twice}' would be measured twice") as error:
+            apply(documents([PROSE]), **without_models(**given))
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf"])
+def test_a_threshold_is_a_finite_number(number: str, tmp_path: Path) -> None:
+    """Nothing compares with what is no number: every document would go."""
+    path = own(tmp_path, OWN.replace("at_least: 3", f"at_least: {number}"))
+    with pytest.raises(UserError, match=r"rules\.0\.at_least: input should be a finite number"):
+        resolve(FilterParams(rules=[path]))
+    with pytest.raises(ValueError, match="finite number"):
+        FilterParams.model_validate({"thresholds": {"c4.sentences_min": float(number.replace(".", ""))}})
+
+
 def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="none.yaml: no such file"):
         resolve(FilterParams(rules=[str(tmp_path / "none.yaml")]))

@@ -72,6 +72,23 @@ def test_whole_urls(tmp_path: Path) -> None:
     assert found["blocked_url"] == [1, 1, 0, 1, 0]
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.org/b?q", "a.org/b?q", "http://user:word@a.org/b?q", "http://a.org:8080/b?q", "http://a.org./b?q",
+        "http://a.org:/b?q#part", "http://u@A.org.:1/b?q/",
+    ],
+)  # fmt: skip
+def test_scheme_user_port_fragment_and_a_slash_at_the_end_make_no_difference(
+    url: str, tmp_path: Path
+) -> None:
+    """Neither in the list nor in a document's URL."""
+    for entry, seen in (("http://a.org/b?q", url), (url, "http://a.org/b?q")):
+        assert measured(tmp_path, [seen, "http://a.org/b", None], urls=entry)["blocked_url"] == [1, 0, None]
+    for entry, seen in (("http://a.org", "https://a.org:443/"), ("a.org:80", "http://a.org./#x")):
+        assert measured(tmp_path, [seen, "http://b.a.org/"], urls=entry)["blocked_url"] == [1, 0]
+
+
 def test_words(tmp_path: Path) -> None:
     urls: list[str | None] = [
         "http://a.org/Casino/POKER-poker", "http://casino-poker.org", "http://a.org/casinos_poker", "http://a.org/x",
@@ -106,6 +123,8 @@ def test_the_set_is_judged_first_and_shows_which_list(tmp_path: Path) -> None:
     assert rows[0]["failed"][1]["value"] == 2 and rows[0]["failed"][1]["threshold"] == 1
     assert outcome.counters["rule/url.domain/first"] == 2
     assert len(apply(docs, **{**given, "skip_sources": {"web": ["url"]}}).kept) == 3
+    last = apply(docs, **{**given, "rules": ["gopher_quality", "url"]}).decisions.to_pylist()
+    assert [row["rule"] for row in last] == ["url.domain", "gopher_quality.word_count_min"]
 
 
 def test_the_lists_are_in_the_key(tmp_path: Path) -> None:

@@ -92,6 +92,15 @@ def _kept(stage: Folder) -> list[str]:
     return [doc.hex() for table in tables for doc in table["doc_id"].to_pylist()]
 
 
+def test_no_text_is_read_and_nothing_is_written(run: Finished, base: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(base, copy, ignore=shutil.ignore_patterns("documents", "ingest"))
+    before = sorted((path, path.stat().st_mtime_ns) for path in copy.rglob("*"))
+    found = what_if(find_run(str(copy)), CHANGES["both ways"])
+    assert found == what_if(run, CHANGES["both ways"]) and found["back"]["documents"] > 0
+    assert sorted((path, path.stat().st_mtime_ns) for path in copy.rglob("*")) == before
+
+
 def test_the_order_of_the_tasks_changes_nothing(run: Finished) -> None:
     one, two = (what_if(run, CHANGES["both ways"], Serial(reverse)) for reverse in (False, True))
     assert json.dumps(one) == json.dumps(two)

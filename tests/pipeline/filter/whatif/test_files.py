@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipeline.filter.whatif.answer import Answer, Finished, answer, ask
+from pipeline.filter.whatif.answer import Answer, Finished, Question, answer, ask
 from pipeline.filter.whatif.cli import find_run
+from pipeline.publish import publish_table, read_table
 from pipeline.runner import Run
 from schemas.config import override, validate
-from schemas.errors import UserError
+from schemas.errors import UserError, WorkError
 from schemas.manifest import StageManifest
 from schemas.recipe import Recipe
 from schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.filter.whatif.conftest import recipe
 
+SIGNAL = (
+    "from pipeline.filter.signals.registry import signal\n"
+    'signal("my.words", "words", "me", "int")(lambda view: view.words * {times})\n'
+)
 RULES = (
     "name: mine\norigin: here\nrules:\n  - {{name: words, signal: gopher.word_count, at_least: {least}}}\n"
 )
@@ -29,13 +36,18 @@ def cutting(tmp_path_factory: pytest.TempPathFactory, base: Path, corpus: Path) 
     """The folder of a run that cuts lines, with a set of its own in rules.yaml beside it."""
     folder = tmp_path_factory.mktemp("cutting")
     (folder / "rules.yaml").write_text(RULES.format(least=40))
+    (folder / "words.txt").write_text("king\n")
+    (folder / "signal.py").write_text(SIGNAL.format(times=1))
     shutil.copytree(base / "ingest", folder / "run/ingest")
     execute(folder / "run", corpus, [])
     return folder / "run"
 
 
 def asked(run: Path, corpus: Path, settings: list[str]) -> Recipe:
-    own = [*PLAIN, f"filter.rules=[c4, {run.parent}/rules.yaml]", "filter.cut_lines=true"]
+    own = [
+        *PLAIN, f"filter.rules=[c4, {run.parent}/rules.yaml]", "filter.cut_lines=true",
+        f"filter.word_lists.kings.files=[{run.parent}/words.txt]", f"filter.plugins=[{run.parent}/signal.py]",
+    ]  # fmt: skip
     return recipe(run, corpus, [*own, *settings])
 
 
@@ -97,3 +109,85 @@ def test_a_file_of_rules_changed_since_the_run_is_a_question(cutting: Path, corp
     assert found["changes"] == {"rule mine.words": {"run": 40.0, "asked": 400.0}}
     assert found["gone"]["documents"] > 10 and found["back"]["documents"] == 0
     assert {row["rule"] for row in found["gone"]["examples"]} == {"mine.words"}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "old", "new"),
+    [
+        ("words.txt", "filter.word_lists.kings.files", "king\n", "queen\n"),
+        ("signal.py", "filter.plugins", SIGNAL.format(times=1), SIGNAL.format(times=2)),
+    ],
+)
+def test_lists_and_plugins_changed_since_the_run_are_refused(
+    cutting: Path, corpus: Path, name: str, key: str, old: str, new: str
+) -> None:
+    """A run would measure anew, whatever the recipe says."""
+    file = cutting.parent / name
+    assert file.read_text() == old
+    file.write_text(new)
+    try:
+        with pytest.raises(
+            UserError, match=f"{key}: changed since the run.*filter must run again"
+        ) as refused:
+            what_if(cutting, corpus, ["filter.thresholds.c4.sentences_min=9"])
+        file.unlink()
+        with pytest.raises(UserError, match="no such file"):
+            what_if(cutting, corpus, ["filter.thresholds.c4.sentences_min=9"])
+    finally:
+        file.write_text(old)
+    assert "\n" not in str(refused.value)
+
+
+def bent(base: Path, folder: Path, settings: list[str]) -> Path:
+    """A copy of the run without its texts, with these keys of the filter's manifest changed."""
+    copy = folder / "run"
+    shutil.copytree(base, copy, ignore=shutil.ignore_patterns("ingest", "documents"))
+    manifest = json.loads((copy / "filter/manifest.json").read_text())
+    (copy / "filter/manifest.json").write_text(json.dumps(override(manifest, settings)))
+    return copy
+
+
+def question(run: Path, corpus: Path) -> Question:
+    return ask(find_run(str(run)), recipe(run, corpus, ["filter.thresholds.c4.sentences_min=9"]))
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("version='1'", "the run was filtered by version 1 of the stage, this is "),
+        ("key=other", "the run is not finished: its stages are of different recipes"),
+        ("params.cut_lines=true", "the run is not finished: its stages are of different recipes"),
+        ("params.models.toxicity=other", r"filter\.toxicity\.model: changed since the run"),
+        ("params.unicode=1.1.0", "this Python's Unicode: changed since the run"),
+    ],
+)
+def test_a_run_of_another_making_is_refused(
+    base: Path, corpus: Path, tmp_path: Path, setting: str, says: str
+) -> None:
+    with pytest.raises(UserError, match=says) as refused:
+        question(bent(base, tmp_path, [setting]), corpus)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_do_not_add_up_stop_it(base: Path, corpus: Path, tmp_path: Path) -> None:
+    counts = find_run(str(base)).manifest("filter").counts
+    more = [f"counts.docs_in={counts.docs_in + 1}", f"counts.kept={counts.kept + 1}"]
+    copy = bent(base, tmp_path, more)
+    with pytest.raises(WorkError, match="files and manifest disagree"):
+        answer(question(copy, corpus), Serial())
+    manifest = json.loads((copy / "ledger/_manifest.json").read_text())
+    file = manifest["files"][0]["path"]
+    table = read_table(Folder(copy / "ledger" / file)).slice(1)
+    manifest["files"][0] = publish_table(Folder(copy / "ledger"), file, table).model_dump()
+    (copy / "ledger/_manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(WorkError, match="documents of the filter are missing"):
+        answer(question(copy, corpus), Serial())
+
+
+def test_what_was_not_there_to_be_measured_is_refused(cutting: Path, corpus: Path) -> None:
+    with pytest.raises(UserError, match="filter.quality: .*the run measured no such signal; filter must run"):
+        what_if(cutting, corpus, ["filter.quality={remove_below: 0.1}"])
+    run = find_run(str(cutting))
+    bare = replace(run, recipe=run.recipe.model_copy(update={"stages": ["ingest"]}))
+    with pytest.raises(UserError, match="the run has no filter stage"):
+        ask(bare, asked(cutting, corpus, []))

@@ -1,0 +1,89 @@
+"""Spans cut out of texts, over Arrow buffers, and the ledger's edits: what rules on lines and the spans of deduplication
+share. Which spans, and what goes with them, each says for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numba import njit
+
+from schemas.documents import ID
+from schemas.ledger import EDIT
+
+I64 = npt.NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True)
+def splice(data: Any, offsets: Any, spans: Any) -> Any:
+    """(bytes, int64[D + 1] offsets) of the documents without the spans, int64[spans, 3 or more] of document, first byte
+    and end counted from its start; sorted, not overlapping."""
+    lost = 0
+    for s in range(len(spans)):
+        lost += spans[s, 2] - spans[s, 1]
+    out = np.empty(offsets[-1] - offsets[0] - lost, np.uint8)
+    bounds = np.zeros(len(offsets), np.int64)
+    end, s = 0, 0
+    for d in range(len(offsets) - 1):
+        at = offsets[d]
+        while s < len(spans) and spans[s, 0] == d:
+            cut = offsets[d] + spans[s, 1]
+            out[end : end + cut - at] = data[at:cut]
+            end += cut - at
+            at = offsets[d] + spans[s, 2]
+            s += 1
+        out[end : end + offsets[d + 1] - at] = data[at : offsets[d + 1]]
+        end += offsets[d + 1] - at
+        bounds[d + 1] = end
+    return out, bounds
+
+
+@njit(cache=True, nogil=True)
+def in_characters(data: Any, offsets: Any, rows: Any, starts: Any, stops: Any) -> Any:
+    """int64[spans, 2]: offset and length in characters of spans of bytes, sorted by document and start; they may overlap."""
+    found = np.empty((len(rows), 2), np.int64)
+    at, passed = 0, 0
+    for i in range(len(rows)):
+        low = offsets[rows[i]]
+        if i == 0 or rows[i] != rows[i - 1]:
+            at, passed = low, 0
+        while at < low + starts[i]:
+            passed += data[at] & 0xC0 != 0x80
+            at += 1
+        length = 0
+        for j in range(at, low + stops[i]):
+            length += data[j] & 0xC0 != 0x80
+        found[i, 0], found[i, 1] = passed, length
+    return found
+
+
+def hashes(data: npt.NDArray[np.uint8], offsets: I64, rows: I64) -> list[bytes]:
+    """The `text_hash` of the documents at `rows`."""
+    view = data.data
+    return [xxhash.xxh3_128_digest(view[offsets[row] : offsets[row + 1]]) for row in rows.tolist()]
+
+
+def with_hashes(column: pa.ChunkedArray, rows: I64, new: Sequence[bytes]) -> pa.Array:
+    """The column `text_hash` with `new` ones at `rows`, which ascend."""
+    mask = np.zeros(len(column), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(column.combine_chunks(), pa.array(mask), pa.array(new, ID))
+
+
+def edits(stage: str, rows: I64, kinds: pa.StringArray, characters: I64) -> pa.ListArray:
+    """For each document at `rows`, which ascend and repeat, its list of `EDIT`: cuts of these kinds, at `in_characters`."""
+    columns = [
+        pa.repeat(pa.scalar(stage, pa.string()), len(rows)),
+        kinds,
+        pa.array(characters[:, 0]),
+        pa.array(characters[:, 1]),
+        pa.repeat(pa.scalar(0, pa.int64()), len(rows)),
+    ]
+    _, heads = np.unique(rows, return_index=True)
+    bounds = pa.array(np.r_[heads, len(rows)].astype(np.int32))
+    return pa.ListArray.from_arrays(bounds, pa.StructArray.from_arrays(columns, fields=list(EDIT)))
