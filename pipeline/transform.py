@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from schemas.documents import DOCUMENTS
+from schemas.ids import text_hash
 from schemas.ledger import DECISIONS, QUARANTINED, REMOVED
 
 
@@ -44,6 +49,21 @@ def decisions(rows: list[dict[str, Any]] | None = None, **columns: Any) -> pa.Ta
         for f in DECISIONS
     ]
     return pa.Table.from_arrays(arrays, schema=DECISIONS)
+
+
+def with_texts(docs: pa.Table, texts: Mapping[int, str]) -> pa.Table:
+    """`docs` with these texts at these rows, and their hashes."""
+    if not texts:
+        return docs
+    rows = sorted(texts)
+    new = [texts[row] for row in rows]
+    mask = np.zeros(len(docs), np.bool_)
+    mask[rows] = True
+    for name, values in (("text", new), ("text_hash", [text_hash(text) for text in new])):
+        field = DOCUMENTS.field(name)
+        column = pc.replace_with_mask(docs[name], pa.array(mask), pa.array(values, field.type))
+        docs = docs.set_column(docs.schema.get_field_index(name), field, column)
+    return docs
 
 
 def check_conservation(where: str, docs_in: int, outcome: Outcome) -> tuple[int, int]:

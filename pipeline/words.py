@@ -20,9 +20,11 @@ from pipeline.dedup.kernels.words import (
     CHUNK,
     FNV_BASIS,
     FNV_PRIME,
+    INSIDE,
     OTHER_PRIME,
     OUTSIDE,
     RESERVE,
+    SINGLE,
     byte_at,
     chain,
     code_point,
@@ -47,7 +49,6 @@ _SHIFT = np.uint32(21)
 _FOLDED = np.uint32((1 << 21) - 1)
 _LETTER, _MARK, _ALONE, _SKIP = np.uint32(1), np.uint32(2), np.uint32(3), np.uint32(4)
 _JOIN, _COMPOSED, _HANGUL = np.uint32(5), np.uint32(6), np.uint32(7)
-_INSIDE, _SINGLE = 1, 2
 _NEWLINE, _SPACE = 10, 32
 
 
@@ -68,24 +69,21 @@ def place_words(
     arrays must have `room(stop - i)` places.
     """
     state, word, count, end = OUTSIDE, FNV_BASIS, 0, i
-    paragraph, lines, blank = (
-        0,
-        0,
-        False,
-    )  # line feeds since anything but white space; a blank line since the last word
+    paragraph = 0
+    lines, blank = 0, False  # line feeds since anything but white space; a blank line since the last word
     while i < stop:
         at = i
         letter = rule.ascii[byte_at(data, i)]
         if letter:
-            if state == _SINGLE:
+            if state == SINGLE:
                 hashes[count], ends[count] = mix64(word), end
                 count += 1
                 word = FNV_BASIS
-            if state != _INSIDE:
+            if state != INSIDE:
                 if blank and count:
                     paragraph += 1
                 starts[count], paragraphs[count], blank = at, paragraph, False
-            state, lines = _INSIDE, 0
+            state, lines = INSIDE, 0
             while letter:
                 word = chain(word, letter, FNV_PRIME)
                 i += 1
@@ -110,18 +108,18 @@ def place_words(
                 entry = rule.pieces[composed, k]
             kind, folded = entry >> _SHIFT, entry & _FOLDED
             if kind in (_LETTER, _HANGUL, _JOIN):
-                if state == _SINGLE:
+                if state == SINGLE:
                     hashes[count], ends[count] = mix64(word), end
                     count += 1
                     word = FNV_BASIS
-                if state != _INSIDE:
+                if state != INSIDE:
                     if blank and count:
                         paragraph += 1
                     starts[count], paragraphs[count], blank = at, paragraph, False
                 word = (
                     syllable(word, folded, FNV_PRIME) if kind == _HANGUL else chain(word, folded, FNV_PRIME)
                 )
-                state, end = _INSIDE, i
+                state, end = INSIDE, i
             elif kind == _SKIP:
                 continue
             elif kind == _MARK and state != OUTSIDE:
@@ -138,7 +136,7 @@ def place_words(
                     if blank and count:
                         paragraph += 1
                     starts[count], paragraphs[count], blank = at, paragraph, False
-                    state, end = _SINGLE, i
+                    state, end = SINGLE, i
     if state != OUTSIDE:
         hashes[count], ends[count] = mix64(word), end
         count += 1

@@ -60,6 +60,6 @@ class RedactParams(Strict):
             raise ValueError(f"model: nothing to find; add {' or '.join(MODEL_KINDS)} to the kinds")
         return self
 
-    def replacement_of(self, kind: str) -> Replacement:
+    def replacement_of(self, kind: PiiKind) -> Replacement:
         """How finds of a kind are replaced."""
-        return next((how for name, how in self.replacements.items() if name == kind), self.replacement)
+        return self.replacements.get(kind, self.replacement)

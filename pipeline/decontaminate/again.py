@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.decontaminate.index import Index, load
@@ -18,21 +20,24 @@ from schemas.storage import Folder
 
 @dataclass(frozen=True)
 class Again:
-    """The index, loaded when it is first asked."""
+    """The index and the n-grams that count nowhere, read when they are first asked for."""
 
     folder: Folder
     key: str
     params: DecontaminateParams
 
+    @cached_property
     def _index(self) -> Index:
         return load(self.folder, self.key, self.params)
 
+    @cached_property
+    def _dropped(self) -> npt.NDArray[np.bool_]:
+        return read_dropped(self.folder, "", len(self._index.table.keys))
+
     def clean(self, text: str) -> bool:
         """Whether nothing in the text counts."""
-        index = self._index()
-        hits = find_hits(pa.array([text], pa.large_string()), index.table)
-        dropped = read_dropped(self.folder, "", len(index.table.keys))
-        return not judge(hits, index, self.params, dropped)["acts"].any()
+        hits = find_hits(pa.array([text], pa.large_string()), self._index.table)
+        return not judge(hits, self._index, self.params, self._dropped)["acts"].any()
 
     def words(self, text: str) -> int:
         """How many words the text has."""

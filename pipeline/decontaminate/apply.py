@@ -11,11 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.transform import Outcome, decisions
+from pipeline.transform import Outcome, decisions, with_texts
 from schemas.decontaminate import DecontaminateParams
-from schemas.documents import ID
 from schemas.errors import WorkError
-from schemas.ids import text_hash
 from schemas.ledger import KEPT, REMOVED
 
 STAGE = "decontaminate"
@@ -62,7 +60,7 @@ class Decontamination:
             for name in (f"documents_{what}", f"source/{matches[0]['source']}/{what}"):
                 counters[name] = counters.get(name, 0) + 1
             rows.append(decision)
-        kept = _with_texts(docs, texts).filter(pa.array(~gone)) if by_row else docs
+        kept = with_texts(docs, texts).filter(pa.array(~gone)) if by_row else docs
         return Outcome(kept, decisions(rows), counters=dict(sorted(counters.items())))
 
     def _decision(self, matches: Sequence[Row]) -> Row:
@@ -162,23 +160,3 @@ def rest(cuts: Sequence[tuple[int, int, str]], size: int) -> list[tuple[int, int
     """What lies between the cuts."""
     edges = [0, *(edge for start, stop, _ in cuts for edge in (start, stop)), size]
     return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-def _with_texts(docs: pa.Table, texts: dict[int, str]) -> pa.Table:
-    """`docs` with some texts replaced, and their hashes."""
-    if not texts:
-        return docs
-    rows = np.zeros(len(docs), bool)
-    rows[sorted(texts)] = True
-    mask = pa.array(rows)
-    changed = [texts[row] for row in sorted(texts)]
-    for name, values in (
-        ("text", pa.array(changed, pa.large_string())),
-        ("text_hash", pa.array([text_hash(text) for text in changed], ID)),
-    ):
-        column = docs[name].combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0)
-        place = docs.column_names.index(name)
-        docs = docs.set_column(place, docs.schema.field(name), pc.replace_with_mask(column, mask, values))
-    return docs

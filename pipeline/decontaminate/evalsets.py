@@ -139,14 +139,26 @@ def _decompressed(where: str, data: bytes) -> bytes:
         if suffix == ".xz":
             return lzma.decompress(data)
         if suffix == ".zst":
-            import zstandard
-
-            return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+            return _zstd(data)
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         raise UserError(f"{where}: damaged: {error or type(error).__name__}") from None
     except Exception as error:  # zstandard's own, which is imported only where it is needed
         raise UserError(f"{where}: damaged: {str(error).splitlines()[0]}") from None
     return data
+
+
+def _zstd(data: bytes) -> bytes:
+    """All frames; the library's own reader takes an end in the middle of one for the end of the data."""
+    import zstandard
+
+    frames = []
+    while data:
+        decoder = zstandard.ZstdDecompressor().decompressobj()
+        frames.append(decoder.decompress(data))
+        if not decoder.eof:
+            raise EOFError("it ends in the middle of a frame")
+        data = decoder.unused_data
+    return b"".join(frames)
 
 
 def _json_lines(where: str, text: str) -> list[dict[str, Any]]:

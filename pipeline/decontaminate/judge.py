@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.decontaminate.index import Index
 from pipeline.decontaminate.units import coverage
@@ -83,8 +84,8 @@ def judge(
         np.maximum.at(value, pair, shares)
         counted = shares >= params.threshold
     found = value >= params.threshold
-    parts = np.array(index.units["part"].to_pylist(), object)[unit[heads]]
-    acts = found & np.isin(parts.astype(str), params.parts)
+    wanted = pc.is_in(index.units["part"].take(pa.array(unit[heads])), pa.array(params.parts))
+    acts = found & np.asarray(wanted, bool)
     return Judged(
         row=row[heads], unit=unit[heads], matched=matched, grams=grams, words=words, of=coverable, value=value,
         found=found, acts=acts, spans=_spans(pair, start, stop, counted | ~found[pair], len(heads)),
@@ -137,10 +138,7 @@ def matches_table(hits: pa.Table, judged: Judged, index: Index) -> pa.Table:
     """`MATCHES` of a partition's hits."""
     heads = np.searchsorted(hits["row"].to_numpy(), judged["row"])  # hits come in the order of the rows
     units = index.units.take(pa.array(judged["unit"]))
-    members = units["items"].combine_chunks()
-    first = pa.array(
-        np.array([entry[0].as_py() for entry in members], np.uint32) if len(members) else [], pa.uint32()
-    )
+    first = pc.list_element(units["items"], 0)
     bounds, starts, stops = judged["spans"]
     spans = pa.ListArray.from_arrays(
         pa.array(bounds.astype(np.int32)),
@@ -149,7 +147,7 @@ def matches_table(hits: pa.Table, judged: Judged, index: Index) -> pa.Table:
     documents = hits.select(["doc_id", "source"]).take(pa.array(heads))
     columns = {
         "doc_id": documents["doc_id"], "source": documents["source"], "unit": pa.array(judged["unit"]).cast(pa.uint32()),
-        "set": units["set"], "item": index.items["id"].take(first), "items": pa.compute.list_value_length(members),
+        "set": units["set"], "item": index.items["id"].take(first), "items": pc.list_value_length(units["items"]),
         "part": units["part"], "spans": spans,
         **{name: pa.array(judged[name]) for name in ("matched", "grams", "words", "of", "value", "found", "acts")},
     }  # fmt: skip

@@ -32,7 +32,6 @@ class Units:
     """Everything about the units; arrays over U units, R runs (before equal ones are united), A answers."""
 
     items: list[Item] = field(default_factory=list)  # distinct, the first record of each
-    used: list[bool] = field(default_factory=list)  # of each item
     sets: list[str] = field(default_factory=list)  # of each unit
     parts: list[int] = field(default_factory=list)  # of each unit, a place in `PARTS`
     members: list[list[int]] = field(default_factory=list)  # of each unit, its items
@@ -125,25 +124,23 @@ class _Builder:
         number = len(self.made.items)
         self.made.items.append(item)
         accepted = [text for text in item.answers or item.others if self.words.count(text)]
-        used = [
-            self._part(item, number, 0, item.question, accepted),
-            *(self._part(item, number, 1, text, None) for text in (*item.answers, *item.others)),
-            self._part(item, number, 2, item.passage, None),
-            self._part(item, number, 3, item.text, []),
-        ]
-        self.made.used.append(any(used))
+        self._part(item, number, 0, item.question, accepted)
+        for text in (*item.answers, *item.others):
+            self._part(item, number, 1, text, None)
+        self._part(item, number, 2, item.passage, None)
+        self._part(item, number, 3, item.text, [])
 
-    def _part(self, item: Item, number: int, part: int, text: str, answers: list[str] | None) -> bool:
-        """Look for a part of an item; whether it can be. `answers` of None: not when it is short."""
+    def _part(self, item: Item, number: int, part: int, text: str, answers: list[str] | None) -> None:
+        """Look for a part of an item, if it can be. `answers` of None: not when it is short."""
         first, last = self.words.of(text)
         count = last - first
         short = count < self.params.ngram
         if short:
             if answers is None or count < prefix_of(self.params):
-                return False
+                return
             with_answer = count + min((self.words.count(answer) for answer in answers), default=0)
             if with_answer < self.params.min_words or self.words.lettered[last] == self.words.lettered[first]:
-                return False
+                return
         same = (item.set, part, self.words.same(text))
         if same in self.known:
             unit = self.known[same]
@@ -167,7 +164,6 @@ class _Builder:
             mine = self.short_answers.setdefault(unit, {})
             for answer in answers or ():
                 mine.setdefault(self.words.same(answer), answer)
-        return len(self.starts[unit]) > 0
 
     def _ngrams(self, name: str, first: int, last: int) -> npt.NDArray[np.int64]:
         """Where the n-grams with a letter begin."""

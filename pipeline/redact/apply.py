@@ -14,9 +14,7 @@ from pipeline.redact import models
 from pipeline.redact.batch import Edit, Look, find_edits, rewrite
 from pipeline.redact.pseudonyms import pseudonym, tag
 from pipeline.redact.scan import Kind
-from pipeline.transform import Outcome, decisions
-from schemas.documents import ID
-from schemas.ids import text_hash
+from pipeline.transform import Outcome, decisions, with_texts
 from schemas.ledger import KEPT, REMOVED
 from schemas.redact import RedactParams
 
@@ -69,16 +67,12 @@ def redact(docs: pa.Table, params: RedactParams, key: bytes = b"") -> Outcome:
 
 
 def _edited(batch: pa.Table, texts: pa.LargeStringArray, edits: dict[int, list[Edit]]) -> pa.Table:
-    """The batch with the edits done, and the hashes of the new texts."""
-    if not edits:
-        return batch
-    new_texts, hashes = rewrite(texts, edits), batch["text_hash"].to_pylist()
-    for row in edits:
-        hashes[row] = text_hash(new_texts[row].as_py())
-    for name, values in (("text", new_texts), ("text_hash", pa.array(hashes, ID))):
-        place = batch.column_names.index(name)
-        batch = batch.set_column(place, batch.schema.field(name), values)
-    return batch
+    """The batch with the edits done."""
+    rows = sorted(edits)
+    new = rewrite(
+        texts.take(pa.array(rows, pa.int64())), {place: edits[row] for place, row in enumerate(rows)}
+    )
+    return with_texts(batch, dict(zip(rows, new.to_pylist(), strict=True)))
 
 
 def _without(batch: pa.Table, gone: list[int]) -> pa.Table:

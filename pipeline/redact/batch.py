@@ -44,7 +44,7 @@ from pipeline.redact.scan import SEPARATOR, Hit, Kind
 from pipeline.redact.secrets import armoured, assigned, formats, query, userinfo
 from schemas.redact import MODEL_KINDS
 
-MAX_ROUNDS = 8
+MAX_ROUNDS = 32  # far more than a text needs: a word reaches 60 bytes, and a tag is no such word
 Replace = Callable[[Kind, bytes], bytes]
 
 
@@ -264,9 +264,9 @@ def _growth(edit: Edit) -> int:
 
 def rewrite(texts: pa.LargeStringArray, edits: dict[int, list[Edit]]) -> pa.LargeStringArray:
     """`texts` with the edits done, in one pass over the buffer."""
-    offsets = text_offsets(texts)
     if not edits or len(texts) == 0:
         return texts
+    offsets = text_offsets(texts)
     data = memoryview(texts.buffers()[2])
     pieces: list[bytes | memoryview] = []
     growth = np.zeros(len(texts) + 1, dtype=np.int64)

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from pipeline.redact.scan import Hit, after, before
+from pipeline.redact.scan import Hit, after, before, context
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
@@ -24,7 +24,7 @@ def coins(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
     word = buffer[start:end].decode()
     if word[:2] in ("0x", "0X"):
         checked = is_ethereum(word)
-        good = checked or (checked is None and _SAYS_ETHEREUM.search(before(buffer, start, 60)) is not None)
+        good = checked or (checked is None and _SAYS_ETHEREUM.search(context(buffer, start, 60)) is not None)
     elif word[:2].lower() == "bc":
         good = is_bech32(word)
     else:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
-from pipeline.redact.scan import ALNUM, Hit, Kind, after, before
+from pipeline.redact.scan import ALNUM, Hit, Kind, after, before, context
 
 WINDOW = 60  # bytes before a number in which its name is looked for
 
@@ -104,7 +104,7 @@ def by_form(kinds: frozenset[str]) -> dict[str, list[tuple[Kind, bool]]]:
 
 def national(buffer: bytes, start: int, end: int, kinds: frozenset[str]) -> Iterator[Hit]:
     """The national numbers that the bytes from `start` to `end` are, mostly none or one."""
-    left, right = before(buffer, start, WINDOW), after(buffer, end, 2)
+    left, right = before(buffer, start, 1), after(buffer, end, 2)
     if left and (left[-1] in ALNUM or left[-1] in b"_-./"):
         return
     if right and (
@@ -114,7 +114,9 @@ def national(buffer: bytes, start: int, end: int, kinds: frozenset[str]) -> Iter
     value = _DASHES.sub("-", buffer[start:end].decode("utf-8", "replace").replace("\u00a0", " "))
     value = value.replace("\u202f", " ")
     for kind, named in by_form(kinds).get(form(value), ()):
-        if (not named or NUMBERS[kind].name.search(left)) and is_number(kind, value):
+        if (not named or NUMBERS[kind].name.search(context(buffer, start, WINDOW))) and is_number(
+            kind, value
+        ):
             yield Hit(start, end, kind)
 
 

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from pipeline.redact.scan import ALNUM, DIGITS, LETTERS, WORD, Hit, after, before
+from pipeline.redact.scan import ALNUM, DIGITS, LETTERS, WORD, Hit, after, before, context
 
 # --- e-mail: found by its '@' and domain; the local part is then read backwards.
 _LOCAL = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+$")
@@ -105,7 +105,7 @@ def _plain_ipv4(buffer: bytes, start: int, end: int) -> bool:
         return False
     if all(int(octet) < _SMALL for octet in buffer[start:end].split(b".")):
         # "the server.\n\n27.2.5.2 Setting up": a heading
-        line = before(buffer, start, 40).rpartition(b"\n")[2]
+        line = context(buffer, start, 40).rpartition(b"\n")[2]
         return buffer[start:end] in _RESOLVERS or _SAYS_ADDRESS.search(line) is not None
     return True
 
@@ -133,5 +133,5 @@ def hardware(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
     if len(right) == 2 and right[0] in b".:-" and right[1] in ALNUM:
         return
     letters = any(byte in LETTERS for byte in value)
-    if letters or _SAYS_HARDWARE.search(before(buffer, start, 48)):
+    if letters or _SAYS_HARDWARE.search(context(buffer, start, 48)):
         yield Hit(start, end, "mac")

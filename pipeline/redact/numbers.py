@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from pipeline.redact.scan import DIGITS, Hit, before
+from pipeline.redact.scan import DIGITS, Hit, context
 
 # --- payment cards: ISO/IEC 7812 with the issuers' ranges, and the Luhn digit.
 _CARD_CONTEXT = re.compile(
@@ -37,7 +37,7 @@ def cards(buffer: bytes, start: int, end: int, table: bool) -> Iterator[Hit]:
     """A card number: an issuer's. `table`: more groups of four stand beside it, so a word must say so."""
     digits = only_digits(buffer[start:end])
     if is_card(digits) and (
-        (len(digits) not in _CARD_UNSURE and not table) or _CARD_CONTEXT.search(before(buffer, start, 48))
+        (len(digits) not in _CARD_UNSURE and not table) or _CARD_CONTEXT.search(context(buffer, start, 48))
     ):
         yield Hit(start, end, "card")
 
@@ -65,7 +65,7 @@ def ssns(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
     value = buffer[start:end]
     dashed = value.count(b"-") + value.count(b"\xe2\x80") == 2
     plain = len(value) == 9 or not value.strip(b"0123456789 .")
-    if not dashed and not (plain and _SSN_CONTEXT.search(before(buffer, start, 48))):
+    if not dashed and not (plain and _SSN_CONTEXT.search(context(buffer, start, 48))):
         return
     if ssn.is_valid(only_digits(value)):
         yield Hit(start, end, "ssn")

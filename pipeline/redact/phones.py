@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pipeline.redact.plans import nanp, plan, possible, valid
-from pipeline.redact.scan import ALNUM, DIGITS, Hit, after, before
+from pipeline.redact.scan import ALNUM, DIGITS, Hit, after, before, context
 
 
 class Group(NamedTuple):
@@ -79,7 +79,7 @@ def _at(buffer: bytes, groups: list[Group], first: int, regions: Sequence[str]) 
     if not _left_free(buffer, groups, first, start, plus):
         return None, first + 1
     total, left = 0, b""
-    context: bool | None = None  # whether a word about telephones stands before it
+    said: bool | None = None  # whether a word about telephones stands before it
     sizes = []
     for last in range(first, min(first + _MAX_GROUPS, len(groups))):
         total += len(groups[last].digits)
@@ -95,10 +95,10 @@ def _at(buffer: bytes, groups: list[Group], first: int, regions: Sequence[str]) 
             continue
         chosen = groups[first : last + 1]
         alone = first == 0 and last == len(groups) - 1
-        if context is None:
-            left = before(buffer, start, 40)
-            context = _CONTEXT.search(left) is not None
-        sure = extension or paren or context
+        if said is None:
+            left = context(buffer, start, 40)
+            said = _CONTEXT.search(left) is not None
+        sure = extension or paren or said
         labelled = sizes[offset] <= 15 and (
             (alone and _LABEL.search(left) is not None)
             or (last == len(groups) - 1 and _behind(buffer, end, chosen))
@@ -109,7 +109,7 @@ def _at(buffer: bytes, groups: list[Group], first: int, regions: Sequence[str]) 
             and not _quad(chosen)
             and not all(group.digits == "000" for group in chosen[2:] or [chosen[0]])
         )
-        if labelled or _is_phone(buffer, chosen, start, plus, sure, context, alone, regions):
+        if labelled or _is_phone(buffer, chosen, start, plus, sure, said, alone, regions):
             return Hit(start, end, "phone"), last + 1
     return None, first + 1
 
@@ -171,14 +171,14 @@ def _closing(buffer: bytes, groups: list[Group], last: int) -> tuple[int | None,
 
 
 def _is_phone(
-    buffer: bytes, groups: list[Group], start: int, plus: bool, sure: bool, context: bool, alone: bool,
+    buffer: bytes, groups: list[Group], start: int, plus: bool, sure: bool, said: bool, alone: bool,
     regions: Sequence[str],
 ) -> bool:  # fmt: skip
     digits = "".join(group.digits for group in groups)
     separators = {group.separator for group in groups[1:]}
     if plus:
         return 8 <= len(digits) <= 15 and possible("+" + digits, None)
-    if _dated(groups) or _quad(groups) or _OTHER.search(before(buffer, start, 24)):
+    if _dated(groups) or _quad(groups) or _OTHER.search(context(buffer, start, 24)):
         return False
     inner = {group.separator for group in groups[2 if groups[0].digits == "1" else 1 :]}
     if any(b"(" in separator for separator in inner):
@@ -186,10 +186,10 @@ def _is_phone(
     if not alone and separators <= {b" "} and not sure:  # three numbers of a table's row
         return False
     dialled = groups[0].digits.startswith("00") and len(groups[0].digits) <= 5 and len(digits) <= 17
-    if dialled and (len(groups) > 2 or context):
+    if dialled and (len(groups) > 2 or said):
         return (possible if sure or separators == {b"-"} else valid)("+" + digits[2:], None)
     for region in regions:
-        if not _shaped(groups, digits, separators, region, sure, context):
+        if not _shaped(groups, digits, separators, region, sure, said):
             continue
         certain = sure or (nanp(region) and separators in ({b"-"}, {b"."}))
         if (possible if certain else valid)(digits, region):
@@ -198,12 +198,12 @@ def _is_phone(
 
 
 def _shaped(
-    groups: list[Group], digits: str, separators: set[bytes], region: str, sure: bool, context: bool
+    groups: list[Group], digits: str, separators: set[bytes], region: str, sure: bool, said: bool
 ) -> bool:  # fmt: skip
     """Whether people of the region write a number in such groups."""
     sizes, prefix = plan(region)
     shape = tuple(len(group.digits) for group in groups)
-    if len(groups) == 1 and not context:
+    if len(groups) == 1 and not said:
         return False
     if nanp(region):
         return (shape in _NANP_SHAPES or len(groups) == 1) and len(digits) - digits.startswith("1") == 10

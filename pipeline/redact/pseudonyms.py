@@ -18,10 +18,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from unicodedata import normalize
 
 from pipeline.redact.coins import base58check, bech32, eip55, is_base58check
 from pipeline.redact.national import compact
-from pipeline.redact.scan import Kind
+from pipeline.redact.scan import TAG, Kind
 from pipeline.redact.standins import NATIONAL, OWN_CARDS, Draw, card, iban, own_phones, phone
 from schemas.errors import UserError
 
@@ -36,7 +37,6 @@ OWN = re.compile(
 )
 MARGIN = 80  # bytes; no pseudonym is longer
 _TEST_COIN = re.compile(rb"(?<![A-Za-z0-9])[mn2][1-9A-HJ-NP-Za-km-z]{25,34}(?![A-Za-z0-9])")
-_TAG = re.compile(rb"<[A-Z_]{2,20}>")
 
 
 def is_own(buffer: bytes, start: int, end: int) -> bool:
@@ -48,7 +48,7 @@ def is_own(buffer: bytes, start: int, end: int) -> bool:
 
 def is_tag(buffer: bytes, start: int, end: int) -> bool:
     """Whether a find overlaps a tag: models may take one for a name."""
-    return _touches(_TAG, buffer, start, end)
+    return _touches(TAG, buffer, start, end)
 
 
 def _touches(pattern: re.Pattern[bytes], buffer: bytes, start: int, end: int) -> bool:
@@ -91,7 +91,7 @@ def fingerprint(key: bytes) -> str:
 def pseudonym(key: bytes, kind: Kind, value: bytes, regions: Sequence[str] = ()) -> bytes:
     """The pseudonym of a datum (HMAC-SHA256); other spellings of the same datum get the same one. `regions`: whose
     plans a telephone number without + follows."""
-    text = normal_form(kind, value.decode("utf-8", "replace"), tuple(regions))
+    text = normal_form(kind, normalize("NFC", value.decode("utf-8", "replace")), tuple(regions))
     digest = hmac.new(key, f"{kind}\x00{text}".encode(), hashlib.sha256).digest()
     draw, code = Draw(digest), digest.hex()
     if kind in NATIONAL:
@@ -133,6 +133,8 @@ def normal_form(kind: Kind, text: str, regions: tuple[str, ...] = ()) -> str:
         return "".join(c for c in text if c.isdigit())
     if kind == "phone":
         return _e164(text, regions)
+    if kind == "se_pnr":  # with its century or without
+        return compact(text)[-10:]
     if kind in ("iban", "mac") or kind in NATIONAL:
         return compact(text)
     if kind == "crypto" and text[:2].lower() in ("bc", "0x"):

@@ -6,11 +6,14 @@ spans two documents, and a look to the left or right ends at the document.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from schemas.redact import PiiKind as Kind
 
-__all__ = ["ALNUM", "DIGITS", "LETTERS", "SEPARATOR", "WORD", "Hit", "Kind", "after", "before"]
+__all__ = [
+    "ALNUM", "DIGITS", "LETTERS", "SEPARATOR", "TAG", "WORD", "Hit", "Kind", "after", "before", "context",
+]  # fmt: skip
 
 SEPARATOR = "\x00"
 
@@ -18,6 +21,8 @@ DIGITS = frozenset(b"0123456789")
 LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 ALNUM = DIGITS | LETTERS
 WORD = ALNUM | frozenset(b"_")
+TAG = re.compile(rb"<[A-Z_]{2,20}>")
+_TAG_APART = re.compile(TAG.pattern + rb"(?!\Z)")
 
 
 class Hit(NamedTuple):
@@ -39,3 +44,12 @@ def after(buffer: bytes, end: int, size: int) -> bytes:
     window = buffer[end : end + size]
     cut = window.find(b"\x00")
     return window if cut < 0 else window[:cut]
+
+
+def context(buffer: bytes, start: int, size: int) -> bytes:
+    """`before`, for words that say what a datum is: a tag is none, or each find would make one of its neighbour, all
+    along a list. A tag that touches the datum (`<IP>8.8.8.8</IP>`) is an element that holds it."""
+    window = before(buffer, start, size + 22)  # a tag cut in two is none either
+    if b"<" in window:
+        window = _TAG_APART.sub(lambda tag: b"~" * len(tag.group()), window)
+    return window[-size:]

@@ -17,7 +17,7 @@ class Redact(LocalStage):
     """Replaces personal data and secrets, or removes the documents that hold them (`schemas.redact.PiiKind`)."""
 
     name = "redact"
-    version = "3"
+    version = "4"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)

@@ -13,7 +13,7 @@ from pipeline.report.survey import read_columns
 from pipeline.stage import LocalStage, Scheduler, load_stage
 from schemas.documents import DOCUMENTS
 from schemas.recipe import Recipe
-from schemas.redact import RedactParams
+from schemas.redact import DEFAULT_KINDS
 from schemas.storage import Folder
 
 # A secret that the end of an excerpt would cut in half goes unseen: this much more is redacted, then dropped.
@@ -46,13 +46,16 @@ def _fetch(folder: Folder, wanted: Wanted, name: str) -> dict[bytes, str]:
 
 
 def masked(recipe: Recipe, folder: Folder, texts: dict[bytes, str], chars: int) -> dict[bytes, str]:
-    """`texts` with personal data and secrets of every kind replaced by tags, then cut to `chars` characters.
+    """`texts` with personal data and secrets replaced by tags, then cut to `chars` characters: of every kind that a
+    pattern finds, and whatever else the recipe redacts (names, private addresses).
 
     The run's own redactor does it. A text that it will not pass on is left out.
     """
     if not texts:
         return {}
-    safe = recipe.model_copy(update={"redact": RedactParams(phone_regions=recipe.redact.phone_regions)})
+    kinds = list(dict.fromkeys((*recipe.redact.kinds, *DEFAULT_KINDS)))
+    tags = {"kinds": kinds, "replacement": "tag", "replacements": {}}
+    safe = recipe.model_copy(update={"redact": recipe.redact.model_copy(update=tags)})
     stage = load_stage("redact", safe)
     assert isinstance(stage, LocalStage)
     ids = sorted(texts)

@@ -23,6 +23,9 @@ QUESTION = (
 )  # 27 words, 15 n-grams
 SHORT = "Which river floods the quince market at Oberwalden?"  # 8 words
 ANSWER = "the little Emsa"
+FILLER = (
+    "The harbour of the town was built in the year of the great frost, and its walls are made of grey stone. "
+)
 
 
 class Ran(NamedTuple):

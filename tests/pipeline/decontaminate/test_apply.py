@@ -14,8 +14,9 @@ from pipeline.decontaminate.apply import Decontamination, cut_spans, rest
 from pipeline.decontaminate.judge import MATCHES
 from schemas.decontaminate import DecontaminateParams
 from schemas.errors import WorkError
+from schemas.ids import text_hash
 from tests.pipeline.corpus import Here, documents
-from tests.pipeline.decontaminate.helpers import QUESTION, decontaminate, write_set
+from tests.pipeline.decontaminate.helpers import ANSWER, FILLER, QUESTION, SHORT, decontaminate, write_set
 from tests.pipeline.lineage.edited import check_edits
 
 TEXT = st.text(st.sampled_from("ab é日🦙\n \t.") | st.characters(), max_size=80)
@@ -55,6 +56,12 @@ def test_the_stronger_of_two_that_meet_is_named() -> None:
     assert "".join(text[a:b] for a, b in rest(cuts, len(text))) == "six\n\n"
 
 
+@pytest.mark.parametrize(("gap", "cuts"), [(200, [(0, 218)]), (201, [(0, 9), (210, 219)])])
+def test_up_to_200_characters_between_two_windows_are_cut_too(gap: int, cuts: list[tuple[int, int]]) -> None:
+    found = cut_spans("a" * 300, [match([(0, 9), (9 + gap, 18 + gap)])], "window")
+    assert [(start, stop) for start, stop, _ in found] == cuts
+
+
 WORDS = st.lists(st.sampled_from(["one", "two", "three", "four", "FIVE", "\n\n", "six.", "é"]), max_size=40)
 
 
@@ -80,6 +87,54 @@ def test_a_second_pass_changes_nothing(
             check_edits(given_texts[ids.index(decision["doc_id"])], text, decision["edits"])
     again = decontaminate(folder / "two", ran.kept, riddles, **options)
     assert again.decisions == [] and again.texts == ran.texts
+
+
+def test_cut_paragraphs(tmp_path: Path, riddles: Path) -> None:
+    before, after = "Grüße 👋 " + FILLER * 2, FILLER * 2
+    text = f"{before}\n\nHe said: {QUESTION}. Then he left.\n \n{after}"
+    ran = decontaminate(tmp_path / "run", [text, FILLER * 9], riddles, action="cut")
+    assert ran.texts == [f"{before}\n\n{after}", FILLER * 9]
+    assert ran.kept["text_hash"].to_pylist()[0] == text_hash(ran.texts[0])
+    (decision,) = ran.decisions
+    assert (decision["outcome"], decision["rule"]) == ("kept", None)
+    (edit,) = decision["edits"]
+    assert edit["kind"] == "decontaminate.question"
+    assert text[: edit["offset"]] + text[edit["offset"] + edit["length"] :] == ran.texts[0]
+    again = decontaminate(tmp_path / "again", ran.kept, riddles, action="cut")
+    assert again.decisions == [] and again.texts == ran.texts
+
+
+def test_what_is_left_of_a_cut_text_may_hold_what_too_many_documents_hold(tmp_path: Path) -> None:
+    common = QUESTION.replace("llamas", "mules").replace("baskets", "jars").replace("Tuesday", "Friday")
+    riddles = write_set(tmp_path / "evals", [{"question": QUESTION}, {"question": common}])
+    text = f"{QUESTION}\n\n{common}\n\n{FILLER}"
+    others = [f"{FILLER}{common} {i}" for i in range(4)]
+    ran = decontaminate(tmp_path / "run", [text, *others], riddles, action="cut", max_documents=4)
+    assert ran.texts == [f"{common}\n\n{FILLER}", *others]
+
+
+def test_cut_windows(tmp_path: Path, riddles: Path) -> None:
+    text = f"{FILLER * 2}He said: {QUESTION}. Then he left. {FILLER}"
+    ran = decontaminate(tmp_path / "run", [text], riddles, action="cut", span="window")
+    assert ran.texts == [text.replace(QUESTION, "")]
+
+
+def test_a_text_that_is_cut_to_nothing_goes(tmp_path: Path, riddles: Path) -> None:
+    ran = decontaminate(tmp_path / "run", [f"He said: {QUESTION}."], riddles, action="cut")
+    (decision,) = ran.decisions
+    assert (decision["outcome"], decision["rule"], decision["value"]) == (
+        "removed",
+        "decontaminate.too_short",
+        0,
+    )
+
+
+def test_a_cut_that_makes_a_new_match_removes_the_document(tmp_path: Path, riddles: Path) -> None:
+    head, tail = QUESTION.split()[:11], QUESTION.split()[11:]
+    inner = FILLER.strip() + " " + SHORT + " " + ANSWER
+    text = f"{FILLER * 3}{' '.join(head)}\n\n{inner}\n\n{' '.join(tail[:12])} {FILLER}"
+    ran = decontaminate(tmp_path / "run", [text], riddles, action="cut")
+    assert ran.texts == [] and ran.decisions[0]["rule"] == "decontaminate.question"
 
 
 def test_matches_of_other_documents_are_refused() -> None:

@@ -30,6 +30,9 @@ FILES: dict[str, bytes] = {
     "a.jsonl.bz2": bz2.compress(LINES),
     "a.jsonl.xz": lzma.compress(LINES),
     "a.JSONL.zst": zstandard.compress(LINES),
+    "b.jsonl.zst": zstandard.compress(LINES[:40])
+    + b"\x50\x2a\x4d\x18\x03\0\0\0abc"
+    + zstandard.compress(LINES[40:]),
     "a.json": json.dumps({"data": ROWS}).encode(),
     "b.json.gz": gzip.compress(json.dumps(ROWS).encode()),
     "a.csv": b'question,answer\nWhat?,That\n"Qui, lui?","il ""y"" a"\n',
@@ -82,6 +85,9 @@ MISTAKES: dict[str, tuple[bytes, str]] = {
     "cut.jsonl.gz": (gzip.compress(LINES)[:-9], "damaged"),
     "no.jsonl.gz": (LINES, "damaged"),
     "no.jsonl.zst": (LINES, "damaged"),
+    "cut.jsonl.zst": (zstandard.compress(LINES)[:-5], "damaged"),
+    "cut.jsonl.bz2": (bz2.compress(LINES)[:-5], "damaged"),
+    "cut.jsonl.xz": (lzma.compress(LINES)[:-5], "damaged"),
     "no.jsonl.xz": (LINES, "damaged"),
     "no.jsonl.bz2": (LINES, "damaged"),
     "no.parquet": (LINES, "not Parquet"),
@@ -99,6 +105,17 @@ def test_a_file_that_cannot_be_used_is_told_in_a_line(tmp_path: Path, name: str)
     with pytest.raises(UserError, match=said) as error:
         read_items(find_files([str(tmp_path / name)]), [])
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
+    (tmp_path / "set.jsonl").write_bytes(LINES)
+    (source,) = find_files([str(tmp_path / "set.jsonl")])
+    (tmp_path / "set.jsonl").write_bytes(LINES + LINES)
+    with pytest.raises(UserError, match="changed while it was read"):
+        records(source)
+    (tmp_path / "set.jsonl").unlink()
+    with pytest.raises(UserError, match="gone while it was to be read"):
+        records(source)
 
 
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:

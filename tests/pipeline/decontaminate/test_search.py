@@ -28,9 +28,8 @@ PARAMS = {"ngram": 5, "min_words": 3, "max_items": 1000}
 
 
 def made(folder: Path, questions: list[str], **params: object) -> tuple[indexes.Index, DecontaminateParams]:
-    own = DecontaminateParams(
-        against=[str(write_set(folder / "evals", [{"question": q} for q in questions]))], **{**PARAMS, **params}
-    )  # fmt: skip
+    against = str(write_set(folder / "evals", [{"question": q} for q in questions]))
+    own = DecontaminateParams.model_validate({"against": [against], **PARAMS, **params})
     home = Folder(folder / "index")
     home.delete()
     indexes._load.cache_clear()

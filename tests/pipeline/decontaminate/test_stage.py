@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pipeline.decontaminate.stage import Decontaminate
+from pipeline.stage import Partition
 from schemas.errors import UserError
-from schemas.ids import text_hash
 from schemas.recipe import Recipe
 from tests.pipeline.corpus import Here
-from tests.pipeline.decontaminate.helpers import ANSWER, QUESTION, SHORT, decontaminate, write_set
+from tests.pipeline.decontaminate.helpers import ANSWER, FILLER, QUESTION, SHORT, decontaminate, write_set
 
-FILLER = (
-    "The harbour of the town was built in the year of the great frost, and its walls are made of grey stone. "
-)
 EDITS = {
     "as it is": QUESTION,
     "upper case": QUESTION.upper(),
@@ -28,18 +27,6 @@ EDITS = {
     "in a word's middle of text": "x" + " " + QUESTION + "?x",
     "half of it": " ".join(QUESTION.split()[:20]),
 }
-
-
-@pytest.fixture
-def riddles(tmp_path: Path) -> Path:
-    return write_set(
-        tmp_path / "evals",
-        [
-            {"question": QUESTION, "answer": "289", "id": "long"},
-            {"question": SHORT, "answer": ANSWER, "id": "short"},
-            {"question": "Why so short?", "answer": "No reason", "id": "tiny"},
-        ],
-    )
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -101,6 +88,38 @@ def test_a_short_question_needs_all_of_it_and_its_answer(
     assert (ran.texts == []) is gone
 
 
+def test_records_of_one_question_are_one_item_with_all_their_answers(tmp_path: Path) -> None:
+    rows = [{"question": SHORT, "answer": ANSWER}, {"question": SHORT.upper(), "answer": "no river at all"}]
+    riddles = write_set(tmp_path / "evals", [*rows, {**rows[0], "passage": FILLER}])
+    ran = decontaminate(tmp_path / "run", [f"{SHORT} {row['answer']}" for row in rows], riddles)
+    assert ran.texts == [] and ran.set("riddles")["items"] == 2  # the passage makes another
+    assert [decision["value"] for decision in ran.decisions] == [1.0, 1.0]
+
+
+def test_where_no_choice_is_known_as_right_any_will_do(tmp_path: Path) -> None:
+    riddles = write_set(tmp_path / "evals", [{"question": SHORT, "choices": ["the Bode", ANSWER]}])
+    texts = [f"{SHORT} It is the Bode.", f"{SHORT} Nobody knows."]
+    assert decontaminate(tmp_path / "run", texts, riddles).texts == texts[1:]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "used"),
+    [
+        ("Who tends the lamp?", "Old Martha of Quay", False),  # eight words, but four to search by
+        ("Who now tends the lamp?", "Martha of Quay", True),
+        ("Who now tends the lamp?", "Old Martha", False),
+    ],
+)
+def test_a_short_question_needs_five_words_and_eight_with_its_answer(
+    tmp_path: Path, question: str, answer: str, used: bool
+) -> None:
+    riddles = write_set(
+        tmp_path / "evals", [{"question": QUESTION}, {"question": question, "answer": answer}]
+    )
+    ran = decontaminate(tmp_path / "run", [f"{FILLER}{question} {answer}. {FILLER}"], riddles)
+    assert ran.set("riddles")["unused"] == (not used) and (ran.texts == []) is used
+
+
 def test_a_short_text_without_answers_is_matched_whole(tmp_path: Path) -> None:
     sentence = "Who should Derek hug after shocking old Richard?"  # eight words
     riddles = write_set(tmp_path / "evals", [{"sentence_good": sentence}, {"sentence_good": sentence[4:]}])
@@ -119,6 +138,7 @@ def test_passages_are_reported_and_removed_only_if_asked(tmp_path: Path) -> None
     )
     gone = decontaminate(tmp_path / "asked", [FILLER + passage], riddles, parts=["passage"])
     assert gone.texts == [] and gone.decisions[0]["rule"] == "decontaminate.passage"
+    assert [row["drop"] for row in (*ran.touched, *gone.touched)] == [False, True]
 
 
 def test_templates_are_boilerplate(tmp_path: Path) -> None:
@@ -142,6 +162,14 @@ def test_templates_are_boilerplate(tmp_path: Path) -> None:
     assert len(every.texts) == 1
 
 
+@pytest.mark.parametrize("items", [10, 11])
+def test_an_ngram_of_up_to_ten_items_is_looked_for(tmp_path: Path, items: int) -> None:
+    shared = " ".join(QUESTION.split()[:13])
+    riddles = write_set(tmp_path / "evals", [{"question": f"{shared} for reason {i}"} for i in range(items)])
+    ran = decontaminate(tmp_path / "run", [f"{FILLER}{shared}. {FILLER}"], riddles, threshold=0)
+    assert (ran.texts == []) is (items == 10)
+
+
 def test_ngrams_in_too_many_documents_are_dropped(tmp_path: Path, riddles: Path) -> None:
     first = " ".join(QUESTION.split()[:20])
     texts = [f"{first} no more. {FILLER}{i}" for i in range(5)]
@@ -151,45 +179,6 @@ def test_ngrams_in_too_many_documents_are_dropped(tmp_path: Path, riddles: Path)
     assert ran.table["dropped_by_documents"] == 8 and ran.texts == texts, (
         "seven of the last's 15 n-grams are left"
     )
-
-
-def test_cut_paragraphs(tmp_path: Path, riddles: Path) -> None:
-    before, after = "Grüße 👋 " + FILLER * 2, FILLER * 2
-    text = f"{before}\n\nHe said: {QUESTION}. Then he left.\n \n{after}"
-    ran = decontaminate(tmp_path / "run", [text, FILLER * 9], riddles, action="cut")
-    assert ran.texts == [f"{before}\n\n{after}", FILLER * 9]
-    assert ran.kept["text_hash"].to_pylist()[0] == text_hash(ran.texts[0])
-    (decision,) = ran.decisions
-    assert (decision["outcome"], decision["rule"]) == ("kept", None)
-    (edit,) = decision["edits"]
-    assert edit["kind"] == "decontaminate.question"
-    assert text[: edit["offset"]] + text[edit["offset"] + edit["length"] :] == ran.texts[0]
-    again = decontaminate(tmp_path / "again", ran.kept, riddles, action="cut")
-    assert again.decisions == [] and again.texts == ran.texts
-
-
-def test_cut_windows(tmp_path: Path, riddles: Path) -> None:
-    text = f"{FILLER * 2}He said: {QUESTION}. Then he left. {FILLER}"
-    ran = decontaminate(tmp_path / "run", [text], riddles, action="cut", span="window")
-    assert ran.texts == [text.replace(QUESTION, "")]
-
-
-def test_a_text_that_is_cut_to_nothing_goes(tmp_path: Path, riddles: Path) -> None:
-    ran = decontaminate(tmp_path / "run", [f"He said: {QUESTION}."], riddles, action="cut")
-    (decision,) = ran.decisions
-    assert (decision["outcome"], decision["rule"], decision["value"]) == (
-        "removed",
-        "decontaminate.too_short",
-        0,
-    )
-
-
-def test_a_cut_that_makes_a_new_match_removes_the_document(tmp_path: Path, riddles: Path) -> None:
-    head, tail = QUESTION.split()[:11], QUESTION.split()[11:]
-    inner = FILLER.strip() + " " + SHORT + " " + ANSWER
-    text = f"{FILLER * 3}{' '.join(head)}\n\n{inner}\n\n{' '.join(tail[:12])} {FILLER}"
-    ran = decontaminate(tmp_path / "run", [text], riddles, action="cut")
-    assert ran.texts == [] and ran.decisions[0]["rule"] == "decontaminate.question"
 
 
 def test_shares_of_words_and_of_ngrams(tmp_path: Path, riddles: Path) -> None:
@@ -210,6 +199,8 @@ def test_paragraph_measure(tmp_path: Path, riddles: Path) -> None:
     ran = decontaminate(tmp_path / "run", [quoted, bare], riddles, measure="paragraph")
     assert ran.texts == [quoted]
     assert ran.decisions[0]["value"] == pytest.approx(15 / 16)
+    short = f"{FILLER * 5} {SHORT} {ANSWER} {FILLER * 5}"  # matched whole, so of no share
+    assert decontaminate(tmp_path / "short", [short], riddles, measure="paragraph").texts == []
 
 
 def test_other_spellings_of_a_word_are_one(tmp_path: Path) -> None:
@@ -240,6 +231,19 @@ def test_the_same_for_any_cut_and_order_of_tasks(tmp_path: Path, riddles: Path, 
     assert runs[1].files == runs[2].files
 
 
+def test_texts_that_come_in_chunks(tmp_path: Path, riddles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [FILLER, f"{FILLER * 2}\n\n{QUESTION}", FILLER, f"{QUESTION}\n\n{FILLER * 3}", QUESTION]
+    whole = decontaminate(tmp_path / "whole", texts, riddles, action="cut")
+    read = Partition.read
+
+    def in_chunks(self: Partition, columns: Sequence[str] | None = None) -> pa.Table:
+        table = read(self, columns)
+        return pa.concat_tables([table.slice(row, 2) for row in range(0, len(table), 2)])
+
+    monkeypatch.setattr(Partition, "read", in_chunks)
+    assert decontaminate(tmp_path / "chunks", texts, riddles, action="cut") == whole
+
+
 def test_hits_serve_other_thresholds(tmp_path: Path, riddles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once measured, thresholds and actions are judged without reading a document."""
     texts = [FILLER + QUESTION, FILLER + " ".join(QUESTION.split()[:13])]
@@ -251,6 +255,17 @@ def test_hits_serve_other_thresholds(tmp_path: Path, riddles: Path, monkeypatch:
     assert len(decontaminate(tmp_path / "run", texts, riddles, action="report").texts) == 2
     with pytest.raises(TypeError):
         decontaminate(tmp_path / "run", [*texts, "more"], riddles)
+
+
+@pytest.mark.parametrize("name", ["hits/00000.parquet", "index/grams.parquet"])
+def test_what_is_gone_or_cut_short_is_made_again(tmp_path: Path, riddles: Path, name: str) -> None:
+    first = decontaminate(tmp_path / "run", [FILLER, QUESTION], riddles)
+    file = tmp_path / "run/decontaminate" / name
+    whole = file.read_bytes()
+    for damage in (file.unlink, lambda: file.write_bytes(whole[:-9])):
+        damage()
+        assert decontaminate(tmp_path / "run", [FILLER, QUESTION], riddles).files == first.files
+        assert file.read_bytes() == whole
 
 
 def test_no_text_of_an_item_is_published(tmp_path: Path, riddles: Path) -> None:

@@ -113,6 +113,9 @@ def test_found(text: str, kind: str, value: str) -> None:
         "4111.1111.1111.1111", "2.4111111111111111", "order 30569309025904", "650 253 0000 650 253 0000 650 253",
         "000-12-3456", "666-12-3456", "900-12-3456", "123-00-4567", "1123-45-6789", "123-45-67890", "123 45 6789",
         "123456789", "GB82 WEST 1234 5698 7654 33", "XGB82WEST12345698765432", "QQ82WEST12345698765432",
+        # over two lines
+        "call (212)\n736-3100", "+44 20 7946\n0958", "4111 1111\n1111 1111", "SSN 123-45-\n6789", "93.184.\n216.34",
+        "GB82 WEST 1234\n5698 7654 32", "ann@\nsite.org",
         # addresses that are none
         "logo@2x.png", "@app.route", "user@localhost", "a@b", "@", "x@.com", "me @ site.org", "git@",
         # secrets that are none
@@ -139,6 +142,18 @@ def test_overlaps_go_to_the_earliest_then_the_longest_then_the_first_named() -> 
     both = "SSN, phone: 123456789"
     assert found(both, ["ssn", "phone"]) == [("ssn", "123456789")]
     assert found(both, ["phone", "ssn"]) == [("phone", "123456789")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("phone", "2125551234"), ("ip", "12.13.14.15"), ("mac", "11:22:33:44:55:66"), ("card", "30569309025904"),
+     ("ssn", "123456789"), ("pl_pesel", "44051401359")],
+)  # fmt: skip
+def test_a_tag_is_no_word_that_says_what_a_number_is(kind: Kind, number: str) -> None:
+    tag = f"<{kind.upper()}>"
+    for between in (", ", " "):
+        assert found(f"{tag}{between}{number}", ALL) == []
+    assert found(f"<p>{tag}{number}</{tag[1:]}", ALL) == [(kind, number)]  # an element that holds it
 
 
 def test_several_numbers_in_one_run() -> None:

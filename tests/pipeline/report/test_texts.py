@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.report import words
-from pipeline.report.texts import cut, marked, tag_in_context, window
+from pipeline.report.texts import cut, marked, masked, tag_in_context, window
+from schemas.storage import Folder
+from tests.pipeline.corpus import recipe
 
 ANY = st.text(max_size=200)
 
@@ -109,3 +111,20 @@ def test_markdown_stays_in_its_cell(text: str) -> None:
 def test_tokens_of_white_space_can_be_seen() -> None:
     assert words.token(" the") == "␣the" and words.token("\n\t") == "⏎⇥"
     assert words.token(" " * 32) == "␣ × 32" and words.token("<" * 9) == "&lt; × 9"
+
+
+def test_what_the_run_redacts_is_in_no_excerpt() -> None:
+    """Nor what it does not redact, as far as patterns find it; whatever the run puts in its place."""
+    text = "Ann Lee (ann@site.org) logs in to host 192.168.17.4."
+    shown = {
+        name: masked(recipe(redact=params), Folder("unused"), {b"x" * 16: text}, 200)[b"x" * 16]
+        for name, params in {
+            "plain": {}, "one kind": {"kinds": ["ssn"], "replacement": "remove"},
+            "more": {
+                "kinds": ["email", "name", "ip"], "ip": "all", "replacement": "remove",
+                "model": "tests.pipeline.redact.test_models:capitals",
+            },
+        }.items()
+    }  # fmt: skip
+    assert shown["plain"] == shown["one kind"] == "Ann Lee (<EMAIL>) logs in to host 192.168.17.4."
+    assert shown["more"] == "<NAME> (<EMAIL>) logs in to host <IP>."
