@@ -44,9 +44,13 @@ def normalized(bpe: Bpe, texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     if not bpe.nfc:
         return texts
-    return pa.chunked_array(
-        [composed(bpe.tokenizer, view).texts.cast(texts.type) for view in views(texts)], texts.type
-    )
+    return pa.chunked_array([view.texts.cast(texts.type) for view in plain(bpe, texts)], texts.type)
+
+
+def plain(bpe: Bpe, texts: pa.ChunkedArray) -> Iterator[View]:
+    """The same, a view at a time."""
+    for view in views(texts):
+        yield composed(bpe.tokenizer, view) if bpe.nfc else view
 
 
 def how(bpe: Bpe) -> str:

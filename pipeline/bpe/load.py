@@ -30,6 +30,13 @@ _PROBES = (
 )
 
 
+class Pieces(NamedTuple):
+    """Token i stands for `data[bounds[i]:bounds[i + 1]]` (uint8, int64[V + 1])."""
+
+    data: npt.NDArray[np.uint8]
+    bounds: npt.NDArray[np.int64]
+
+
 class Bpe(NamedTuple):
     """`tokenizer` is a `tokenizers.Tokenizer`; the tables are indexed by token id."""
 
@@ -39,6 +46,7 @@ class Bpe(NamedTuple):
     byte_lengths: npt.NDArray[np.int32]  # bytes of text that a token stands for
     lead_bytes: npt.NDArray[np.int32]  # UTF-8 characters that begin in the token; 0 for the end of a document
     inside: npt.NDArray[np.bool_]  # the token begins in the middle of a UTF-8 character
+    pieces: Pieces  # the bytes of every token
     nfc: bool  # texts are put into canonical composition first: `encode.normalized`
     engine: Engine | None  # our kernels, made ready for it; None: the library encodes
     why: str  # what of it the kernels do not know, where there is no engine
@@ -49,6 +57,22 @@ class Bpe(NamedTuple):
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
         """The smallest unsigned type that holds every id."""
         return np.uint16 if self.vocab_size <= 2**16 else np.uint32
+
+
+def library(data: bytes, where: str) -> Any:
+    """A `tokenizers.Tokenizer` that encodes texts whole, and what looks like a special token as text. Raises `UserError` naming
+    `where` if `data` is no `tokenizer.json`."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises bare Exception
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
 
 
 def load_bpe(data: bytes, eos_token: str, where: str) -> Bpe:
@@ -62,21 +86,11 @@ def load_bpe(data: bytes, eos_token: str, where: str) -> Bpe:
 
 @lru_cache(maxsize=2)
 def _load(data: bytes, eos_token: str, where: str) -> Bpe:
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_str(data.decode())
-        content = json.loads(data)
-    except Exception as error:  # the library raises bare Exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
-    if content["model"].get("type") != "BPE" or "ByteLevel" not in _types(content.get("decoder")):
+    tokenizer, content = library(data, where), json.loads(data)
+    if type(tokenizer.model).__name__ != "BPE" or "ByteLevel" not in _types(content.get("decoder")):
         raise UserError(
             f"{where}: only byte-level BPE tokenizers are supported (GPT-2, Llama 3 and their like)"
         )
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
     composes, why = False, ""
     with suppress(UnknownToUs):
         composes = nfc(content)
@@ -88,6 +102,12 @@ def _load(data: bytes, eos_token: str, where: str) -> Bpe:
                 " byte); only tokenizers that keep every byte are supported"
             )
     added = {token["content"]: token for token in content.get("added_tokens", [])}
+    for name, token in added.items():
+        if not token.get("special") and (token.get("lstrip") or token.get("rstrip")):
+            raise UserError(
+                f"{where}: its added token {name!r} takes the white space beside it (lstrip, rstrip), which does not come"
+                " back; only tokenizers that keep every byte are supported"
+            )
     if not added.get(eos_token, {}).get("special"):
         special = sorted(name for name, token in added.items() if token.get("special"))[:8]
         raise UserError(
@@ -116,17 +136,19 @@ def _types(decoder: Any) -> set[str]:
 
 def _tables(
     tokenizer: Any, added: frozenset[str], eos_id: int
-) -> tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+) -> tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.bool_], Pieces]:
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values()) + 1
-    lengths, leads, inside = np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size, bool)
+    of = [b""] * size
     for token, index in vocabulary.items():
-        data = token.encode() if token in added else token_bytes(token)
-        lengths[index] = len(data)
-        leads[index] = sum((byte & 0xC0) != 0x80 for byte in data)
-        inside[index] = bool(data) and (data[0] & 0xC0) == 0x80
+        of[index] = token.encode() if token in added else token_bytes(token)
+    bounds = np.zeros(size + 1, np.int64)
+    np.cumsum([len(data) for data in of], out=bounds[1:])
+    lengths = np.diff(bounds).astype(np.int32)
+    leads = np.array([sum((byte & 0xC0) != 0x80 for byte in data) for data in of], np.int32)
+    inside = np.array([bool(data) and (data[0] & 0xC0) == 0x80 for data in of])
     lengths[eos_id] = leads[eos_id] = 0
-    return size, lengths, leads, inside
+    return size, lengths, leads, inside, Pieces(np.frombuffer(b"".join(of), np.uint8), bounds)
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.bpe.classes import CODE_POINTS
 from pipeline.bpe.kernels.characters import Classes, pack
@@ -30,24 +31,33 @@ class View(NamedTuple):
         """A mark per text, none set."""
         return np.zeros(len(self.texts), dtype=bool)
 
+    def alone(self) -> View:
+        """The same with no bytes around its texts."""
+        first, last = self.bounds[0], self.bounds[-1]
+        return View(self.data[first:last], self.bounds - first, self.texts)
+
 
 def views(texts: pa.ChunkedArray) -> Iterator[View]:
     """About `VIEW_BYTES` at a time, never less than a text; nothing is copied."""
     for chunk in texts.chunks:
         if not len(chunk):
             continue
-        if not (pa.types.is_string(chunk.type) or pa.types.is_large_string(chunk.type)):
-            chunk = chunk.cast(pa.large_string())
-        width = np.int32 if pa.types.is_string(chunk.type) else np.int64
-        _, offsets, buffer = chunk.buffers()
-        bounds = np.frombuffer(offsets, width)[chunk.offset : chunk.offset + len(chunk) + 1].astype(np.int64)
-        data = np.frombuffer(buffer or b"", np.uint8)
-        start = 0
+        whole, start = _view(chunk), 0
         while start < len(chunk):
-            stop = int(np.searchsorted(bounds, bounds[start] + VIEW_BYTES, side="right")) - 1
+            stop = int(np.searchsorted(whole.bounds, whole.bounds[start] + VIEW_BYTES, side="right")) - 1
             stop = min(max(stop, start + 1), len(chunk))
-            yield View(data, bounds[start : stop + 1], chunk.slice(start, stop - start))
+            yield View(whole.data, whole.bounds[start : stop + 1], whole.texts.slice(start, stop - start))
             start = stop
+
+
+def _view(texts: pa.Array) -> View:
+    """All texts of an array, which is not empty."""
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        texts = texts.cast(pa.large_string())
+    width = np.int32 if pa.types.is_string(texts.type) else np.int64
+    _, offsets, buffer = texts.buffers()
+    bounds = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    return View(np.frombuffer(buffer or b"", np.uint8), bounds, texts)
 
 
 class Needles:
@@ -96,12 +106,4 @@ def composed(tokenizer: Any, view: View) -> View:
     if new == old:
         return view
     texts = view.texts.cast(pa.large_string())
-    texts = pa.compute.replace_with_mask(texts, pa.array(marked), pa.array(new, pa.large_string()))
-    return next(_whole(texts))
-
-
-def _whole(texts: pa.Array) -> Iterator[View]:
-    """An array of large strings as one view."""
-    _, offsets, buffer = texts.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    yield View(np.frombuffer(buffer or b"", np.uint8), bounds, texts)
+    return _view(pc.replace_with_mask(texts, pa.array(marked), pa.array(new, pa.large_string())))

@@ -11,23 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.bpe.encode import chunks
-from schemas.errors import UserError
+from pipeline.bpe.load import library
 
-
-@lru_cache(maxsize=4)
-def load_other(data: bytes, where: str) -> Any:
-    """A `tokenizers.Tokenizer`. Raises `UserError` naming `where`."""
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_str(data.decode())
-    except Exception as error:  # the library raises bare Exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
-    return tokenizer
+load_other = lru_cache(maxsize=4)(library)
 
 
 def token_counts(tokenizer: Any, texts: pa.ChunkedArray) -> npt.NDArray[np.int64]:

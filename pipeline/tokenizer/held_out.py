@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.bpe.back import coming_back
+from pipeline.bpe.encode import encode, normalized
 from pipeline.bpe.load import Bpe, load_bpe
 from pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
 from pipeline.stage import Context, Partition
-from pipeline.tokenizer.batch import tokens, views
 from pipeline.tokenizer.compare import load_other, token_counts
 from pipeline.tokenizer.given import read_given
+from pipeline.tokenizer.sample import below
 from schemas.errors import WorkError
 from schemas.storage import Folder
 
@@ -63,9 +64,9 @@ class Measure:
         validation = split_of(docs, read_validation_groups(self.split))
         hashes = hash_ids(docs["doc_id"], self.seed)
         mask = np.zeros(len(docs), dtype=bool)
-        for source, (split, top) in self.wanted.items():
-            side = validation if split == "validation" else ~validation
-            mask |= pc.equal(docs["source"], source).to_numpy() & (hashes <= np.uint64(top)) & side
+        for split, side in (("validation", validation), ("train", ~validation)):
+            tops = {source: top for source, (of, top) in self.wanted.items() if of == split}
+            mask |= side & below(docs["source"], hashes, tops)
         docs = docs.filter(pa.array(mask))
         counts = np.zeros(bpe.vocab_size, dtype=np.int64)
         columns, changed = self._rows(bpe, docs, counts)
@@ -90,13 +91,11 @@ class Measure:
         columns[1] = pc.binary_length(texts).to_numpy()
         columns[2] = pc.utf8_length(texts).to_numpy()
         columns[3] = pc.count_substring_regex(texts, _WORD).to_numpy()
-        same = np.zeros(len(docs), dtype=bool)
-        for view in views(bpe, texts):
-            ids, starts = tokens(bpe, view)
-            stop = view.row + len(starts) - 1
-            columns[4, view.row : stop] = np.diff(starts)
-            counts += np.bincount(ids, minlength=bpe.vocab_size)
-            same[view.row : stop] = coming_back(bpe, view.texts, ids, starts)
+        plain = normalized(bpe, texts)
+        ids, starts = encode(bpe, plain)
+        columns[4] = np.diff(starts)
+        counts += np.bincount(ids, minlength=bpe.vocab_size)
+        same = coming_back(bpe, plain, ids, starts)
         for place, path in enumerate(self.others):
             other = load_other(read_given("tokenizer.compare", path), f"tokenizer.compare: {path}")
             columns[len(SUMS) + place] = token_counts(other, texts)

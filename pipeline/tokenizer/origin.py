@@ -3,6 +3,7 @@ which in the tags that redaction left."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
@@ -10,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.bpe.back import pieces
+from pipeline.bpe.encode import encode, plain
 from pipeline.bpe.load import Bpe, load_bpe
+from pipeline.bpe.texts import View
 from pipeline.publish import publish_table, read_table
 from pipeline.stage import Context
-from pipeline.tokenizer.batch import tokens, views
 from pipeline.tokenizer.kernels.walk import MIN_LINE, count_tokens, line_hashes, mark
-from pipeline.tokenizer.sample import Drawn, read_part
+from pipeline.tokenizer.sample import Drawn, Edge, below, read_part
 from schemas.manifest import PublishedFile
 from schemas.redact import PiiKind
 from schemas.storage import Folder
@@ -38,21 +39,34 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lines:
-    """(hashes, documents of the part that hold them) of the lines of a part of the sample, sorted."""
+class Look:
+    """Look at the texts of a part of the sample whose hash is at most that of their source in `tops`."""
 
     work: Folder
-    edges: dict[str, Any]
+    edges: dict[str, Edge]
     tops: dict[str, int]
-    bpe: tuple[Folder, str]
+    tokenizer: Folder
+    eos_token: str
+
+    def load(self) -> Bpe:
+        return load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
+
+    def views(self, bpe: Bpe, file: PublishedFile) -> Iterator[View]:
+        """The texts as their tokens stand for them."""
+        table = read_part(self.work, file, self.edges)
+        mask = below(table["source"], table["hash"].to_numpy(), self.tops)
+        return (view.alone() for view in plain(bpe, table["text"].filter(pa.array(mask))))
+
+
+class Lines(Look):
+    """(hashes, documents of the part that hold them) of the lines, sorted."""
 
     def __call__(self, file: PublishedFile) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        bpe = load_bpe(self.bpe[0].read(), self.bpe[1], str(self.bpe[0]))
         found = [np.zeros(0, np.uint64)]
-        for view in views(bpe, first_texts(self.work, file, self.edges, self.tops)):
+        for view in self.views(self.load(), file):
             hashes = np.zeros(len(view.data) // MIN_LINE + 1, np.uint64)
             owners = np.zeros(len(hashes), np.int32)
-            count = line_hashes(view.data, view.offsets, hashes, owners)
+            count = line_hashes(view.data, view.bounds, hashes, owners)
             order = np.lexsort((hashes[:count], owners[:count]))
             line, owner = hashes[order], owners[order]
             once = np.ones(count, dtype=bool)
@@ -62,39 +76,24 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Count:
-    """Tokens of a part of the sample, by where they stand."""
+class Count(Look):
+    """Tokens, by where they stand."""
 
-    work: Folder
-    edges: dict[str, Any]
-    tops: dict[str, int]
-    bpe: tuple[Folder, str]
     repeated: Folder
 
     def __call__(self, file: PublishedFile) -> tuple[npt.NDArray[np.int64], int, int]:
-        bpe = load_bpe(self.bpe[0].read(), self.bpe[1], str(self.bpe[0]))
+        bpe = self.load()
         repeated = read_table(self.repeated)["hash"].to_numpy()
         names, ends = _names()
-        table = pieces(bpe)
         counts = np.zeros((3, bpe.vocab_size), dtype=np.int64)
         docs = size = 0
-        for view in views(bpe, first_texts(self.work, file, self.edges, self.tops)):
-            ids, starts = tokens(bpe, view)
+        for view in self.views(bpe, file):
+            ids, starts = encode(bpe, pa.chunked_array([view.texts]))
             marks = np.zeros(len(view.data), dtype=np.uint8)
-            mark(view.data, view.offsets, repeated, names, ends, marks)
-            count_tokens(view.offsets, ids, starts, table.bounds, marks, counts)
-            docs, size = docs + len(starts) - 1, size + len(view.data)
+            mark(view.data, view.bounds, repeated, names, ends, marks)
+            count_tokens(view.bounds, ids, starts, bpe.pieces.bounds, marks, counts)
+            docs, size = docs + len(view.texts), size + len(view.data)
         return counts, docs, size
-
-
-def first_texts(
-    work: Folder, file: PublishedFile, edges: dict[str, Any], tops: dict[str, int]
-) -> pa.ChunkedArray:
-    """Of a part of the sample the texts whose hash is at most that of their source in `tops`."""
-    table = read_part(work, file, edges)
-    sources, hashes = table["source"].to_pylist(), table["hash"].to_numpy()
-    limit = np.array([tops[source] for source in sources], dtype=np.uint64)
-    return table["text"].filter(pa.array(hashes <= limit))
 
 
 def measure_origin(context: Context, bpe: Bpe, eos_token: str, drawn: Drawn) -> Origin:
@@ -103,16 +102,15 @@ def measure_origin(context: Context, bpe: Bpe, eos_token: str, drawn: Drawn) -> 
     share = min(1.0, SAMPLE_BYTES / max(drawn.bytes, 1))
     top = 2**64 - 1
     tops = {s: top if share == 1 else int(min(edge.hash, top) * share) for s, edge in drawn.edges.items()}
-    place = (context.folder / "tokenizer.json", eos_token)
+    common = (drawn.work, drawn.edges, tops, context.folder / "tokenizer.json", eos_token)
     sizes = [file.bytes for file in drawn.files]
-    lines = Lines(drawn.work, drawn.edges, tops, place)
-    parts = context.scheduler.map(lines, drawn.files, "tokenizer: lines", sizes)
+    parts = context.scheduler.map(Lines(*common), drawn.files, "tokenizer: lines", sizes)
     hashes = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
     docs = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)])
     line, which = np.unique(hashes, return_inverse=True)
     repeated = line[np.bincount(which, docs, len(line)) >= MIN_DOCS]
     publish_table(context.folder, _REPEATED, pa.table({"hash": repeated}))
-    count = Count(drawn.work, drawn.edges, tops, place, context.folder / _REPEATED)
+    count = Count(*common, context.folder / _REPEATED)
     counted = context.scheduler.map(count, drawn.files, "tokenizer: origins", sizes)
     total = np.zeros((3, bpe.vocab_size), dtype=np.int64)
     for part in counted:

@@ -57,10 +57,6 @@ class Drawn:
         for file in self.files:
             yield read_part(self.work, file, self.edges)
 
-    def delete(self) -> None:
-        """Remove what the sample left under `scratch/`."""
-        self.work.delete()
-
 
 class Found(NamedTuple):
     """A partition's candidates, as published, with their hashes and bytes by source."""
@@ -80,14 +76,11 @@ class Search:
     thresholds: dict[str, int]
 
     def __call__(self, partition: Partition) -> Found:
-        docs = partition.read(["doc_id", "source", "language", "cluster_id", "text"])
+        docs = partition.read(["doc_id", "source", "cluster_id", "text"])
         hashes = hash_ids(docs["doc_id"], self.seed)
         train = ~split_of(docs, read_validation_groups(self.split))
-        wanted = np.zeros(len(docs), dtype=bool)
-        for source, top in self.thresholds.items():
-            wanted |= pc.equal(docs["source"], source).to_numpy() & (hashes <= np.uint64(top))
-        wanted &= train
-        columns = {name: docs[name].filter(pa.array(wanted)) for name in ("source", "language", "text")}
+        wanted = train & below(docs["source"], hashes, self.thresholds)
+        columns = {name: docs[name].filter(pa.array(wanted)) for name in ("source", "text")}
         table = pa.table({"hash": hashes[wanted], **columns})
         sizes = pc.binary_length(table["text"]).to_numpy().astype(np.int64)
         of = {source: pc.equal(table["source"], source).to_numpy() for source in self.thresholds}
@@ -96,6 +89,16 @@ class Search:
             {source: hashes[wanted][mask] for source, mask in of.items()},
             {source: sizes[mask] for source, mask in of.items()},
         )
+
+
+def below(
+    sources: pa.ChunkedArray, hashes: npt.NDArray[np.uint64], tops: Mapping[str, int]
+) -> npt.NDArray[np.bool_]:
+    """bool[K]: the hash of the document is at most that of its source in `tops`."""
+    mask = np.zeros(len(hashes), dtype=bool)
+    for source, top in tops.items():
+        mask |= pc.equal(sources, source).to_numpy() & (hashes <= np.uint64(top))
+    return mask
 
 
 def parts(held: Mapping[str, int], limit: int, weights: Mapping[str, float]) -> dict[str, int]:
@@ -212,7 +215,7 @@ def _edge(hashes: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], limit: i
 
 
 def read_part(work: Folder, file: PublishedFile, edges: Mapping[str, Edge]) -> pa.Table:
-    """Of one partition's candidates those in the sample: `hash`, `source`, `language`, `text`; the last document of a
+    """Of one partition's candidates those in the sample: `hash`, `source`, `text`; the last document of a
     source is cut at a character, so that a part may lack up to three bytes."""
     table = read_table(work / file.path, file.xxh3)
     hashes = table["hash"].to_numpy()

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.back import pieces
 from pipeline.bpe.load import Bpe
 
 SHOWN = 20
@@ -45,7 +44,7 @@ class Vocabulary(NamedTuple):
 
 def vocabulary(bpe: Bpe) -> Vocabulary:
     """Of a loaded tokenizer."""
-    data, bounds = pieces(bpe)
+    data, bounds = bpe.pieces
     raw = data.tobytes()
     tokens = [raw[a:b] for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
     special = np.zeros(len(tokens), dtype=bool)

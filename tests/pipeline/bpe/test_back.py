@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.back import coming_back, pieces
+from pipeline.bpe.back import coming_back
 from pipeline.bpe.encode import encode
 from pipeline.bpe.load import Bpe
 from tests.pipeline.bpe.vocabularies import FORMS, trained
@@ -34,7 +34,7 @@ def test_every_text_comes_back_and_a_wrong_token_is_seen(bpe: Bpe, texts: list[s
         place = len(ids) // 2
         ids[place] = 1 + (ids[place] % 256)
         owner = int(np.searchsorted(offsets, place, side="right")) - 1
-        table = pieces(bpe)
+        table = bpe.pieces
         raw = b"".join(
             table.data[table.bounds[i] : table.bounds[i + 1]].tobytes()
             for i in ids[offsets[owner] : offsets[owner + 1]]

@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.splits import read_validation_groups, split_of
+from pipeline.tokenizer.origin import Origin, describe
 from pipeline.tokenizer.train import train
 from schemas.errors import UserError
+from schemas.storage import Folder
 from schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import documents, words
 from tests.pipeline.tokenizer.test_tokenizer import build
@@ -82,3 +86,40 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(UserError, match=r"tokenizer\.compare: .*bad\.json: not a tokenizer\.json"):
         build(tmp_path / "2", corpus(), compare=[str(tmp_path / "bad.json")])
+
+
+def test_boilerplate_is_a_line_of_three_documents(tmp_path: Path) -> None:
+    lines = {f"Zorg line number {i:02}, in {2 + i % 3} documents": 2 + i % 3 for i in range(12)}
+    pages = ["\n".join([words(20, i), *[f"ten times on page {i}, no other"] * 10]) for i in range(8)]
+    for line, times in lines.items():
+        pages += [f"{words(20, len(pages) + i)}\n  {line}\t\n" for i in range(times)]
+    docs = documents(pages, "web")
+    stats = json.loads(build(tmp_path, docs)["stats.json"])
+    train_side = ~split_of(docs, read_validation_groups(Folder(tmp_path / "split")))
+    read = docs.filter(pa.array(train_side))["text"].to_pylist()
+    holders = {line: sum(line in text for text in read) for line in lines}
+    assert {2, 3} <= set(holders.values())
+    assert stats["origins"]["repeated_lines"] == sum(count >= 3 for count in holders.values())
+
+
+def test_a_part_of_a_large_sample_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.tokenizer.origin.SAMPLE_BYTES", 20_000)
+    stats = json.loads(build(tmp_path / "1", corpus())["stats.json"])
+    origins, trained_on = stats["origins"], stats["trained_on"]
+    assert trained_on["bytes"] > 60_000 and 10_000 < origins["bytes"] < 30_000
+    assert 0 < origins["docs"] < trained_on["docs"] / 2
+    again = json.loads(build(tmp_path / "2", corpus(), 4, shuffle=2)["stats.json"])
+    assert again["origins"] == origins
+
+
+def test_a_merge_is_named_for_more_than_half_of_four_occurrences() -> None:
+    every = np.array([9, 4, 4, 3, 8, 8, 9] + [4] * 30)
+    lines = np.array([9, 2, 3, 3, 8, 5, 8] + [4] * 30)
+    merged = np.array([False] + [True] * 36)  # the first is a byte
+    texts = [str(i) for i in range(37)]
+    found = describe(Origin(np.stack([every, lines, 0 * lines]), 5, 99, 2), merged, texts)
+    assert found["boilerplate"]["merges"] == 34 and found["tags"] == {"merges": 0, "most_frequent": []}
+    shown = found["boilerplate"]["most_frequent"]
+    assert [row["token"] for row in shown] == ["4", "6", "5", *texts[7:24]]
+    assert shown[1] == {"token": "6", "count": 9, "inside": 8}
+    assert (found["tokens_in_repeated_lines"], found["tokens"]) == (lines.sum(), every.sum())

@@ -89,6 +89,15 @@ def test_what_a_killed_run_drew_is_used_for_the_same_work_only(tmp_path: Path) -
         draw(idle, 9_000, splits, "key")
 
 
+def test_a_guess_that_was_too_low_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, splits, _ = prepared(tmp_path, corpus())
+    first = draw(here, 9_000, splits, "key")
+    wanted = texts_of(first), first.edges
+    monkeypatch.setattr("pipeline.tokenizer.sample._guess", lambda *_: 2**50)
+    drawn = draw(here, 9_000, splits, "another key")
+    assert (texts_of(drawn), drawn.edges) == wanted
+
+
 def test_parts_without_weights_follow_the_sources() -> None:
     assert parts(HELD, 10**6, {}) == HELD
     assert parts(HELD, 1000, {}) == {"web": 600, "code": 300, "lone": 100}

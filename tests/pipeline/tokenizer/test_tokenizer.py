@@ -218,6 +218,17 @@ def test_training_is_not_done_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Tokenizer(made).run(here)
 
 
+def test_what_was_trained_on_another_split_is_not_used(tmp_path: Path) -> None:
+    other = recipe(["web", "code", "lone"], split={"validation_share": 0.4}, tokenizer=SIZE)
+    for name, stop in (("fresh", 0), ("killed", 4)):
+        made, here = prepared(tmp_path / name, corpus())
+        with pytest.raises(KeyboardInterrupt):
+            Tokenizer(made).run(Context(**{**here.__dict__, "scheduler": Here(stop_after=stop)}))
+        for stage in (Split(other), Tokenizer(other)):
+            stage.run(context(Folder(tmp_path / name), other, stage.name, here.partitions))
+    assert contents(tmp_path / "killed/tokenizer") == contents(tmp_path / "fresh/tokenizer")
+
+
 def test_nothing_to_train_on_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenizer\.sample_mb"):
         build(tmp_path, corpus(), sample_mb=1e-6)
@@ -237,14 +248,13 @@ def test_a_document_that_comes_back_changed_stops_the_run(
 ) -> None:
     from pipeline.tokenizer import held_out
 
-    def wrong(bpe: Bpe, view: Any) -> Any:
-        ids, starts = tokens(bpe, view)
+    def wrong(bpe: Bpe, texts: pa.ChunkedArray) -> Any:
+        ids, starts = encode(bpe, texts)
         ids = ids.copy()
         ids[0] = ids[0] + 1 if ids[0] < 250 else 5
         return ids, starts
 
-    tokens = held_out.tokens
-    monkeypatch.setattr(held_out, "tokens", wrong)
+    monkeypatch.setattr(held_out, "encode", wrong)
     with pytest.raises(
         WorkError, match=r"^tokenizer: \d+ documents do not decode to their own text, first [0-9a-f]{32}$"
     ):

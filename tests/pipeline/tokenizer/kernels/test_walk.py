@@ -11,9 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.back import pieces
+from pipeline.bpe.encode import encode, plain
 from pipeline.bpe.load import Bpe, load_bpe
-from pipeline.tokenizer.batch import tokens, views
 from pipeline.tokenizer.kernels.walk import (
     MIN_LINE,
     REPEATED,
@@ -63,10 +62,10 @@ def long_lines(text: str) -> list[bytes]:
 @given(TEXTS)
 @example(["x" * 15 + "\n" + "y" * 16 + "\n\n  " + "y" * 16 + "  "])
 def test_lines_have_equal_hashes_where_they_are_equal(bpe: Bpe, texts: list[str]) -> None:
-    for view in views(bpe, array(texts)):
+    for view in (view.alone() for view in plain(bpe, array(texts))):
         hashes = np.zeros(len(view.data) // MIN_LINE + 1, np.uint64)
         owners = np.zeros(len(hashes), np.int32)
-        count = line_hashes(view.data, view.offsets, hashes, owners)
+        count = line_hashes(view.data, view.bounds, hashes, owners)
         lines = [(line, k) for k, text in enumerate(texts) for line in long_lines(text)]
         assert owners[:count].tolist() == [k for _, k in lines]
         of = dict(zip([line for line, _ in lines], hashes[:count].tolist(), strict=True))
@@ -80,17 +79,17 @@ def test_tokens_are_counted_where_their_middle_lies(bpe: Bpe, texts: list[str]) 
     repeated = {line for line, n in Counter(x for t in texts for x in set(long_lines(t))).items() if n >= 2}
     names, ends = _names()
     known = [b"<" + names[a:b].tobytes() + b">" for a, b in pairwise(ends)]
-    for view in views(bpe, array(texts)):
+    for view in (view.alone() for view in plain(bpe, array(texts))):
         hashes = np.zeros(len(view.data) // MIN_LINE + 1, np.uint64)
         owners = np.zeros(len(hashes), np.int32)
-        count = line_hashes(view.data, view.offsets, hashes, owners)
+        count = line_hashes(view.data, view.bounds, hashes, owners)
         every = [line for text in texts for line in long_lines(text)]
         wanted = np.array(
             sorted({int(h) for h, line in zip(hashes[:count], every, strict=True) if line in repeated}),
             np.uint64,
         )
         marks = np.zeros(len(view.data), np.uint8)
-        mark(view.data, view.offsets, wanted, names, ends, marks)
+        mark(view.data, view.bounds, wanted, names, ends, marks)
         expected = bytearray(len(view.data))
         base = 0
         for text in texts:
@@ -109,14 +108,14 @@ def test_tokens_are_counted_where_their_middle_lies(bpe: Bpe, texts: list[str]) 
                             expected[base + j] |= TAG
             base += len(data)
         assert marks.tobytes() == bytes(expected)
-        ids, starts = tokens(bpe, view)
+        ids, starts = encode(bpe, pa.chunked_array([view.texts]))
         counts = np.zeros((3, bpe.vocab_size), np.int64)
-        table = pieces(bpe)
-        count_tokens(view.offsets, ids, starts, table.bounds, marks, counts)
-        at, plain = 0, np.zeros_like(counts)
+        table = bpe.pieces
+        count_tokens(view.bounds, ids, starts, table.bounds, marks, counts)
+        at, expect = 0, np.zeros_like(counts)
         for token in ids.tolist():
             size = int(table.bounds[token + 1] - table.bounds[token])
             flags = expected[at + size // 2]
-            plain[:, token] += [1, bool(flags & REPEATED), bool(flags & TAG)]
+            expect[:, token] += [1, bool(flags & REPEATED), bool(flags & TAG)]
             at += size
-        assert counts.tolist() == plain.tolist()
+        assert counts.tolist() == expect.tolist()
