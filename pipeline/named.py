@@ -52,10 +52,10 @@ def _objects(text: str, file: Folder) -> Iterator[str]:
             raise UserError(
                 f"{file}: line {number}: not JSON; a string or an object is wanted on each line"
             ) from None
-        name = value if isinstance(value, str) else _first(value) if isinstance(value, dict) else ""
+        name = _first(value) if isinstance(value, dict) else _name(value)
         if not name:
             raise UserError(f"{file}: line {number}: names no document; one of {', '.join(FIELDS)} is wanted")
-        yield name.strip()
+        yield name
 
 
 def _rows(text: str, file: Folder, delimiter: str) -> Iterator[str]:
@@ -67,14 +67,19 @@ def _rows(text: str, file: Folder, delimiter: str) -> Iterator[str]:
             name = _first(row)
             if not name:
                 raise UserError(f"{file}: line {reader.line_num}: names no document")
-            yield name.strip()
+            yield name
     except csv.Error as error:
         raise UserError(f"{file}: line {reader.line_num}: {error}") from None
 
 
 def _first(record: dict[str, object]) -> str:
-    values = (record.get(name) for name in FIELDS)
-    return next((str(value) for value in values if value not in (None, "")), "")
+    return next(filter(None, (_name(record.get(field)) for field in FIELDS)), "")
+
+
+def _name(value: object) -> str:
+    """A string or a number as a name; empty if it is neither."""
+    named = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value).strip() if named else ""
 
 
 def matches(table: pa.Table, named: Sequence[str]) -> pa.Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from pipeline.options import print_json
 from schemas.errors import UserError
 from schemas.storage import Folder
 
@@ -20,7 +21,7 @@ def take_down(
     """Take the documents that `file` names out of an index; what follows is published in `output`.
 
     `takedown.parquet`: who they were; `changes.parquet`: documents that stay now in their place; with `shards`,
-    `shards.parquet`: the blocks that hold them. Raises `UserError` if there is no index, or nothing is found.
+    `shards.parquet`: the blocks and texts that hold them. Raises `UserError` if there is no index, or nothing is found.
     """
     from pipeline.cluster import Workers
     from pipeline.dedup.account import publish_json
@@ -32,7 +33,8 @@ def take_down(
     from pipeline.named import read_names
     from pipeline.progress import Progress
     from pipeline.publish import publish_table
-    from pipeline.shard.holding import holding, shard_set
+    from pipeline.shard.holding import holding
+    from pipeline.shard.takedown.find import open_set
     from pipeline.stage import Context
     from schemas.dedup import DedupParams
     from schemas.recipe import Cluster, Recipe
@@ -44,7 +46,7 @@ def take_down(
         raise UserError(f"{index}: no index there; `corpusmill dedup IN OUT --index {index}` makes one")
     named = read_names(Folder(file))
     if shards is not None:
-        shard_set(Folder(shards))  # a wrong folder is told before anything is done
+        open_set(Folder(shards))  # a wrong folder is told before anything is done
     params = DedupParams(**found.params, index=index)
     sources = {name: {"paths": ["-"], "priority": rank} for name, rank in found.priorities.items()}
     recipe = Recipe.model_validate({"name": "takedown", "sources": sources})
@@ -98,9 +100,7 @@ def tell(given: dict[str, Any], file: str, out: str, shards: str | None) -> None
         given["quiet"] or given["json"],
     )
     if given["json"]:
-        import orjson
-
-        typer.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode())
+        print_json(result)
         return
     typer.echo(f"taken down: {result['taken']} documents, of {result['named']} named")
     for shard in result.get("shards", []):

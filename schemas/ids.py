@@ -16,6 +16,15 @@ def doc_id(source: str, locator: str) -> bytes:
     return xxhash.xxh3_128_digest(f"{source}\x00{locator}".encode("utf-8", "surrogatepass"))
 
 
+def named_id(name: str) -> bytes | None:
+    """The document id that a user writes as 32 hex digits; None for any other name."""
+    try:
+        found = bytes.fromhex(name)
+    except ValueError:
+        return None
+    return found if len(found) == ID_BYTES else None
+
+
 def text_hash(text: str) -> bytes:
     """16-byte xxh3_128 of the UTF-8 text."""
     return xxhash.xxh3_128_digest(text.encode("utf-8"))

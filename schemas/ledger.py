@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -75,3 +75,12 @@ INGEST_DECISIONS = pa.schema(
         pa.field("url", pa.string()),
     ]
 )
+
+
+def readable(value: Any) -> Any:
+    """A value of a row as JSON has it: bytes as hex, all the way down."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {key: readable(item) for key, item in value.items()}
+    return [readable(item) for item in value] if isinstance(value, list) else value

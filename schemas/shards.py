@@ -18,7 +18,7 @@ What was taken out of a shard set stands beside its `index.json`, in `takedowns.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -62,6 +62,11 @@ class Shard(Strict):
 class WidsIndex(Strict):
     """What the index of any (source, split) begins with: it is a wids v1 index as well."""
 
+    TOTALS: ClassVar[tuple[str, ...]] = (
+        "ndocs",
+        "text_bytes",
+    )  # sums over its tars; its line in the set says them too
+
     # The key that wids readers know the format by; pydantic fields cannot begin with '_'.
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
@@ -74,6 +79,8 @@ class WidsIndex(Strict):
 
 class ShardIndex(WidsIndex):
     """`index.json` of one (source, split): read it, and nothing needs listing or guessing."""
+
+    TOTALS: ClassVar[tuple[str, ...]] = ("ndocs", "text_bytes", "ntokens")
 
     dtype: Literal["uint16", "uint32"]
     vocab_size: int = Field(gt=0)
@@ -119,6 +126,9 @@ class TextIndex(WidsIndex):
     shardlist: list[TextShard]
 
 
+Index = ShardIndex | TextIndex
+
+
 class TextDocument(Strict):
     """The `.json` member of a text shard. Every field is a string in every sample, empty where the document has no
     such value: readers that infer one type for a data set (Hugging Face) refuse anything else."""
@@ -148,6 +158,10 @@ class SetEntry(Strict):
         """The folder of its index, relative to the shard set."""
         return self.index.rpartition("/")[0]
 
+    def path(self, url: str) -> str:
+        """A file that its index names, relative to the shard set."""
+        return f"{self.place}/{url}".lstrip("/")
+
 
 class TextSetEntry(SetEntry):
     """Where the index of the text shards of a (source, split) lies, and its totals."""
@@ -175,6 +189,11 @@ class ShardSet(Strict):
     dtype: Literal["uint16", "uint32"]
     sets: list[ShardSetEntry] = Field(description="token shards; empty for `format: text`")
     texts: list[TextSetEntry] = Field(default=[], description="text shards, if asked for")
+
+    @property
+    def entries(self) -> list[ShardSetEntry | TextSetEntry]:
+        """Tokens, then texts."""
+        return [*self.sets, *self.texts]
 
 
 class Takedown(Strict):

@@ -1,63 +1,67 @@
-"""Which blocks of which shards hold given documents: what must be written anew after a takedown."""
+"""Which blocks and text samples of which shards hold given documents: what must be written anew after a takedown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipeline.shard.read import read_documents, read_index, read_set
+from pipeline.shard.read import read_documents
+from pipeline.shard.takedown.find import find, open_set, read_text, text_ids
 from pipeline.stage import Scheduler
-from schemas.errors import UserError
-from schemas.shards import Shard, ShardSet
+from schemas.shards import Shard, TextShard
 from schemas.storage import Folder
 
 HOLDING = pa.schema(
     [
         pa.field("doc_id", pa.binary(16), nullable=False),
         pa.field("shard", pa.string(), nullable=False),  # path of the tar, relative to the shard set
-        pa.field("block", pa.string(), nullable=False),
+        pa.field("block", pa.string(), nullable=False),  # the sample's key
         pa.field("char_start", pa.int64(), nullable=False),  # of the cleaned text
         pa.field("char_end", pa.int64(), nullable=False),
     ]
 )
 
 
-def shard_set(shards: Folder) -> ShardSet:
-    """The shard set there; raises `UserError` if there is none."""
-    try:
-        return read_set(shards)
-    except FileNotFoundError:
-        raise UserError(f"{shards}: no shards there; give a run's shards folder") from None
+class _Tar(NamedTuple):
+    """A tar that holds some of the documents; `folder` is that of its index."""
+
+    folder: Folder
+    path: str
+    shard: Shard | TextShard
+    wanted: frozenset[bytes]
 
 
 def holding(shards: Folder, doc_ids: Sequence[bytes], scheduler: Scheduler) -> pa.Table:
-    """Every segment of the documents in the shard set, by document. Raises `UserError` if there is no shard
-    set."""
-    found = shard_set(shards)
-    items = []
-    for entry in found.sets:
-        file = shards / entry.index
-        items += [(entry.place, shard) for shard in read_index(file).shardlist]
-    wanted = frozenset(doc_id.hex() for doc_id in doc_ids)
-    rows = scheduler.map(partial(_segments, shards, wanted), items, "dedup shards")
+    """Every segment of the documents in the shard set, by document; every list of documents is read. Raises `UserError`
+    if there is no shard set."""
+    opened = open_set(shards)
+    found = find(opened, dict.fromkeys(doc_ids), None, scheduler)
+    tars = []
+    for (number, tar), wanted in sorted(found.tars.items()):
+        listed = opened.sets[number]
+        shard = listed.index.shardlist[tar]
+        tars.append(_Tar(shards / listed.place, listed.path(tar), shard, frozenset(wanted)))
+    rows = scheduler.map(_segments, tars, "dedup shards")
     table = pa.Table.from_pylist([row for mine in rows for row in mine], HOLDING)
     return table.sort_by([("doc_id", "ascending"), ("shard", "ascending"), ("block", "ascending")])
 
 
-def _segments(shards: Folder, wanted: frozenset[str], item: tuple[str, Shard]) -> list[dict[str, object]]:
-    return list(_rows(shards, wanted, *item))
+def _segments(tar: _Tar) -> list[dict[str, object]]:
+    return [dict(zip(HOLDING.names, row, strict=True)) for row in _rows(tar)]
 
 
-def _rows(shards: Folder, wanted: frozenset[str], place: str, shard: Shard) -> Iterator[dict[str, object]]:
-    for block in shard.blocks:
-        documents = read_documents(shards / place, shard, block)
-        for doc_id, start, end in zip(
-            documents.doc_ids, documents.char_starts, documents.char_ends, strict=True
-        ):
-            if doc_id in wanted:
-                yield {
-                    "doc_id": bytes.fromhex(doc_id), "shard": f"{place}/{shard.url}".lstrip("/"),
-                    "block": block.key, "char_start": start, "char_end": end,
-                }  # fmt: skip
+def _rows(tar: _Tar) -> Iterator[tuple[bytes, str, str, int, int]]:
+    folder, shard = tar.folder, tar.shard
+    if isinstance(shard, TextShard):
+        for start, doc_id in text_ids(folder, shard):
+            if doc_id in tar.wanted:
+                yield doc_id, tar.path, doc_id.hex(), 0, len(read_text(folder / shard.url, start))
+        return
+    said = folder.at_once(lambda block: read_documents(folder, shard, block), shard.blocks)
+    for block, documents in zip(shard.blocks, said, strict=True):
+        ids = map(bytes.fromhex, documents.doc_ids)
+        for doc_id, start, end in zip(ids, documents.char_starts, documents.char_ends, strict=True):
+            if doc_id in tar.wanted:
+                yield doc_id, tar.path, block.key, start, end

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pipeline.publish import publish_bytes
 from pipeline.shard.plan import Plan
 from schemas.manifest import PublishedFile, Strict
 from schemas.shards import (
     INDEX,
+    Index,
+    SetEntry,
     Shard,
     ShardIndex,
     ShardSet,
@@ -24,78 +28,84 @@ if TYPE_CHECKING:
     from pipeline.bpe.load import Bpe
 
 
-def publish_indexes(
-    folder: Folder,
-    plan: Plan,
-    bpe: Bpe,
-    tokenizer: PublishedFile,
-    shards: Sequence[Sequence[Shard | TextShard]],
-) -> list[PublishedFile]:
-    """Publish `index.json` of every set (`shards[i]` are those of `plan.sets[i]`), and last the folder's own."""
-    files: list[PublishedFile] = []
-    sets: list[ShardSetEntry] = []
-    texts: list[TextSetEntry] = []
-    dtype = "uint16" if bpe.vocab_size <= 2**16 else "uint32"
+def indexes_of(
+    plan: Plan, bpe: Bpe, tokenizer: PublishedFile, shards: Sequence[Sequence[Shard | TextShard]]
+) -> list[Index]:
+    """The index of each set: `shards[i]` are those of `plan.sets[i]`."""
+    of_tokens = {
+        **_vocabulary(bpe), "tokenizer": f"../../{tokenizer.path}", "tokenizer_xxh3": tokenizer.xxh3,
+        "block_tokens": plan.block_tokens,
+    }  # fmt: skip
+    found: list[Index] = []
     for target, mine in zip(plan.sets, shards, strict=True):
-        totals = {name: sum(getattr(shard, name) for shard in mine) for name in ("ndocs", "text_bytes")}
-        shared = {"source": target.source, "split": target.split, **totals}
-        path = f"{target.folder}/{INDEX}"
-        if target.kind == "text":
-            index = TextIndex.model_validate({"name": target.name, **shared, "shardlist": mine})
-            files.append(publish_bytes(folder, path, written(index), rows=index.ndocs))
-            texts.append(TextSetEntry.model_validate({**shared, "index": path, "index_xxh3": files[-1].xxh3}))
-        else:
-            token_index = ShardIndex.model_validate(
-                {
-                    "name": target.name, **shared, "dtype": dtype, "vocab_size": bpe.vocab_size, "eos_id": bpe.eos_id,
-                    "tokenizer": f"../../{tokenizer.path}", "tokenizer_xxh3": tokenizer.xxh3,
-                    "block_tokens": plan.block_tokens, "ntokens": _tokens(mine), "shardlist": mine,
-                }
-            )  # fmt: skip
-            files.append(publish_bytes(folder, path, written(token_index), rows=token_index.ndocs))
-            sets.append(
-                ShardSetEntry.model_validate(
-                    {**shared, "index": path, "index_xxh3": files[-1].xxh3, "ntokens": token_index.ntokens}
-                )
-            )
-    top = ShardSet.model_validate(
-        {
-            "tokenizer": tokenizer.path, "tokenizer_xxh3": tokenizer.xxh3, "vocab_size": bpe.vocab_size,
-            "eos_id": bpe.eos_id, "dtype": dtype, "sets": sets, "texts": texts,
-        }
-    )  # fmt: skip
-    files.append(publish_bytes(folder, INDEX, written(top)))
-    return files
+        model: type[Index] = TextIndex if target.kind == "text" else ShardIndex
+        fields = {"name": target.name, "source": target.source, "split": target.split, "shardlist": mine}
+        fields |= totals(model, mine) | ({} if model is TextIndex else of_tokens)
+        found.append(model.model_validate(fields))
+    return found
 
 
-def _tokens(shards: Sequence[Shard | TextShard]) -> int:
-    return sum(shard.ntokens for shard in shards if isinstance(shard, Shard))
+def _vocabulary(bpe: Bpe) -> dict[str, Any]:
+    return {"vocab_size": bpe.vocab_size, "eos_id": bpe.eos_id, "dtype": np.dtype(bpe.dtype).name}
 
 
-def counted(plan: Plan, shards: Sequence[Sequence[Shard | TextShard]]) -> dict[str, int]:
+def totals(model: type[Index], shards: Sequence[Shard | TextShard]) -> dict[str, int]:
+    """What an index says of all its tars together."""
+    return {name: sum(getattr(shard, name) for shard in shards) for name in model.TOTALS}
+
+
+def publish_index(folder: Folder, path: str, index: Index) -> tuple[PublishedFile, SetEntry]:
+    """Publish the index of a (source, split); its line in the set."""
+    file = publish_bytes(folder, path, json_of(index), rows=index.ndocs)
+    model = ShardSetEntry if isinstance(index, ShardIndex) else TextSetEntry
+    named = {"source": index.source, "split": index.split, "index": path, "index_xxh3": file.xxh3}
+    return file, model.model_validate(named | {name: getattr(index, name) for name in index.TOTALS})
+
+
+def publish_indexes(
+    folder: Folder, plan: Plan, bpe: Bpe, tokenizer: PublishedFile, indexes: Sequence[Index]
+) -> list[PublishedFile]:
+    """Publish `index.json` of every set (`indexes[i]` is that of `plan.sets[i]`), and last the folder's own."""
+    made = [
+        publish_index(folder, f"{target.folder}/{INDEX}", index)
+        for target, index in zip(plan.sets, indexes, strict=True)
+    ]
+    about = {"tokenizer": tokenizer.path, "tokenizer_xxh3": tokenizer.xxh3, **_vocabulary(bpe)}
+    top = ShardSet.model_validate(about | by_kind(entry for _, entry in made))
+    return [*(file for file, _ in made), publish_bytes(folder, INDEX, json_of(top))]
+
+
+def by_kind(entries: Iterable[SetEntry]) -> dict[str, list[SetEntry]]:
+    """The lines of a set, as `ShardSet` has them."""
+    sets: dict[str, list[SetEntry]] = {"sets": [], "texts": []}
+    for entry in entries:
+        sets["sets" if isinstance(entry, ShardSetEntry) else "texts"].append(entry)
+    return sets
+
+
+def counted(indexes: Sequence[Index]) -> dict[str, int]:
     """The stage's counters."""
     counters: dict[str, int] = {}
 
     def add(name: str, number: int) -> None:
         counters[name] = counters.get(name, 0) + number
 
-    if plan.kinds != ("text",):
+    if not indexes or any(isinstance(index, ShardIndex) for index in indexes):
         counters = dict.fromkeys(("shards", "blocks", "tokens", "documents"), 0)
-    for target, mine in zip(plan.sets, shards, strict=True):
-        ndocs = sum(shard.ndocs for shard in mine)
-        if target.kind == "text":
-            add("text_shards", len(mine))
-            add("text_documents", ndocs)
+    for index in indexes:
+        if isinstance(index, TextIndex):
+            add("text_shards", len(index.shardlist))
+            add("text_documents", index.ndocs)
             continue
-        add("shards", len(mine))
-        add("blocks", sum(shard.nsamples for shard in mine))
-        add("tokens", _tokens(mine))
-        add("documents", ndocs)
-        add(f"source/{target.source}/{target.split}_tokens", _tokens(mine))
-        add(f"source/{target.source}/{target.split}_documents", ndocs)
+        add("shards", len(index.shardlist))
+        add("blocks", sum(shard.nsamples for shard in index.shardlist))
+        add("tokens", index.ntokens)
+        add("documents", index.ndocs)
+        add(f"source/{index.source}/{index.split}_tokens", index.ntokens)
+        add(f"source/{index.source}/{index.split}_documents", index.ndocs)
     return counters
 
 
-def written(model: Strict) -> bytes:
+def json_of(model: Strict) -> bytes:
     """A model as the files hold it."""
     return (model.model_dump_json(indent=1) + "\n").encode()

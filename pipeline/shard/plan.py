@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from pipeline.shard.takedown.log import STAGING
 from schemas.errors import UserError
 from schemas.shard import ShardFormat
 
@@ -58,7 +59,7 @@ def plan_sets(
 ) -> tuple[SetPlan, ...]:
     """The sets, sorted, of `split.json` and the tokenizer's `stats.json`. Empty ones are left out.
 
-    Raises `UserError` if a source's name is too long for the names of tar members.
+    Raises `UserError` if a source's name is too long for the names of tar members, or that of a folder in use.
     """
     sets = []
     for source in sorted(splits):
@@ -67,6 +68,10 @@ def plan_sets(
             raise UserError(
                 f"sources: '{source}': too long for names in a tar; at most"
                 f" {MAX_NAME - len(longest) + len(source)} characters are allowed"
+            )
+        if source == STAGING:
+            raise UserError(
+                f"sources: '{source}': that folder of the shards is for takedowns; give it another name"
             )
         per_token = stats["sources"].get(source, {}).get("bytes_per_token") or DEFAULT_BYTES_PER_TOKEN
         for split in ("train", "validation"):

@@ -15,7 +15,18 @@ from pipeline.bpe.load import Bpe, load_bpe
 from schemas.errors import UserError, WorkError
 from schemas.ids import checksum
 from schemas.manifest import Strict
-from schemas.shards import INDEX, Block, BlockDocuments, Shard, ShardIndex, ShardSet, TextIndex
+from schemas.shards import (
+    INDEX,
+    Block,
+    BlockDocuments,
+    Index,
+    SetEntry,
+    Shard,
+    ShardIndex,
+    ShardSet,
+    ShardSetEntry,
+    TextIndex,
+)
 from schemas.storage import Folder
 
 Model = TypeVar("Model", bound=Strict)
@@ -41,14 +52,16 @@ def read_set(folder: Folder, data: bytes | None = None) -> ShardSet:
     return _model(ShardSet, folder / INDEX, (folder / INDEX).read() if data is None else data)
 
 
-def read_texts(file: Folder, data: bytes | None = None) -> TextIndex:
-    """`index.json` of the text shards of a (source, split); raises `WorkError` if it is none."""
-    return _model(TextIndex, file, file.read() if data is None else data)
-
-
 def read_index(file: Folder, data: bytes | None = None) -> ShardIndex:
-    """`index.json` of a (source, split); raises `WorkError` if it is none."""
+    """`index.json` of the token shards of a (source, split); raises `WorkError` if it is none."""
     return _model(ShardIndex, file, file.read() if data is None else data)
+
+
+def read_listed(folder: Folder, entry: SetEntry, data: bytes | None = None) -> Index:
+    """The index that a line of the shard set in `folder` names; raises `WorkError` if it is none of that kind."""
+    file = folder / entry.index
+    model: type[Index] = ShardIndex if isinstance(entry, ShardSetEntry) else TextIndex
+    return _model(model, file, file.read() if data is None else data)
 
 
 def _model(model: type[Model], file: Folder, data: bytes) -> Model:
@@ -82,12 +95,14 @@ def read_tokenizer(file: Folder, eos_id: int) -> Bpe:
 
 
 def read_block(folder: Folder, shard: Shard, block: Block) -> BlockData:
-    """A block by three range requests; `folder` is that of its index. Raises `WorkError` naming the tar, the
+    """A block by one range request; `folder` is that of its index. Raises `WorkError` naming the tar, the
     block and the member whose bytes are not those of the index."""
-    payloads = [
-        _payload(folder, shard, f"{block.key}{suffix}", offset, size, xxh3)
-        for suffix, offset, size, xxh3 in members(block)
-    ]
+    file, begin = folder / shard.url, block.offset
+    data = file.read_range(begin, block.json_offset + block.json_size - begin)
+    payloads = []
+    for suffix, offset, size, xxh3 in members(block):
+        payloads.append(data[offset - begin : offset - begin + size])
+        _check(file, f"{block.key}{suffix}", payloads[-1], xxh3)
     try:
         return decode_block(*payloads)
     except (ValueError, ValidationError) as error:
@@ -96,12 +111,19 @@ def read_block(folder: Folder, shard: Shard, block: Block) -> BlockData:
 
 def read_documents(folder: Folder, shard: Shard, block: Block) -> BlockDocuments:
     """What a block says of its documents, by one range request; `folder` is that of its index."""
-    suffix, offset, size, xxh3 = members(block)[-1]
-    data = _payload(folder, shard, f"{block.key}{suffix}", offset, size, xxh3)
+    data = (folder / shard.url).read_range(block.json_offset, block.json_size)
+    _check(folder / shard.url, f"{block.key}.json", data, block.json_xxh3)
     try:
         return BlockDocuments.model_validate_json(data)
     except ValidationError as error:
         raise WorkError(f"{folder / shard.url}: {block.key}: {str(error).splitlines()[0]}") from None
+
+
+def read_tokens(folder: Folder, index: ShardIndex, shard: Shard, block: Block) -> npt.NDArray[Any]:
+    """A block's tokens alone, by one range request; `folder` is that of its index."""
+    data = (folder / shard.url).read_range(block.offset, block.size)
+    _check(folder / shard.url, f"{block.key}.tokens.npy", data, block.xxh3)
+    return np.frombuffer(data, dtype=index.dtype, offset=block.header)
 
 
 def members(block: Block) -> list[tuple[str, int, int, str]]:
@@ -113,11 +135,9 @@ def members(block: Block) -> list[tuple[str, int, int, str]]:
     ]
 
 
-def _payload(folder: Folder, shard: Shard, name: str, offset: int, size: int, xxh3: str) -> bytes:
-    data = (folder / shard.url).read_range(offset, size)
+def _check(file: Folder, name: str, data: bytes, xxh3: str) -> None:
     if checksum(data) != xxh3:
-        raise WorkError(f"{folder / shard.url}: {name}: checksum differs")
-    return data
+        raise WorkError(f"{file}: {name}: checksum differs")
 
 
 def decode_block(tokens: bytes, starts: bytes, documents: bytes) -> BlockData:

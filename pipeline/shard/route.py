@@ -15,15 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from pydantic import ValidationError
 
 from pipeline.bpe.back import coming_back
 from pipeline.bpe.encode import encode, normalized
 from pipeline.bpe.load import Bpe, load_bpe
+from pipeline.shard.markers import Marker, known
 from pipeline.shard.plan import Kind, Plan
 from pipeline.shard.scratch import HEAD, SEGMENT, packed
 from pipeline.shard.takedown.log import left
-from pipeline.shard.texts import COLUMNS, rendered
+from pipeline.shard.texts import COLUMNS, id_bytes, rendered
 from pipeline.splits import hash_ids, read_validation_groups, split_of
 from pipeline.stage import Partition
 from schemas.errors import WorkError
@@ -34,17 +34,15 @@ Array = npt.NDArray[Any]
 
 
 class RoutedKind(Strict):
-    """A partition's file of one kind, and the rows of `scratch.SEGMENT` that say what is where."""
+    """A partition's file of one kind, and the rows of `scratch.SEGMENT` that say what is where in it."""
 
-    kind: Kind
-    file: PublishedFile
+    path: str
     segments: list[tuple[int, int, int, int, int, int]]
 
 
-class RoutedPartition(Strict):
+class RoutedPartition(Marker):
     """A partition's marker."""
 
-    key: str
     kinds: list[RoutedKind]
 
 
@@ -71,26 +69,21 @@ class Route:
     def __call__(self, partition: Partition) -> list[Routed]:
         key = hash_json([self.plan.key, partition.name, partition.xxh3])
         marker = self.work / f"parts/{partition.name}.json"
-        try:
-            routed = RoutedPartition.model_validate_json(marker.read())
-            whole = all((self.work / o.file.path).entry().size == o.file.bytes for o in routed.kinds)
-            if routed.key == key and whole:
-                return _arrays(routed)
-        except (FileNotFoundError, ValidationError):
-            pass
-        routed = RoutedPartition(key=key, kinds=self._kinds(partition))
-        marker.write(routed.model_dump_json().encode())
-        return _arrays(routed)
+        routed = known(RoutedPartition, marker, key, self.work)
+        if routed is None:
+            routed = self._routed(key, partition)
+            marker.write(routed.model_dump_json().encode())
+        return [Routed(one.path, np.array(one.segments, dtype=SEGMENT)) for one in routed.kinds]
 
-    def _kinds(self, partition: Partition) -> list[RoutedKind]:
+    def _routed(self, key: str, partition: Partition) -> RoutedPartition:
         wanted = set(COLUMNS) if "text" in self.plan.kinds else {"doc_id", "source", "text"}
         docs = left(self.work.parent, partition.read(sorted(wanted | {"cluster_id"})))
         validation = split_of(docs, read_validation_groups(self.split))
         heads = np.zeros(len(docs), dtype=HEAD)
         heads["hash"] = hash_ids(docs["doc_id"], self.plan.seed)
-        halves = np.frombuffer(b"".join(_id_bytes(docs["doc_id"])), dtype=">u8").reshape(-1, 2)
+        halves = id_bytes(docs["doc_id"]).view(">u8")
         heads["high"], heads["low"] = halves[:, 0], halves[:, 1]
-        found = []
+        files, kinds = [], []
         for kind in self.plan.kinds:
             sets, buckets = self._place(kind, docs["source"], validation, heads["hash"], partition.name)
             if kind == "tokens":
@@ -99,9 +92,10 @@ class Route:
                 elements, offsets, dtype, texts = *rendered(docs), np.dtype("<u8"), docs["text"]
             heads["text_bytes"] = pc.binary_length(texts).to_numpy()
             pieces, segments = packed(heads, sets, buckets, elements, offsets, dtype)
-            file = _publish(self.work, f"{kind}/{partition.name}.bin", pieces, len(docs))
-            found.append(RoutedKind(kind=kind, file=file, segments=segments.tolist()))
-        return found
+            path = f"{kind}/{partition.name}.bin"
+            files.append(_publish(self.work, path, pieces, len(docs)))
+            kinds.append(RoutedKind(path=path, segments=segments.tolist()))
+        return RoutedPartition(key=key, files=files, kinds=kinds)
 
     def _tokens(self, docs: pa.Table) -> tuple[Array, npt.NDArray[np.int64], np.dtype[Any], pa.ChunkedArray]:
         """(tokens, offsets of the documents, type to write them as, the texts that they stand for)."""
@@ -132,21 +126,6 @@ class Route:
         counts = np.array([plan.buckets for plan in self.plan.sets], dtype=np.uint64)[sets]
         half = np.uint64(32)  # the upper half of the hash is enough to choose by
         return sets, (((hashes >> half) * counts) >> half).astype(np.int64)
-
-
-def _arrays(routed: RoutedPartition) -> list[Routed]:
-    return [Routed(one.file.path, np.array(one.segments, dtype=SEGMENT)) for one in routed.kinds]
-
-
-def _id_bytes(ids: pa.ChunkedArray) -> list[memoryview]:
-    """The bytes of a column of ids, a piece for each chunk."""
-    pieces = []
-    for chunk in ids.chunks:
-        width = chunk.type.byte_width
-        pieces.append(
-            memoryview(chunk.buffers()[1])[chunk.offset * width : (chunk.offset + len(chunk)) * width]
-        )
-    return pieces
 
 
 def _publish(work: Folder, path: str, pieces: list[memoryview], rows: int) -> PublishedFile:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import ValidationError
-
 from pipeline.publish import publish_bytes
+from pipeline.shard.markers import Marker, known
 from pipeline.shard.plan import Plan
 from pipeline.stage import Context, GlobalStage
 from schemas.errors import WorkError
 from schemas.ids import checksum
-from schemas.manifest import PublishedFile, Strict, hash_json
+from schemas.manifest import PublishedFile, hash_json
 from schemas.shard import ShardParams
 from schemas.shards import INDEX
 from schemas.storage import Folder
@@ -21,11 +20,9 @@ TOKENIZER = "tokenizer.json"
 DONE, KEY = "scratch/done.json", "scratch/key.json"
 
 
-class Done(Strict):
+class Done(Marker):
     """The last marker: everything is published."""
 
-    key: str
-    files: list[PublishedFile]
     counters: dict[str, int]
 
 
@@ -38,9 +35,11 @@ class Shards(GlobalStage):
     version = "2"
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
+        import numpy as np
+
         from pipeline.bpe.encode import how
         from pipeline.bpe.load import load_bpe
-        from pipeline.shard.index import counted, publish_indexes
+        from pipeline.shard.index import counted, indexes_of, publish_indexes
         from pipeline.shard.route import Route
         from pipeline.shard.takedown.log import publish_log, taken_of
         from pipeline.shard.write import Write, gather
@@ -50,8 +49,8 @@ class Shards(GlobalStage):
         data = source.read()
         eos_token = json.loads((context.previous["tokenizer"] / "stats.json").read())["eos_token"]
         bpe = load_bpe(data, eos_token, str(source))
-        plan = self._plan(context, checksum(data), 2 if bpe.vocab_size <= 2**16 else 4)
-        done = _done(folder, plan.key)
+        plan = self._plan(context, checksum(data), np.dtype(bpe.dtype).itemsize)
+        done = known(Done, folder / DONE, plan.key, folder)
         if done is not None:
             return done.files, done.counters
         _clear(folder, plan.key)
@@ -72,14 +71,15 @@ class Shards(GlobalStage):
         shards: list[list[Any]] = [[] for _ in plan.sets]
         for bucket, one in zip(buckets, written, strict=True):
             shards[bucket.set].append(one.shard)
-        counters = counted(plan, shards)
+        indexes = indexes_of(plan, bpe, files[0], shards)
+        counters = counted(indexes)
         taken = sum(taken_of(folder, context.partitions, context.scheduler))
         expected = sum(part.rows for part in context.partitions) - taken
         for name in ("documents", "text_documents"):
             if counters.get(name, expected) != expected:
                 raise WorkError(f"shard: {expected} documents came in, {counters[name]} are in the shards")
         files += publish_log(folder)
-        files += publish_indexes(folder, plan, bpe, files[0], shards)
+        files += publish_indexes(folder, plan, bpe, files[0], indexes)
         done = Done(key=plan.key, files=files, counters=counters)
         publish_bytes(folder, DONE, done.model_dump_json().encode())
         for part in (*plan.kinds, "parts", "shards"):
@@ -110,16 +110,6 @@ class Shards(GlobalStage):
             ]
         )
         return Plan(sets, purpose_seed(self.recipe.seed, "shard"), params.block_tokens, key)
-
-
-def _done(folder: Folder, key: str) -> Done | None:
-    """The last marker of the same work, if every file is still there."""
-    try:
-        done = Done.model_validate_json((folder / DONE).read())
-        whole = all((folder / file.path).entry().size == file.bytes for file in done.files)
-        return done if done.key == key and whole else None
-    except (FileNotFoundError, ValidationError):
-        return None
 
 
 def _clear(folder: Folder, key: str) -> None:

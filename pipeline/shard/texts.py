@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pipeline.shard.kernels import members as kernel
 from pipeline.shard.tar import member_header
+from schemas.documents import ID
 from schemas.ids import ID_BYTES
 
 STRINGS = (
@@ -84,9 +85,8 @@ def _literal(data: bytes) -> Bytes:
 
 def _strings(column: pa.ChunkedArray) -> tuple[Longs, Bytes]:
     """(offsets, bytes) of strings; a null is an empty one."""
-    array = pc.fill_null(column, "").combine_chunks().cast(pa.large_string())
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.large_string())
+    chunks = pc.fill_null(column, "").cast(pa.large_string()).chunks
+    array = pa.concat_arrays([pa.array([], pa.large_string()), *chunks])
     _, offsets, data = array.buffers()
     if len(array) == 0:
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
@@ -97,13 +97,15 @@ def _strings(column: pa.ChunkedArray) -> tuple[Longs, Bytes]:
 def _ids(column: pa.ChunkedArray) -> tuple[Bytes, npt.NDArray[np.bool_]]:
     """(n x 16 bytes, whether there is an id) of a column of ids."""
     there: npt.NDArray[Any] = pc.is_valid(column).to_numpy()
-    array = pc.fill_null(column, bytes(ID_BYTES)).combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.binary(ID_BYTES))
-    if len(array) == 0:
-        return np.zeros((0, ID_BYTES), dtype=np.uint8), there.astype(bool)
-    values = _buffer(array.buffers()[1]).reshape(-1, ID_BYTES)
-    return values[array.offset : array.offset + len(array)], there.astype(bool)
+    return id_bytes(pc.fill_null(column, bytes(ID_BYTES))), there.astype(bool)
+
+
+def id_bytes(column: pa.ChunkedArray) -> Bytes:
+    """n x 16 bytes of a column of ids without nulls."""
+    whole = pa.concat_arrays([pa.array([], ID), *column.chunks])
+    count, offset = len(whole) * ID_BYTES, whole.offset * ID_BYTES
+    flat = np.frombuffer(whole.buffers()[1], np.uint8, count, offset) if count else np.zeros(0, np.uint8)
+    return flat.reshape(-1, ID_BYTES)
 
 
 def _buffer(data: pa.Buffer | None) -> Bytes:

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import orjson
-from pydantic import ValidationError
 
 from pipeline.bpe.load import Bpe, load_bpe
 from pipeline.publish import publish_bytes
 from pipeline.shard.blocks import Blocks, Cut
+from pipeline.shard.markers import Marker, known
 from pipeline.shard.merge import Window, in_order
 from pipeline.shard.plan import Plan, SetPlan
 from pipeline.shard.route import Routed
 from pipeline.shard.scratch import SEGMENT
 from pipeline.shard.tar import Sink, TarWriter, npy
-from schemas.manifest import PublishedFile, Strict, hash_json
+from schemas.manifest import PublishedFile, hash_json
 from schemas.shards import Block, Shard, TextShard
 from schemas.storage import Folder
 
@@ -61,12 +61,10 @@ def gather(routed: Sequence[Routed]) -> list[Bucket]:
     return buckets
 
 
-class Written(Strict):
+class Written(Marker):
     """A shard's marker: what the index says of it, and its files under the stage's folder."""
 
-    key: str
     shard: Shard | TextShard
-    files: list[PublishedFile]
 
 
 class Made(NamedTuple):
@@ -93,9 +91,9 @@ class Write:
         # A segment's checksum covers its heads, which hold the sums of its documents.
         key = hash_json([self.plan.key, stem, bucket.segments["xxh3"].tolist()])
         marker = self.folder / f"scratch/shards/{stem}.json"
-        known = self._known(marker, key)
-        if known is not None:
-            return known
+        found = known(Written, marker, key, self.folder)
+        if found is not None:
+            return found
         path = f"{target.folder}/{stem}.tar"
         with (self.folder / path).create() as stream:
             made = self._make(target, bucket, stem, stream)
@@ -115,14 +113,6 @@ class Write:
         bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
         windows = in_order(scratch, bucket.files, bucket.segments, bpe.dtype, gap=1)
         return write_blocks(windows, bpe, stem, self.plan.block_tokens, stream)
-
-    def _known(self, marker: Folder, key: str) -> Written | None:
-        try:
-            written = Written.model_validate_json(marker.read())
-            whole = all((self.folder / file.path).entry().size == file.bytes for file in written.files)
-            return written if written.key == key and whole else None
-        except (FileNotFoundError, ValidationError):
-            return None
 
 
 def write_blocks(windows: Iterable[Window], bpe: Bpe, stem: str, block_tokens: int, sink: Sink) -> Made:

@@ -33,6 +33,8 @@ def test_objects_and_rows(tmp_path: Path) -> None:
         '{"url": "u", "reason": "x"}\n"plain"\n\n{"id": 7}\n{"doc_id": "", "locator": "l"}\n'
     )
     assert read_names(Folder(tmp_path / "a.jsonl")) == ("u", "plain", "7", "l")
+    (tmp_path / "blank.jsonl").write_text('{"doc_id": " ", "url": " u "}\n')
+    assert read_names(Folder(tmp_path / "blank.jsonl")) == ("u",)
     (tmp_path / "a.csv").write_text('\ufeffreason,url,source_id\n"a, b",,s\nx,u,\n')
     assert read_names(Folder(tmp_path / "a.csv")) == ("s", "u")
     (tmp_path / "a.tsv").write_text("doc_id\twhy\nabc\tx\n")
@@ -44,9 +46,12 @@ def test_objects_and_rows(tmp_path: Path) -> None:
     [
         ("a.jsonl", '"x"\n{"reason": "y"}\n', "line 2: names no document"),
         ("a.jsonl", "[1]\n", "line 1: names no document"),
+        ("a.jsonl", '"x"\n"  "\n', "line 2: names no document"),
+        ("a.jsonl", '{"url": ["x"]}\n', "line 1: names no document"),
         ("a.jsonl", '"x"\n{"url"\n', "line 2: not JSON"),
         ("a.csv", "why,who\na,b\n", "line 1: no header"),
         ("a.csv", "url\nu\n,\n", "line 3: names no document"),
+        ("a.csv", "url,why\nu,\n ,x\n", "line 3: names no document"),
         ("a.csv", "", "line 1: no header"),
     ],
 )

@@ -18,7 +18,7 @@ def exercise(folder: Folder) -> None:
     (folder / "a/a.bin").write(b"x")
     assert file.exists() and file.entry().size == 10_240
     assert file.read()[255] == 255
-    assert file.read_range(3, 4) == bytes([3, 4, 5, 6])
+    assert file.read_range(3, 4) == bytes([3, 4, 5, 6]) and file.read_range(3, 0) == b""
     with pytest.raises(WorkError, match="truncated|cannot read"):
         file.read_range(10_238, 4)
     ranges = [("a/b.bin", start, 7) for start in range(0, 10_000, 31)] + [("a/a.bin", 0, 1)]
@@ -69,6 +69,16 @@ def test_s3(s3: str) -> None:
     exercise(Folder(s3))
 
 
+@pytest.mark.s3
+@pytest.mark.xdist_group("s3")
+def test_a_bucket_that_is_not_there_is_told(s3: str) -> None:
+    file = Folder("s3://no-such-bucket-there/a.bin")
+    with pytest.raises(UserError, match="s3://no-such-bucket-there: no such bucket"):
+        file.write(b"x")
+    with pytest.raises(UserError, match="s3://no-such-bucket-there: no such bucket"), file.create() as out:
+        out.write(b"x")
+
+
 def test_unfinished_local_writes_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / "part.parquet#1").write_bytes(b"half")
     (tmp_path / "c#.txt").write_bytes(b"a real name")
@@ -103,3 +113,19 @@ def test_unwritable_place_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(WorkError, match=r"file/x: cannot write"):
         (Folder(tmp_path) / "file/x").write(b"1")
+
+
+def test_what_is_missing_while_another_file_is_written_is_named(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"/source: not found"), (folder / "target").create() as out:
+        out.write((folder / "source").read())
+    assert list(folder.list()) == []
+
+
+def test_a_stream_of_a_remote_file_that_went_away_names_it() -> None:
+    file = Folder("memory://went/a.bin")
+    file.write(bytes(100))
+    stream = file.open()
+    file.parent.delete()
+    with pytest.raises(FileNotFoundError, match="memory://went/a.bin: not found"):
+        stream.read(10)

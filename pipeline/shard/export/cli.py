@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline.options import Json, Quiet, print_json
+
 EXAMPLE = "corpusmill shard-export runs/quickstart/shards out/megatron --to megatron"
 
 
@@ -20,15 +22,12 @@ def shard_export(
         ),
     ],
     workers: Annotated[int | None, typer.Option(min=0, help="Local processes; 0: none. [cores]")] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one machine-readable result on stdout.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Shards for Megatron-LM, datatrove, DALI or webshart."""
     from pipeline.cluster import Workers
     from pipeline.progress import Progress
-    from pipeline.run_cli import print_json
     from pipeline.shard.export.run import export
     from schemas.recipe import Cluster
     from schemas.storage import Folder

@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 from pipeline.shard.export.sidecars import dali, webshart
 from pipeline.shard.export.tokens import datatrove, megatron
-from pipeline.shard.holding import shard_set
-from pipeline.shard.read import read_index, read_texts
+from pipeline.shard.takedown.find import open_set
 from pipeline.stage import Scheduler
 from schemas.errors import UserError, nearest
 from schemas.shards import Shard, ShardIndex, TextShard
@@ -45,22 +44,16 @@ def export(shards: Folder, out: Folder, to: str, scheduler: Scheduler) -> list[s
     if to not in get_args(Target):
         hint = nearest(to, get_args(Target))
         raise UserError(f"--to: '{to}': allowed: {', '.join(get_args(Target))}{hint}")
-    found = shard_set(shards)
     tasks: list[_Task] = []
-    for entry in found.sets:
-        index = read_index(shards / entry.index)
-        tasks += (
-            [_Task(entry.place, index, None)]
-            if to in _TOKENS
-            else [_Task(entry.place, None, shard) for shard in index.shardlist]
-        )
+    for listed in open_set(shards).sets:
+        if to in _SIDECARS:
+            tasks += [_Task(listed.place, None, shard) for shard in listed.index.shardlist]
+        elif isinstance(listed.index, ShardIndex):
+            tasks.append(_Task(listed.place, listed.index, None))
     if to in _TOKENS and not tasks:
         raise UserError(
             f"{shards}: no token shards there, only text; {to} reads tokens: set shard.format: tokens or both"
         )
-    if to in _SIDECARS:
-        for text in found.texts:
-            tasks += [_Task(text.place, None, shard) for shard in read_texts(shards / text.index).shardlist]
     made = scheduler.map(partial(_one, shards, out, to), tasks, f"export to {to}")
     return sorted(path for paths in made for path in paths)
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.shard.read import read_tokens
 from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
 from schemas.shards import Shard, ShardIndex
 from schemas.storage import Folder
 
@@ -22,21 +21,6 @@ MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_TYPES = {"uint16": 8, "uint32": 4}  # its codes of uint16 and int32: ids are far below 2**31
 MAX_LENGTH = 2**31 - 1  # tokens of a sequence, an int32 in `.idx`
 _PIECE = 1 << 20  # documents whose offsets are made at once
-
-Array = npt.NDArray[Any]
-
-
-def blocks(folder: Folder, index: ShardIndex, shard: Shard) -> Iterator[Array]:
-    """The tokens of each block of a tar, by one range request; `folder` is that of its index.
-
-    Raises `WorkError` naming the tar and the member whose bytes are not those of the index.
-    """
-    file = folder / shard.url
-    for block in shard.blocks:
-        data = file.read_range(block.offset, block.size)
-        if checksum(data) != block.xxh3:
-            raise WorkError(f"{file}: {block.key}.tokens.npy: checksum differs")
-        yield np.frombuffer(data, dtype=index.dtype, offset=block.header)
 
 
 def _copied(
@@ -47,7 +31,8 @@ def _copied(
     begun = 0  # tokens of a document that the block before did not end
     with (target / path).create() as stream:
         for shard in shards:
-            for tokens in blocks(folder, index, shard):
+            for block in shard.blocks:
+                tokens = read_tokens(folder, index, shard, block)
                 stream.write(tokens.view(np.uint8).data)
                 ends = np.flatnonzero(tokens == index.eos_id) + 1
                 if len(ends):

@@ -14,14 +14,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline.publish import publish_bytes
-from pipeline.shard.takedown.find import Finds, Listed, Opened
+from pipeline.shard.index import by_kind, counted, json_of, publish_index, totals
+from pipeline.shard.takedown.find import Finds, Opened
 from pipeline.shard.takedown.log import PLAN, STAGING
 from pipeline.shard.takedown.rewrite import Rewrite, Rewritten, rewrite
 from pipeline.stage import Scheduler
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import MANIFEST, PublishedFile, StageManifest, Strict
-from schemas.shards import INDEX, TAKEDOWNS, Shard, ShardIndex, ShardSetEntry, Takedown, TextShard
+from schemas.shards import INDEX, TAKEDOWNS, Index, SetEntry, Shard, ShardIndex, Takedown, TextShard
 from schemas.storage import Folder
 
 
@@ -84,10 +85,9 @@ def prepare(
                 f"{task.place / task.shard.url}: documents found before are not there; run verify on it"
             )
     files = [file for done in written.values() for file in done.files]
-    sets, removed = _lists(opened, written, new, files)
-    tokens = sum(e.ntokens for e in opened.top.sets) - sum(
-        e.ntokens for e in sets if isinstance(e, ShardSetEntry)
-    )
+    entries, indexes, removed = _lists(opened, written, new, files)
+    top = opened.top.model_copy(update=by_kind(entries))
+    tokens = sum(e.ntokens for e in opened.top.sets) - sum(e.ntokens for e in top.sets)
     result["shards"] = [task.path for task in tasks]
     result["emptied"] = [path for path in removed if path.endswith(".tar")]
     result["tokens"] = tokens
@@ -96,16 +96,13 @@ def prepare(
         shards=result["shards"], tokens=tokens,
     )  # fmt: skip
     log = publish_bytes(new, TAKEDOWNS, _log(shards) + entry.model_dump_json().encode() + b"\n")
-    token_sets = [e for e in sets if isinstance(e, ShardSetEntry)]
-    text_sets = [e for e in sets if not isinstance(e, ShardSetEntry)]
-    top = opened.top.model_copy(update={"sets": token_sets, "texts": text_sets})
-    files += [log, publish_bytes(new, INDEX, _json(top))]
-    manifest = _manifest(shards, files, removed, opened, sets, new)
+    files += [log, publish_bytes(new, INDEX, json_of(top))]
+    manifest = _manifest(shards, files, removed, indexes, new)
     plan = Plan(
         request=request.key, names=request.names, before=checksum(opened.data), after=files[-1].xxh3,
         files=[*files, *manifest], removed=removed, result=result,
     )  # fmt: skip
-    (folder / PLAN).write(_json(plan))
+    (folder / PLAN).write(json_of(plan))
     return plan
 
 
@@ -117,54 +114,42 @@ def _task(
     index = (
         listed.index.model_copy(update={"shardlist": []}) if isinstance(listed.index, ShardIndex) else None
     )
-    path = f"{listed.place}/{shard.url}".lstrip("/")
-    return Rewrite(request.key, opened.folder / listed.place, index, shard, frozenset(doc_ids), new, path)
+    gone, path = frozenset(doc_ids), listed.path(place[1])
+    return Rewrite(request.key, opened.folder / listed.place, index, shard, gone, new, path)
 
 
 def _lists(
     opened: Opened, written: dict[tuple[int, int], Rewritten], new: Folder, files: list[PublishedFile]
-) -> tuple[list[Any], list[str]]:
-    """(the lines of the new set, what is no more); the new lists are published in `new` and added to `files`."""
-    entries: list[Any] = []
+) -> tuple[list[SetEntry], list[Index], list[str]]:
+    """(the lines of the new set; every index as it is then, also one without a tar; what is no more). The changed
+    indexes are published in `new` and added to `files`."""
+    entries: list[SetEntry] = []
+    indexes: list[Index] = []
     removed: list[str] = []
     for number, listed in enumerate(opened.sets):
-        mine = {tar: done for (place, tar), done in written.items() if place == number}
+        mine = {tar: done.shard for (place, tar), done in written.items() if place == number}
         if not mine:
             entries.append(listed.entry)
+            indexes.append(listed.index)
             continue
-        shardlist: list[Any] = []
-        shards: list[Shard | TextShard] = [*listed.index.shardlist]
-        for tar, shard in enumerate(shards):
-            left = mine[tar].shard if tar in mine else shard
-            if left is None:
-                path = f"{listed.place}/{shard.url}".lstrip("/")
-                removed += [path, f"{path}.idx"]
-            else:
-                shardlist.append(left)
-        if not shardlist:
+        left: list[Shard | TextShard | None] = [*listed.index.shardlist]
+        for tar, shard in mine.items():
+            left[tar] = shard
+        removed += [f"{listed.path(tar)}{end}" for tar in mine if left[tar] is None for end in ("", ".idx")]
+        shardlist = [shard for shard in left if shard is not None]
+        update = {"shardlist": shardlist, **totals(type(listed.index), shardlist)}
+        indexes.append(listed.index.model_copy(update=update))
+        if shardlist:
+            file, entry = publish_index(new, listed.entry.index, indexes[-1])
+            files.append(file)
+            entries.append(entry)
+        else:
             removed.append(listed.entry.index)
-            continue
-        entries.append(_list(listed, shardlist, new, files))
-    return entries, removed
-
-
-def _list(listed: Listed, shardlist: Sequence[Any], new: Folder, files: list[PublishedFile]) -> Any:
-    """The new list of a (source, split), published; its line in the set."""
-    names = ["ndocs", "text_bytes", *(["ntokens"] if isinstance(shardlist[0], Shard) else [])]
-    totals = {name: sum(getattr(shard, name) for shard in shardlist) for name in names}
-    index = listed.index.model_copy(update={**totals, "shardlist": list(shardlist)})
-    file = publish_bytes(new, listed.entry.index, _json(index), rows=index.ndocs)
-    files.append(file)
-    return listed.entry.model_copy(update={**totals, "index_xxh3": file.xxh3})
+    return entries, indexes, removed
 
 
 def _manifest(
-    shards: Folder,
-    files: list[PublishedFile],
-    removed: list[str],
-    opened: Opened,
-    sets: Sequence[Any],
-    new: Folder,
+    shards: Folder, files: list[PublishedFile], removed: list[str], indexes: Sequence[Index], new: Folder
 ) -> list[PublishedFile]:
     """The stage's manifest for the new set, published, if the set has one. Its key stays: what the stage was to do is
     what it was."""
@@ -174,40 +159,8 @@ def _manifest(
         return []
     changed = {file.path: file for file in files}
     kept = [changed.pop(f.path, f) for f in manifest.files if f.path not in removed]
-    counters = dict(manifest.counters)
-    for name, number in _counters(sets, new, opened).items():
-        if name in counters:
-            counters[name] = number
-    update = {"files": [*kept, *changed.values()], "counters": counters}
-    return [publish_bytes(new, MANIFEST, _json(manifest.model_copy(update=update)))]
-
-
-def _counters(sets: Sequence[Any], new: Folder, opened: Opened) -> dict[str, int]:
-    """What the stage counts, of the new set."""
-    from pipeline.shard.read import read_index, read_texts
-
-    counted = {"shards": 0, "blocks": 0, "tokens": 0, "documents": 0}
-    for entry in opened.top.sets:  # a set that is no more
-        counted[f"source/{entry.source}/{entry.split}_tokens"] = 0
-        counted[f"source/{entry.source}/{entry.split}_documents"] = 0
-    text_documents = text_shards = 0
-    old = {listed.entry.index: listed.index for listed in opened.sets}
-    for entry in sets:
-        is_tokens = isinstance(entry, ShardSetEntry)
-        try:
-            index: Any = (read_index if is_tokens else read_texts)(new / entry.index)
-        except FileNotFoundError:
-            index = old[entry.index]
-        if not is_tokens:
-            text_documents, text_shards = text_documents + entry.ndocs, text_shards + len(index.shardlist)
-            continue
-        counted["shards"] += len(index.shardlist)
-        counted["blocks"] += sum(shard.nsamples for shard in index.shardlist)
-        counted["tokens"] += entry.ntokens
-        counted["documents"] += entry.ndocs
-        counted[f"source/{entry.source}/{entry.split}_tokens"] = entry.ntokens
-        counted[f"source/{entry.source}/{entry.split}_documents"] = entry.ndocs
-    return counted | {"text_documents": text_documents, "text_shards": text_shards}
+    update = {"files": [*kept, *changed.values()], "counters": manifest.counters | counted(indexes)}
+    return [publish_bytes(new, MANIFEST, json_of(manifest.model_copy(update=update)))]
 
 
 def decide(shards: Folder, plan: Plan) -> None:
@@ -218,13 +171,11 @@ def decide(shards: Folder, plan: Plan) -> None:
 def finish(shards: Folder, plan: Plan) -> None:
     """Put in place what lies ready, lists after what they name, the manifest last; any part of it may be done."""
     folder = staging(shards, plan.request)
-    shards.delete(
-        [MANIFEST] if (shards / MANIFEST).exists() else []
-    )  # no reader may take the set for finished
+    shards.delete([MANIFEST])  # no reader may take the set for finished
     for file in plan.files:
         if file.path != MANIFEST:
             _place(folder / "new" / file.path, shards / file.path)
-    shards.delete([path for path in plan.removed if (shards / path).exists()])
+    shards.delete(plan.removed)
     for file in plan.files:
         if file.path == MANIFEST:
             _place(folder / "new" / MANIFEST, shards / MANIFEST)
@@ -235,8 +186,7 @@ def finish(shards: Folder, plan: Plan) -> None:
 def discard(shards: Folder, request: str) -> None:
     """Away with a request's folder, the plan first: without it nothing is under way."""
     folder = staging(shards, request)
-    if (folder / PLAN).exists():
-        folder.delete([PLAN])
+    folder.delete([PLAN])
     folder.delete()
     (shards / STAGING).delete([])  # the empty folder, where a store has such
 
@@ -263,7 +213,3 @@ def _log(shards: Folder) -> bytes:
         return (shards / TAKEDOWNS).read()
     except FileNotFoundError:
         return b""
-
-
-def _json(model: Strict) -> bytes:
-    return (model.model_dump_json(indent=1) + "\n").encode()

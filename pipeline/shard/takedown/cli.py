@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline.options import Address, Json, Quiet, print_json
 from schemas.errors import UserError
 
 EXAMPLE = "corpusmill takedown gone.txt --run runs/quickstart --cluster"
@@ -27,11 +28,9 @@ def takedown(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; write nothing.")] = False,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one machine-readable result.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    scheduler: Address = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Take documents out of finished shards."""
     from pipeline.cluster import Workers
@@ -47,9 +46,7 @@ def takedown(
     with Workers(Cluster(workers=workers), scheduler, progress) as tasks:
         result = take_down(place, Folder(file), cluster, dry_run, tasks, progress.say)
     if json:
-        import orjson
-
-        typer.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode())
+        print_json(result)
         return
     for line in told(result):
         typer.echo(line)

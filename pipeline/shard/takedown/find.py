@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.shard.read import read_documents, read_index, read_set, read_texts
+from pipeline.shard.read import read_documents, read_listed, read_set
 from pipeline.splits import hash_ids
 from pipeline.stage import Scheduler
 from schemas.documents import ID
 from schemas.errors import UserError, WorkError
 from schemas.ids import checksum
-from schemas.shards import (
-    INDEX,
-    Shard,
-    ShardIndex,
-    ShardSet,
-    ShardSetEntry,
-    TextIndex,
-    TextSetEntry,
-    TextShard,
-)
+from schemas.shards import INDEX, Index, SetEntry, Shard, ShardSet, TextShard
 from schemas.storage import Folder
+
+SIZE = slice(124, 135)  # of a USTAR header: the member's size, in octal digits
 
 Key = tuple[int, bytes]  # (hash, id): the order of a set's documents
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A (source, split), as tokens or as text: its line in the set and its index. `place`: its folder in the set."""
+    """A (source, split), as tokens or as text: its line in the set and its index."""
 
-    entry: ShardSetEntry | TextSetEntry
-    index: ShardIndex | TextIndex
+    entry: SetEntry
+    index: Index
 
     @property
     def place(self) -> str:
+        """Its folder, relative to the set."""
         return self.entry.place
+
+    def path(self, tar: int) -> str:
+        """A tar of it, by its number in the index, relative to the set."""
+        return self.entry.path(self.index.shardlist[tar].url)
 
 
 class Opened(NamedTuple):
@@ -74,22 +73,23 @@ def open_set(shards: Folder) -> Opened:
         raise UserError(f"{shards}: no shards there; give a run with shards, or its shards folder") from None
     top = read_set(shards, data)
     sets: list[Listed] = []
-    entries: list[ShardSetEntry | TextSetEntry] = [*top.sets, *top.texts]
-    for entry in entries:
+    for entry in top.entries:
         file = shards / entry.index
         found = file.read()
         if checksum(found) != entry.index_xxh3:
             raise WorkError(
                 f"{file}: changed since {shards / INDEX} was written; `corpusmill verify` tells more"
             )
-        read: Callable[..., Any] = read_index if isinstance(entry, ShardSetEntry) else read_texts
-        sets.append(Listed(entry, read(file, found)))
+        sets.append(Listed(entry, read_listed(shards, entry, found)))
     return Opened(shards, top, sets, data)
 
 
-def find(opened: Opened, sources: dict[bytes, str | None], seed: int | None, scheduler: Scheduler) -> Finds:
+def find(
+    opened: Opened, sources: Mapping[bytes, str | None], seed: int | None, scheduler: Scheduler
+) -> Finds:
     """Where the documents are. `sources`: of each the source, None if it is not known. `seed`: of the hash that orders
-    them; without it every block's list of documents is read, of text every header."""
+    them; without it, or for so many that halving comes by all of them, every block's list of documents is read, of text
+    every header."""
     finds = Finds()
     ids = sorted(sources)
     if not ids:
@@ -100,7 +100,8 @@ def find(opened: Opened, sources: dict[bytes, str | None], seed: int | None, sch
         keys = sorted((hashes[i], ids[i]) for i in mine)
         if not keys:
             continue
-        if seed is None:
+        items = sum(shard.nsamples for shard in listed.index.shardlist)
+        if seed is None or len(keys) * items.bit_length() >= items:
             _scan(opened, number, {doc_id for _, doc_id in keys}, scheduler, finds)
         else:
             _search(_Probe(opened, number, seed, finds), keys)
@@ -131,7 +132,7 @@ class _Probe:
                 ids = [bytes.fromhex(doc_id) for doc_id in documents.doc_ids]
                 self.finds.read += 1
             else:
-                ids = [text_id(self.folder / shard.url, sample)]
+                ids = [_text_id(self.folder / shard.url, sample)]
                 self.finds.read += 2
             self._known[item] = list(zip(hash_ids(pa.array(ids, ID), self.seed).tolist(), ids, strict=True))
         return self._known[item]
@@ -155,10 +156,38 @@ def _search(probe: _Probe, keys: Sequence[Key]) -> None:
             item += 1
 
 
-def text_id(file: Folder, sample: int) -> bytes:
+def _text_id(file: Folder, sample: int) -> bytes:
     """The document of a sample of a text shard, by its place in `.idx` and its header."""
     start = int(np.frombuffer((file.parent / f"{file.name}.idx").read_range(8 * sample, 8), "<u8")[0])
-    return id_in(file.read_range(start, 512), f"{file}: byte {start}")
+    return _id_at(file, start)
+
+
+def text_ids(folder: Folder, shard: TextShard) -> Iterator[tuple[int, bytes]]:
+    """(place of the first header, document) of every sample of a text shard, by one request each and one for all."""
+    file, starts = folder / shard.url, text_edges(folder, shard)[:-1]
+    yield from zip(starts, folder.at_once(lambda start: _id_at(file, start), starts), strict=True)
+
+
+def read_text(file: Folder, start: int) -> str:
+    """The text of the sample whose first header stands there."""
+    size = int(file.read_range(start, tarfile.BLOCKSIZE)[SIZE], 8)
+    return file.read_range(start + tarfile.BLOCKSIZE, size).decode()
+
+
+def text_edges(folder: Folder, shard: TextShard) -> list[int]:
+    """Where the samples of a text shard begin and the last one ends, by its `.idx`. Raises `WorkError` if that is not
+    of so many."""
+    file = folder / f"{shard.url}.idx"
+    data = file.read()
+    edges: list[int] = np.frombuffer(data[: len(data) // 8 * 8], "<u8").tolist()
+    whole = len(data) == 8 * (shard.nsamples + 1)
+    if not whole or edges != sorted(edges) or edges[-1] > shard.filesize:
+        raise WorkError(f"{file}: its offsets are not those of the tar; `corpusmill verify` tells more")
+    return edges
+
+
+def _id_at(file: Folder, start: int) -> bytes:
+    return id_in(file.read_range(start, tarfile.BLOCKSIZE), f"{file}: byte {start}")
 
 
 def id_in(header: bytes, where: str) -> bytes:
@@ -195,9 +224,8 @@ def _scanned(task: _Scan) -> tuple[set[bytes], int]:
     """(the wanted documents in a tar, range requests)."""
     shard, folder = task.shard, task.folder
     if isinstance(shard, TextShard):
-        file = folder / shard.url
-        ids = folder.at_once(lambda sample: text_id(file, sample), range(shard.nsamples))
-        return {doc_id for doc_id in ids if doc_id in task.wanted}, 2 * shard.nsamples
+        ids = {doc_id for _, doc_id in text_ids(folder, shard) if doc_id in task.wanted}
+        return ids, 1 + shard.nsamples
     found: set[bytes] = set()
     for documents in folder.at_once(lambda block: read_documents(folder, shard, block), shard.blocks):
         found |= {bytes.fromhex(doc_id) for doc_id in documents.doc_ids} & task.wanted

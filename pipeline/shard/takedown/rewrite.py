@@ -14,31 +14,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from pipeline.bpe.load import Bpe
 from pipeline.publish import publish_bytes
+from pipeline.shard.markers import Marker, known
 from pipeline.shard.merge import Window
 from pipeline.shard.read import BlockData, above, read_block, read_tokenizer
-from pipeline.shard.takedown.find import id_in
+from pipeline.shard.takedown.find import SIZE, id_in, text_edges
 from pipeline.shard.tar import Sink, TarWriter
 from pipeline.shard.write import Made, write_blocks
 from schemas.errors import WorkError
 from schemas.ids import ID_BYTES
-from schemas.manifest import PublishedFile, Strict
+from schemas.manifest import PublishedFile
 from schemas.shards import Shard, ShardIndex, TextShard
 from schemas.storage import Folder
 
 PIECE = 4 << 20  # bytes read at once where they are only hashed
-SIZE = slice(124, 135)  # of a USTAR header: the member's size, in octal digits
 
 
-class Rewritten(Strict):
+class Rewritten(Marker):
     """A tar's marker. `shard` None: nothing is left of it. Paths are relative to the staged set."""
 
-    key: str
     shard: Shard | TextShard | None
-    files: list[PublishedFile]
     gone: list[str]  # documents, hex
 
 
@@ -62,12 +59,9 @@ def rewrite(task: Rewrite) -> Rewritten:
     are not those of its index.
     """
     marker = task.staged.parent / f"parts/{task.path}.json"
-    try:
-        known = Rewritten.model_validate_json(marker.read())
-        if known.key == task.key and all((task.staged / f.path).entry().size == f.bytes for f in known.files):
-            return known
-    except (FileNotFoundError, ValidationError):
-        pass
+    found = known(Rewritten, marker, task.key, task.staged)
+    if found is not None:
+        return found
     with (task.staged / task.path).create() as stream:
         made, gone = _tokens(task, stream) if isinstance(task.shard, Shard) else _texts(task, stream)
     shard, files = made.shard, []
@@ -139,9 +133,7 @@ def _texts(task: Rewrite, sink: Sink) -> tuple[Made, set[bytes]]:
     """Samples as they are, byte by byte, but for those that go."""
     shard, file = task.shard, task.place / task.shard.url
     assert isinstance(shard, TextShard)
-    edges = np.frombuffer((task.place / f"{shard.url}.idx").read(), "<u8").tolist()
-    if len(edges) != shard.nsamples + 1 or edges != sorted(edges) or edges[-1] > shard.filesize:
-        raise WorkError(f"{file}.idx: its offsets are not those of the tar; `corpusmill verify` tells more")
+    edges = text_edges(task.place, shard)
     tar, old = TarWriter(sink), hashlib.sha256()
     went: set[bytes] = set()
     text_bytes = shard.text_bytes

@@ -128,10 +128,7 @@ def _report(
     held = finds.documents
     there = set(meant.sources) if place.ledger is not None else held
     unknown = meant.unknown or [i.hex() for i in sorted(set(meant.sources) - there - taken)]
-    tars = [
-        f"{opened.sets[number].place}/{opened.sets[number].index.shardlist[tar].url}".lstrip("/")
-        for number, tar in sorted(finds.tars)
-    ]
+    tars = [opened.sets[number].path(tar) for number, tar in sorted(finds.tars)]
     return {
         "named": len(named),
         "found": len(there),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -160,6 +161,11 @@ def below(ids: bytes, limit: int) -> npt.NDArray[np.bool_]:
         return np.ones(count, bool)
     array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(ids)])
     return hash_ids(array, SAMPLE_SEED) < np.uint64(limit)
+
+
+def joined(parts: Iterable[npt.NDArray[np.void]]) -> npt.NDArray[np.void]:
+    """Documents one after the other."""
+    return _void(b"".join(part.tobytes() for part in parts))
 
 
 def _void(data: bytes) -> npt.NDArray[np.void]:

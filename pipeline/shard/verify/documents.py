@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from pipeline.bpe.encode import normalized
 from pipeline.shard.read import read_tokenizer
-from pipeline.shard.verify.contents import IDS, Told, below
+from pipeline.shard.texts import id_bytes
+from pipeline.shard.verify.contents import IDS, Told, below, joined
 from pipeline.shard.verify.sets import ShardsChecked
 from pipeline.stage import Partition, Scheduler
-from schemas.documents import ID
 from schemas.ids import text_hash
 from schemas.storage import Folder
 
@@ -38,16 +38,16 @@ def compare(
     sizes = [part.text_bytes for part in partitions]
     label = "verify: documents"
     rows = scheduler.map(read, partitions, label, sizes) if scheduler else [read(part) for part in partitions]
-    ids = _joined([read.ids for read in rows])
+    ids = joined([read.ids for read in rows])
     left = ~np.isin(ids, found.taken)
     problems = []
     for what, samples in (("tokens", found.tokens_sample), ("text", found.texts_sample)):
         if samples:
-            there = Told(_joined([s.ids for s in samples]), _joined([s.hashes for s in samples]))
-            hashes = _joined([read.composed if what == "tokens" else read.hashes for read in rows])
+            there = Told(joined([s.ids for s in samples]), joined([s.hashes for s in samples]))
+            hashes = joined([read.composed if what == "tokens" else read.hashes for read in rows])
             wanted = Told(ids[left], hashes[left])
             problems += [f"{shards}: {line}" for line in _differences(what, there, wanted)]
-    held_out = np.unique(_joined([read.clusters for read in rows]))
+    held_out = np.unique(joined([read.clusters for read in rows]))
     if len(held_out):
         clusters = partial(_train_clusters, found.validation, held_out)
         met = (
@@ -55,7 +55,7 @@ def compare(
             if scheduler
             else [clusters(p) for p in partitions]
         )
-        both = np.unique(_joined(met))
+        both = np.unique(joined(met))
         if len(both):
             problems.append(
                 f"{shards}: {len(both)} duplicate clusters have documents in train and validation, first {_hex(both)}"
@@ -98,7 +98,7 @@ def _read(limit: int, validation: Ids, composes: tuple[Folder, int] | None, part
         texts = normalized(
             read_tokenizer(*composes), partition.read(["text"])["text"].filter(pa.array(chosen))
         )
-        composed = _joined([np.frombuffer(text_hash(text.as_py()), IDS) for text in texts])
+        composed = joined([np.frombuffer(text_hash(text.as_py()), IDS) for text in texts])
     clustered = docs.filter(pc.and_(pc.is_valid(docs["cluster_id"]), pa.array(np.isin(ids, validation))))
     return _Read(ids[chosen], hashes, composed, np.unique(_bytes(clustered["cluster_id"])))
 
@@ -113,16 +113,7 @@ def _train_clusters(validation: Ids, held_out: Ids, partition: Partition) -> Ids
 
 def _bytes(column: pa.ChunkedArray) -> Ids:
     """16-byte values without nulls, as V16."""
-    whole = pa.concat_arrays([pa.array([], ID), *column.chunks])
-    return (
-        np.frombuffer(whole.buffers()[1], IDS, len(whole), whole.offset * 16)
-        if len(whole)
-        else np.zeros(0, IDS)
-    )
-
-
-def _joined(parts: Sequence[Ids]) -> Ids:
-    return np.frombuffer(b"".join(part.tobytes() for part in parts), IDS)
+    return id_bytes(column).view(IDS).reshape(-1)
 
 
 def _hex(ids: Ids) -> str:

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.shard.read import read_index, read_set, read_texts
+from pipeline.shard.index import totals
+from pipeline.shard.read import read_listed, read_set
 from pipeline.shard.takedown.log import STAGING, read_log, under_way
-from pipeline.shard.verify.contents import IDS, Told
-from pipeline.shard.verify.tar import TarReport, TarTask, check_tar
+from pipeline.shard.verify.contents import IDS, Told, joined
+from pipeline.shard.verify.tar import TarTask, check_tar
 from pipeline.shard.verify.text import TextTask, check_text
+from pipeline.shard.verify.walk import TarReport
 from pipeline.stage import Scheduler
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile
-from schemas.shards import INDEX, TAKEDOWNS, ShardIndex, ShardSet, ShardSetEntry, TextIndex, TextSetEntry
+from schemas.shards import INDEX, TAKEDOWNS, Index, SetEntry, ShardIndex, ShardSet, TextIndex
 from schemas.storage import Folder
 
 AT_ONCE = 256  # tasks given to the scheduler at once
@@ -53,8 +55,8 @@ class _Held:
     """A (source, split) whose lists are right."""
 
     folder: Folder
-    entry: ShardSetEntry | TextSetEntry
-    index: ShardIndex | TextIndex
+    entry: SetEntry
+    index: Index
 
 
 def verify_shards(folder: Folder) -> list[str]:
@@ -78,12 +80,8 @@ def check_shards(
     top = _top(folder, files, result)
     if top is None:
         return result
-    result.taken = np.frombuffer(b"".join(read_log(folder).taken), IDS)
-    entries: list[ShardSetEntry | TextSetEntry] = [*top.sets, *top.texts]
-    held = [one for entry in entries if (one := _index(folder, entry, top, result)) is not None]
-    result.documents = sum(one.entry.ndocs for one in held if isinstance(one.index, ShardIndex)) or sum(
-        one.entry.ndocs for one in held
-    )
+    held = [one for entry in top.entries if (one := _index(folder, entry, top, result)) is not None]
+    result.documents = sum(e.ndocs for e in top.sets) or sum(e.ndocs for e in top.texts)
     share = 1.0 if sample is None else min(1.0, sample / max(1, result.documents))
     result.limit = int(share * 2**64)
     result.checked = True
@@ -92,7 +90,7 @@ def check_shards(
     owners = {shard.sha256: f"{one.folder}/{shard.url}" for one in held for shard in one.index.shardlist}
     for _, mine in by_source:
         _source(folder, list(mine), files, owners, scheduler, result)
-    _strays(folder, {entry.place for entry in entries}, held, result)
+    _strays(folder, {entry.place for entry in top.entries}, held, result)
     return result
 
 
@@ -109,7 +107,7 @@ def _top(folder: Folder, files: dict[str, PublishedFile], result: ShardsChecked)
         if said is not None and checksum(data) != said.xxh3:
             result.problems.append(f"{folder / INDEX}: checksum differs from the published one")
             return None
-        read_log(folder)
+        result.taken = np.frombuffer(b"".join(read_log(folder).taken), IDS)
         if checksum((folder / top.tokenizer).read()) != top.tokenizer_xxh3:
             result.problems.append(f"{folder / top.tokenizer}: checksum differs")
     except (FileNotFoundError, WorkError) as error:
@@ -123,15 +121,12 @@ def in_between(folder: Folder, request: str) -> str:
     return f"{folder / request}: a takedown was begun and not finished: give the same command again"
 
 
-def _index(
-    folder: Folder, entry: ShardSetEntry | TextSetEntry, top: ShardSet, result: ShardsChecked
-) -> _Held | None:
+def _index(folder: Folder, entry: SetEntry, top: ShardSet, result: ShardsChecked) -> _Held | None:
     """The list of a (source, split), if it is the one that the set names."""
     file = folder / entry.index
-    read = read_index if isinstance(entry, ShardSetEntry) else read_texts
     try:
         data = file.read()
-        index = read(file, data)
+        index = read_listed(folder, entry, data)
     except (FileNotFoundError, WorkError) as error:
         result.problems.append(str(error))
         return None
@@ -150,13 +145,9 @@ def _index(
     return _Held(file.parent, entry, index)
 
 
-def _totals(
-    index: ShardIndex | TextIndex, entry: ShardSetEntry | TextSetEntry, top: ShardSet
-) -> Iterable[str]:
+def _totals(index: Index, entry: SetEntry, top: ShardSet) -> Iterable[str]:
     """What the list of a (source, split) says against its own shards and against the set."""
-    names = ("ndocs", "text_bytes") + (("ntokens",) if isinstance(index, ShardIndex) else ())
-    for name in names:
-        total = sum(getattr(shard, name) for shard in index.shardlist)
+    for name, total in totals(type(index), index.shardlist).items():
         said, of_set = getattr(index, name), getattr(entry, name)
         if not total == said == of_set:
             yield f"{name}: shards add up to {total}, it says {said}, the set {of_set}"
@@ -182,7 +173,7 @@ def _source(
     """The tars of a source: no document may be there twice, in one split or in both."""
     splits: dict[str, npt.NDArray[np.void]] = {}
     for one in mine:
-        tasks = _tasks(folder, one, files, result.limit)
+        tasks = _tasks(one, files, result.limit)
         check = check_text if isinstance(one.index, TextIndex) else check_tar
         reports: list[TarReport] = []
         for start in range(0, len(tasks), AT_ONCE):
@@ -195,7 +186,7 @@ def _source(
         for task, report in zip(tasks, reports, strict=True):
             _take(task, report, owners, result)
         whole = [r.ids for task, r in zip(tasks, reports, strict=True) if r.sha256 == task.shard.sha256]
-        ids = splits[one.entry.split] = _joined(whole)  # what a damaged tar holds is not believed
+        ids = splits[one.entry.split] = joined(whole)  # what a damaged tar holds is not believed
         found, times = np.unique(ids, return_counts=True)
         _told(result, f"{folder / one.entry.index}", found[times > 1], "are there twice")
         gone = np.intersect1d(found, result.taken)
@@ -209,10 +200,9 @@ def _source(
         _told(result, f"{folder / mine[0].entry.index}", both, "are in both splits, train and validation")
 
 
-def _tasks(folder: Folder, one: _Held, files: dict[str, PublishedFile], limit: int) -> list[Any]:
-    base = one.entry.place
+def _tasks(one: _Held, files: dict[str, PublishedFile], limit: int) -> list[Any]:
     tasks: list[Any] = []
-    published = {url: files.get(f"{base}/{url}".lstrip("/")) for url in (s.url for s in one.index.shardlist)}
+    published = {shard.url: files.get(one.entry.path(shard.url)) for shard in one.index.shardlist}
     if isinstance(one.index, TextIndex):
         source = one.entry.source
         tasks += [TextTask(one.folder, source, s, limit, published[s.url]) for s in one.index.shardlist]
@@ -244,7 +234,7 @@ def _told(result: ShardsChecked, file: str, ids: npt.NDArray[np.void], what: str
 
 def _strays(folder: Folder, lists: set[str], held: list[_Held], result: ShardsChecked) -> None:
     """Tars that no list names; those of lists that could not be read are not known."""
-    known = {f"{one.entry.place}/{s.url}".lstrip("/") for one in held for s in one.index.shardlist}
+    known = {one.entry.path(shard.url) for one in held for shard in one.index.shardlist}
     unread = lists - {one.entry.place for one in held}
     for found in folder.list():
         stem = found.path.removesuffix(".idx")
@@ -252,7 +242,3 @@ def _strays(folder: Folder, lists: set[str], held: list[_Held], result: ShardsCh
         staged = place.split("/")[0] == STAGING  # of a takedown that was never decided
         if stem.endswith(".tar") and not staged and stem not in known and place not in unread:
             result.problems.append(f"{folder / found.path}: in no index")
-
-
-def _joined(parts: list[npt.NDArray[np.void]]) -> npt.NDArray[np.void]:
-    return np.frombuffer(b"".join(part.tobytes() for part in parts), IDS)

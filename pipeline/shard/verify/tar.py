@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import tarfile
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
-import numpy as np
-import numpy.typing as npt
-import xxhash
 from pydantic import ValidationError
 
 from pipeline.bpe.load import Bpe
 from pipeline.shard.read import above, decode_block, members, read_tokenizer
 from pipeline.shard.tar import energon_index, member_header
-from pipeline.shard.verify.contents import Contents, Told
+from pipeline.shard.verify.contents import Contents
+from pipeline.shard.verify.walk import PIECE, UNIT, TarReport, Walk, read_header
 from schemas.errors import UserError, WorkError
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile
 from schemas.shards import Block, Shard, ShardIndex
 from schemas.storage import Folder
-
-PIECE = 4 << 20  # bytes read at once where they are only hashed
-UNIT = tarfile.BLOCKSIZE
 
 
 @dataclass(frozen=True)
@@ -37,21 +30,12 @@ class TarTask:
     published: PublishedFile | None  # what the stage's manifest says of the tar
 
 
-class TarReport(NamedTuple):
-    """What was found. `ids`: the documents that begin in the tar; `sample`: (id, hash of the decoded text)."""
-
-    problems: list[str]
-    bytes: int
-    sha256: str
-    ids: npt.NDArray[np.void]  # V16
-    sample: Told
-
-
 def check_tar(task: TarTask) -> TarReport:
     """Every byte of the tar and of its `.idx`. One damage makes one line, which begins with the file."""
     file = task.folder / task.shard.url
     bpe = _tokenizer(task)
-    walk = _Walk(task, Contents(task.index, bpe, task.limit))
+    contents = Contents(task.index, bpe, task.limit)
+    walk = _Walk(task, contents)
     try:
         with file.open() as stream:
             walk.run(stream)
@@ -71,14 +55,12 @@ def _tokenizer(task: TarTask) -> Bpe | None:
         return None
 
 
-class _Walk:
-    """The pass over a tar. `lines` are problems of its own; `moved` members whose headers are others'."""
+class _Walk(Walk):
+    """The pass over a tar of blocks. `moved`: members whose headers are others'."""
 
     def __init__(self, task: TarTask, contents: Contents) -> None:
+        super().__init__()
         self.task, self.contents = task, contents
-        self.sha256, self.xxh3 = hashlib.sha256(), xxhash.xxh3_128()
-        self.position = 0
-        self.lines: list[str] = []
         self.moved: list[str] = []
         self.cut = ""  # where the tar ended too early
         self.names = {
@@ -94,17 +76,6 @@ class _Walk:
             self._judge(block, payloads)
         if not self.cut:
             self._end()
-        self._rest()
-
-    def take(self, size: int) -> bytes:
-        """The next `size` bytes, or what is left of them."""
-        data = self.stream.read(size)
-        self.position += len(data)
-        self.sha256.update(data)
-        self.xxh3.update(data)
-        return data
-
-    def _rest(self) -> None:
         while self.take(PIECE):
             pass
 
@@ -122,34 +93,25 @@ class _Walk:
             if len(header) < UNIT:
                 self.cut = f"inside the header of {name}" if header else f"before {name}"
                 return []
-            payload = self.take(size)
-            padding = self.take(-size % UNIT)
-            if len(payload) + len(padding) < size + -size % UNIT:
+            there = self.payload(size)
+            if there is None:
                 self.cut = f"inside {name}"
                 return []
+            payload, padding = there
             if header != member_header(name, size):
                 self._header(name, header)
             elif checksum(payload) != xxh3:
                 self._payload(name, payload)
-            elif padding.strip(b"\x00"):
-                self.lines.append(f"{name}: the bytes after it, up to the next member, are not zeros")
-            else:
+            elif self.filled(name, padding):
                 payloads.append(payload)
         return payloads
 
     def _header(self, name: str, header: bytes) -> None:
-        if not header.strip(b"\x00"):
-            self.lines.append(f"{name}: header differs: zeros, which readers take for the end of the tar")
-            return
-        try:
-            there = tarfile.TarInfo.frombuf(header, "ascii", "replace").name
-        except tarfile.HeaderError:
-            self.lines.append(
-                f"{name}: header differs: its own checksum is wrong, where readers stop in silence"
-            )
-            return
-        if there != name and there in self.names:
-            self.moved.append(f"{there} is in the place of {name}")
+        there = read_header(header)
+        if isinstance(there, str):
+            self.lines.append(f"{name}: header {there}")
+        elif there.name != name and there.name in self.names:
+            self.moved.append(f"{there.name} is in the place of {name}")
         else:
             self.lines.append(f"{name}: header differs")
 
@@ -181,10 +143,8 @@ class _Walk:
         end = self.take(max(0, said - self.position))
         if self.position < said:
             self.cut = "inside the zeros at its end"
-        elif end.strip(b"\x00"):
-            self.lines.append("sha256 differs: the blocks at its end are not zeros")
-        elif len(end) < 2 * UNIT:
-            self.lines.append(f"only {len(end)} bytes of zeros at its end, {2 * UNIT} are wanted")
+        else:
+            self.ended(len(end), bool(end.strip(b"\x00")))
 
 
 def _settled(file: Folder, task: TarTask, walk: _Walk) -> list[str]:
@@ -208,12 +168,7 @@ def _settled(file: Folder, task: TarTask, walk: _Walk) -> list[str]:
         return found
     if digest != shard.sha256:
         return [f"{file}: sha256 differs, outside of the blocks"]
-    if task.published is not None and (task.published.bytes, task.published.xxh3) != (
-        size,
-        walk.xxh3.hexdigest(),
-    ):
-        return [f"{file}: as its index says, but not as the stage's manifest does"]
-    return [f"{file}: {what}" for what in walk.contents.totals(shard)]
+    return [f"{file}: {what}" for what in walk.unlike(task.published) or walk.contents.totals(shard)]
 
 
 def _lines(file: Folder, walk: _Walk) -> list[str]:
@@ -224,9 +179,8 @@ def _names(file: Folder, size: int) -> list[str]:
     """The members that a reader finds who believes the headers: only asked for when something is wrong."""
     names, position = [], 0
     while position + UNIT <= size:
-        try:
-            info = tarfile.TarInfo.frombuf(file.read_range(position, UNIT), "ascii", "replace")
-        except (tarfile.HeaderError, WorkError):
+        info = read_header(file.read_range(position, UNIT))
+        if isinstance(info, str):
             break
         names.append(info.name)
         position += UNIT + info.size + -info.size % UNIT

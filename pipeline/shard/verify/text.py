@@ -5,7 +5,6 @@ The index lists no members: the walk believes the headers, and holds what it fin
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 
 from pipeline.shard.tar import energon_index, member_header
 from pipeline.shard.verify.contents import IDS, Told, below
-from pipeline.shard.verify.tar import PIECE, UNIT, TarReport
+from pipeline.shard.verify.walk import PIECE, UNIT, TarReport, Walk, read_header
 from schemas.errors import WorkError
 from schemas.manifest import PublishedFile
 from schemas.shards import TextDocument, TextShard
@@ -55,14 +54,13 @@ def check_text(task: TextTask) -> TarReport:
     return TarReport(problems, walk.position, walk.sha256.hexdigest(), ids, Told(ids[chosen], hashes[chosen]))
 
 
-class _Walk:
-    """The pass over a tar. `lines`: what is wrong with members; `why`: why it ended early."""
+class _Walk(Walk):
+    """The pass over a tar of documents. `why`: why it ended early."""
 
     def __init__(self, task: TextTask) -> None:
+        super().__init__()
         self.task = task
-        self.sha256, self.xxh3 = hashlib.sha256(), xxhash.xxh3_128()
-        self.position = self.text_bytes = 0
-        self.lines: list[str] = []
+        self.text_bytes = 0
         self.why = ""
         self.ids: list[bytes] = []
         self.hashes: list[bytes] = []
@@ -82,14 +80,6 @@ class _Walk:
             self._judge(*text, described[1])
         self._rest()
 
-    def take(self, size: int) -> bytes:
-        """The next `size` bytes, or what is left of them."""
-        data = self.stream.read(size)
-        self.position += len(data)
-        self.sha256.update(data)
-        self.xxh3.update(data)
-        return data
-
     def _member(self, suffix: str, key: str = "") -> tuple[str, bytes] | None:
         """(key, payload) of the next member, which must be of that kind."""
         at = self.position
@@ -99,28 +89,21 @@ class _Walk:
                 f"ends inside a header at byte {at}" if header else f"ends between members at byte {at}"
             )
             return None
-        if not header.strip(b"\x00"):
-            self.why = f"header at byte {at} differs: zeros, which readers take for the end of the tar"
-            return None
-        try:
-            info = tarfile.TarInfo.frombuf(header, "ascii", "replace")
-        except tarfile.HeaderError:
-            self.why = (
-                f"header at byte {at} differs: its own checksum is wrong, where readers stop in silence"
-            )
+        info = read_header(header)
+        if isinstance(info, str):
+            self.why = f"header at byte {at} {info}"
             return None
         stem, dot, extension = info.name.partition(".")
         right = info.size <= LARGEST and header == _header(info)
         if not right or dot + extension != suffix or (key and stem != key):
             self.why = f"reordered: {info.name} at byte {at}, where {key or 'a document'}{suffix} should be"
             return None
-        payload = self.take(info.size)
-        padding = self.take(-info.size % UNIT)
-        if len(payload) + len(padding) < info.size + -info.size % UNIT:
+        there = self.payload(info.size)
+        if there is None:
             self.why = f"ends inside {info.name}"
             return None
-        if padding.strip(b"\x00"):
-            self.lines.append(f"{info.name}: the bytes after it, up to the next member, are not zeros")
+        payload, padding = there
+        self.filled(info.name, padding)
         return stem, payload
 
     def _judge(self, key: str, text: bytes, described: bytes) -> None:
@@ -145,10 +128,7 @@ class _Walk:
             tail += len(data)
             zeros = zeros and not data.strip(b"\x00")
         if not self.why and self.position == self.task.shard.filesize:
-            if not zeros:
-                self.lines.append("sha256 differs: the blocks at its end are not zeros")
-            elif tail < 2 * UNIT:
-                self.lines.append(f"only {tail} bytes of zeros at its end, {2 * UNIT} are wanted")
+            self.ended(tail, not zeros)
 
     def settled(self) -> list[str]:
         """The lines to show: the one that explains the others, where there is such a one."""
@@ -168,9 +148,8 @@ class _Walk:
             return self.lines
         if self.sha256.hexdigest() != shard.sha256:
             return ["sha256 differs, outside of the texts"]
-        said = self.task.published
-        if said is not None and (said.bytes, said.xxh3) != (size, self.xxh3.hexdigest()):
-            return ["as its index says, but not as the stage's manifest does"]
+        if unlike := self.unlike(self.task.published):
+            return unlike
         if (len(self.ids), self.text_bytes) != (shard.ndocs, shard.text_bytes):
             return [
                 f"{len(self.ids)} documents and {self.text_bytes} bytes of text, the index says {shard.ndocs} and"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -81,6 +82,22 @@ def build(tmp: Path, docs: pa.Table, *args: Any, **params: Any) -> Folder:
 def indexes(shards: Folder) -> list[tuple[Folder, ShardIndex]]:
     files = [shards / entry.index for entry in read_set(shards).sets]
     return [(file.parent, read_index(file)) for file in files]
+
+
+def rewritten(shards: Path, path: str, change: Any) -> None:
+    """Change the JSON of a list, and the sums above it, so that only what it says can be wrong."""
+    data = json.loads((shards / path).read_bytes())
+    change(data)
+    (shards / path).write_text(json.dumps(data))
+    if path != "index.json":
+        xxh3 = checksum((shards / path).read_bytes())
+        rewritten(
+            shards,
+            "index.json",
+            lambda top: next(e for e in [*top["sets"], *top["texts"]] if e["index"] == path).update(
+                index_xxh3=xxh3
+            ),
+        )
 
 
 def tables(

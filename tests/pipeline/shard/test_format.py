@@ -42,6 +42,21 @@ def test_plain_webdataset_reads_them(made: Path) -> None:
             assert BlockDocuments.model_validate(sample["json"]) == data.documents
 
 
+def test_a_block_is_one_request(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    read = Folder.read_range
+
+    def counted(folder: Folder, offset: int, size: int) -> bytes:
+        asked.append((offset, size))
+        return read(folder, offset, size)
+
+    monkeypatch.setattr(Folder, "read_range", counted)
+    folder, index = indexes(Folder(made / "shards"))[-2]
+    block = index.shardlist[0].blocks[1]
+    read_block(folder, index.shardlist[0], block)
+    assert asked == [(block.offset, block.json_offset + block.json_size - block.offset)]
+
+
 def test_tars_are_plain_ustar_without_time_or_owner(made: Path) -> None:
     for file in sorted((made / "shards").rglob("*.tar")):
         with tarfile.open(file, format=tarfile.USTAR_FORMAT) as tar:
@@ -121,6 +136,15 @@ def test_a_long_name_of_a_source_is_refused(tmp_path: Path) -> None:
     splits = {"x" * 80: {"train": numbers, "validation": {"docs": 0, "bytes": 0}}}
     with pytest.raises(UserError, match="too long"):
         plan_sets(splits, {"sources": {}}, 1.0, 2)
+
+
+def test_a_source_is_not_named_as_the_folder_of_takedowns() -> None:
+    """What lies in it is swept away by the next takedown."""
+    from pipeline.shard.plan import plan_sets
+
+    numbers = {"docs": 1, "bytes": 1}
+    with pytest.raises(UserError, match="sources: 'takedown': that folder"):
+        plan_sets({"takedown": {"train": numbers, "validation": numbers}}, {"sources": {}}, 1.0, 2)
 
 
 def test_keys_are_unique_over_the_data_set(made: Path) -> None:

@@ -13,8 +13,10 @@ from pipeline.bpe.load import decode, load_bpe
 from pipeline.shard.read import iter_documents, read_block
 from pipeline.shard.stage import Shards
 from pipeline.shard.verify import verify_shards
+from pipeline.shard.write import gather
 from pipeline.splits import read_validation_groups, split_of
 from pipeline.stage import Context
+from schemas.errors import WorkError
 from schemas.recipe import Recipe
 from schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents
@@ -140,8 +142,6 @@ def _lose(folder: Path, pattern: str) -> None:
 
 
 def test_a_damaged_token_file_is_not_used(tmp_path: Path) -> None:
-    from schemas.errors import WorkError
-
     stage, here = prepared(tmp_path, corpus())
     with pytest.raises(KeyboardInterrupt):
         Shards(stage).run(Context(**{**here.__dict__, "scheduler": Here(stop_after=3)}))
@@ -151,6 +151,14 @@ def test_a_damaged_token_file_is_not_used(tmp_path: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(WorkError, match="bytes changed"):
         Shards(stage).run(here)
+
+
+def test_documents_that_are_in_no_shard_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.shard.write.gather", lambda routed: gather(routed)[1:])
+    stage, here = prepared(tmp_path, corpus())
+    with pytest.raises(WorkError, match=r"shard: 253 documents came in, 252 are in the shards"):
+        Shards(stage).run(here)
+    assert not (tmp_path / "shards/index.json").exists()
 
 
 def test_other_parameters_leave_no_old_shard(made: Path, tmp_path: Path) -> None:

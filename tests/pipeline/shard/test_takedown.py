@@ -9,17 +9,22 @@ import random
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import corpusmill as front_door
+from pipeline.shard.read import read_listed, read_set
 from pipeline.shard.stage import Shards
+from pipeline.shard.takedown import change
 from pipeline.shard.takedown import run as takedown
+from pipeline.shard.takedown.find import find, open_set
 from pipeline.shard.takedown.log import read_log
 from pipeline.shard.verify import verify_shards
+from pipeline.splits import purpose_seed
 from pipeline.verify import verify
 from schemas.errors import UserError, WorkError
-from schemas.shards import TAKEDOWNS
+from schemas.shards import TAKEDOWNS, TextShard
 from schemas.storage import Folder
 from tests.conftest import Serial
 from tests.faults.dedup import Main, main, one_line  # noqa: F401 (a fixture)
@@ -123,6 +128,19 @@ def test_few_requests_find_a_document(run: Path) -> None:
     assert blocks > 40 and result["read"] < 40  # of tokens and of texts, of train and validation
 
 
+def test_many_documents_are_looked_for_by_the_workers(run: Path) -> None:
+    """Where halving would come by every list anyway: a tar a task, and nothing of it is kept."""
+    opened, scheduler = open_set(Folder(run / "shards")), Serial()
+    rows = [row for row in kept(run) if row["source"] == "web"]
+    seed = purpose_seed(7, "shard")
+    few = find(opened, {rows[0]["doc_id"]: "web"}, seed, scheduler)
+    assert len(few.tars) == 2 and "takedown: web-train" not in scheduler.labels
+    many = find(opened, {row["doc_id"]: "web" for row in rows}, seed, scheduler)
+    assert many.documents == {row["doc_id"] for row in rows}
+    assert {"takedown: web-train", "takedown: web-train-text"} <= set(scheduler.labels)
+    assert few.tars.items() <= {place: few.documents & ids for place, ids in many.tars.items()}.items()
+
+
 def test_without_a_ledger_and_without_a_manifest(run: Path, tmp_path: Path) -> None:
     """A folder of shards that was copied away: ids alone, and all lists are read."""
     row = kept(run)[5]
@@ -132,9 +150,51 @@ def test_without_a_ledger_and_without_a_manifest(run: Path, tmp_path: Path) -> N
         take(tmp_path / "copy", [row["url"]], shards=True)
     result = take(tmp_path / "copy", [row["doc_id"].hex(), "0" * 32], shards=True)
     assert (result["in_shards"], result["not_found"]) == (1, ["0" * 32])
+    entries = read_set(Folder(run / "shards")).entries
+    tars = [shard for entry in entries for shard in read_listed(Folder(run / "shards"), entry).shardlist]
+    assert result["read"] == sum(tar.nsamples + isinstance(tar, TextShard) for tar in tars)
     assert verify_shards(Folder(tmp_path / "copy")) == []
     take(run, [row["url"]])
     assert files(run) == {n: d for n, d in contents(tmp_path / "copy").items() if n != TAKEDOWNS}
+
+
+def test_another_order_than_the_manifest_says(run: Path) -> None:
+    """Where a kept document is not found by its hash, it is looked for everywhere."""
+    file = run / "shards/manifest.json"
+    manifest = json.loads(file.read_bytes())
+    manifest["params"]["seed"] += 1
+    file.write_text(json.dumps(manifest))
+    result = take(run, [kept(run)[5]["url"]])
+    assert result["in_shards"] == 1 and verify(Folder(run)).problems == []
+
+
+def test_a_document_that_was_found_and_is_not_there(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = change.rewrite
+    monkeypatch.setattr(change, "rewrite", lambda task: real(task).model_copy(update={"gone": []}))
+    before = files(run)
+    with pytest.raises(WorkError, match=r"\.tar: documents found before are not there; run verify"):
+        take(run, [kept(run)[5]["url"]])
+    assert {n: d for n, d in files(run).items() if not n.startswith("takedown/")} == before
+
+
+def test_a_store_that_cannot_copy(tmp_path: Path) -> None:
+    class Uncopied(Folder):
+        @property
+        def store(self) -> Any:
+            raise WorkError("too large for a copy")
+
+    (tmp_path / "new").write_bytes(bytes(range(256)) * 20_000)
+    change._place(Uncopied(tmp_path / "new"), Folder(tmp_path / "old"))
+    assert (tmp_path / "old").read_bytes() == (tmp_path / "new").read_bytes()
+
+
+def test_offsets_of_texts_that_are_cut_stop_the_search(run: Path) -> None:
+    """Without a seed every document's header is looked at: none may be passed over."""
+    for sidecar in (run / "shards").rglob("*-text-*.idx"):
+        changed(sidecar, lambda data: data.__delitem__(slice(8, 16)))
+    (run / "shards/manifest.json").unlink()
+    with pytest.raises(WorkError, match=r"\.tar\.idx: its offsets are not those of the tar"):
+        take(run / "shards", [kept(run)[5]["doc_id"].hex()], shards=True, dry_run=True)
 
 
 def test_what_is_empty_is_no_more(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from schemas.storage import Folder
 from tests.faults.dedup import Main, main  # noqa: F401 (a fixture)
 from tests.faults.shards import changed, run, run_recipe, small, tars  # noqa: F401 (fixtures)
 from tests.pipeline.corpus import documents, partitions, words
-from tests.pipeline.shard.helpers import corpus, prepared
+from tests.pipeline.shard.helpers import corpus, prepared, rewritten
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
@@ -133,20 +133,6 @@ def test_a_document_in_both_splits(made: Path, tmp_path: Path) -> None:
     (shards / "index.json").write_text(json.dumps(top))
     (problem,) = verify_shards(Folder(shards))
     assert f"{first.ndocs} documents are in both splits, train and validation" in problem
-
-
-def rewritten(shards: Path, path: str, change: Any) -> None:
-    """Change the JSON of a list, and the sums above it, so that only what it says can be wrong."""
-    data = json.loads((shards / path).read_bytes())
-    change(data)
-    (shards / path).write_text(json.dumps(data))
-    if path != "index.json":
-        xxh3 = checksum((shards / path).read_bytes())
-        rewritten(
-            shards,
-            "index.json",
-            lambda top: next(e for e in top["sets"] if e["index"] == path).update(index_xxh3=xxh3),
-        )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pipeline.shard.read import iter_documents
 from schemas.errors import UserError, WorkError
 from schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents
-from tests.pipeline.shard.helpers import build, corpus, indexes
+from tests.pipeline.shard.helpers import build, corpus, indexes, rewritten
 
 
 def documents(shards: Path) -> dict[str, list[list[int]]]:
@@ -147,6 +147,22 @@ def test_a_damaged_block_is_not_exported(made: Path, tmp_path: Path, to: str) ->
     tar.write_bytes(data)
     with pytest.raises(WorkError, match=rf"{tar.name}: .*tokens\.npy: checksum differs"):
         export(Folder(tmp_path / "shards"), Folder(tmp_path / "out"), to, Here())
+
+
+def test_a_document_too_long_for_the_format_is_told(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.shard.export.tokens.MAX_LENGTH", 100)
+    with pytest.raises(UserError, match=r"\.bin: a document of \d+ tokens does not fit in it"):
+        export(Folder(made / "shards"), Folder(tmp_path), "megatron", Here())
+
+
+def test_a_tar_of_fewer_texts_than_its_index_says(both: Path, tmp_path: Path) -> None:
+    shutil.copytree(both, tmp_path / "shards")
+    said = "web/train-text/index.json"
+    rewritten(tmp_path / "shards", said, lambda index: index["shardlist"][0].update(nsamples=9999))
+    with pytest.raises(WorkError, match=r"web-train-text-000000\.tar: \d+ members, the index says 19998"):
+        export(Folder(tmp_path / "shards"), Folder(tmp_path / "out"), "dali", Here())
 
 
 def test_mistakes_are_one_line(made: Path, tmp_path: Path) -> None:
