@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.run_cli import Json, print_json
+from pipeline.options import Json, print_json
 from schemas.errors import UserError
 
 TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quickstart"
@@ -50,9 +50,9 @@ def trace(
         found += list(tracers[place].trace(address))
     if json:
         print_json([as_json(one, show_redacted) for one in found])
-        return
-    for one in found:
-        typer.echo(in_words(one, explain, show_redacted))
+    else:
+        for one in found:
+            typer.echo(in_words(one, explain, show_redacted))
     asked = [tracer.shards.requests for tracer in tracers.values()]
     _say(f"{sum(r.count for r in asked)} reads of the run, {sum(r.received for r in asked):,} bytes")
 
@@ -91,7 +91,7 @@ def find(
     if json:
         documents = [found_json(one) for one in found]
         print_json({"documents": documents, "requests": asked.count, "bytes": asked.received})
-        return
-    for one in found:
-        typer.echo(found_in_words(one))
+    else:
+        for one in found:
+            typer.echo(found_in_words(one))
     _say(f"{asked.count} reads, {asked.received:,} bytes")

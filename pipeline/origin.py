@@ -5,14 +5,13 @@ from __future__ import annotations
 import codecs
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.ingest.archive import ArchiveRecord, records
-from pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of
+from pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file
 from pipeline.ingest.readers import read_file, warc
 from pipeline.ingest.readers.jsonl import parse
 from pipeline.ingest.records import Batch, Document, Event, Reading
@@ -99,7 +98,7 @@ class RawFile:
                 if line is not None:
                     left = line.lstrip(_SPACE)
                     if not offset:
-                        left = left.removeprefix(codecs.BOM_UTF8)
+                        left = left.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
                     data = left.rstrip(_SPACE)
                     if not data:
                         continue
@@ -135,7 +134,7 @@ def find_file(name: str, source: Source, path: str) -> InputFile | None:
     """
     for root in source.paths:
         for file in (Folder(root) / path, Folder(root)):
-            if (file.name == path.rpartition("/")[2] and _is_file(file)) and (
+            if (file.name == path.rpartition("/")[2] and is_file(file)) and (
                 file.path.endswith(f"/{path}") or file.path == path
             ):
                 kind = source.format if source.format != "auto" else format_of(file.name)
@@ -145,10 +144,6 @@ def find_file(name: str, source: Source, path: str) -> InputFile | None:
         return next((file for file in discover(name, source) if file.path == path), None)
     except UserError:
         return None
-
-
-def _is_file(file: Folder) -> bool:
-    return Path(file.url).is_file() if file.local else file.exists()
 
 
 def cleaned(texts: Sequence[str], repair: bool) -> list[str]:

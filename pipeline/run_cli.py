@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from pipeline.options import Json, Quiet, Set, print_json
 from schemas.errors import WorkError
-
-Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
-]
 
 
 def report(
@@ -109,10 +104,3 @@ def verify(
         )
     if result.problems:
         raise WorkError("\n".join(result.problems))
-
-
-def print_json(value: Any) -> None:
-    """One machine-readable result on stdout."""
-    import orjson
-
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())

@@ -109,7 +109,7 @@ def _find(source: str, path: str) -> Iterator[tuple[Folder, Entry]]:
     """(root, entry below it) of every file that a path stands for."""
     folder = Folder(path)
     found = False
-    if _is_file(folder):
+    if is_file(folder):
         yield folder.parent, folder.entry()
         return
     for entry in folder.list() if not folder.local or Path(folder.url).is_dir() else ():
@@ -130,7 +130,8 @@ def _find(source: str, path: str) -> Iterator[tuple[Folder, Entry]]:
 _GLOB = re.compile(r"[*?\[]")
 
 
-def _is_file(folder: Folder) -> bool:
+def is_file(folder: Folder) -> bool:
+    """Whether a path is a file itself."""
     if folder.local:
         return Path(folder.url).is_file()
     return bool(folder.path) and folder.exists()

@@ -20,9 +20,9 @@ from pipeline.lineage.trace import follow
 from pipeline.splits import hash_ids, purpose_seed
 from schemas.documents import ID
 from schemas.errors import UserError, WorkError
-from schemas.ids import ID_BYTES, checksum
+from schemas.ids import checksum, named_id
 from schemas.ledger import KEPT
-from schemas.shards import TAKEDOWNS, BlockDocuments, ShardSetEntry
+from schemas.shards import TAKEDOWNS, BlockDocuments, ShardSetEntry, Takedown
 from schemas.storage import Folder
 
 
@@ -81,18 +81,9 @@ class BlockList:
     def holding(self, doc_id: bytes) -> Iterator[int]:
         """Numbers of the blocks that hold a document, in order: where its hash says, if the order is that of the hashes."""
         at = self._first(doc_id)
-        while (
-            at and at < len(self.blocks) and self._continued(at, doc_id)
-        ):  # only if the order is another one
-            at -= 1
         while at is not None and at < len(self.blocks) and doc_id.hex() in self.documents(at).doc_ids:
             yield at
             at += 1
-
-    def _continued(self, at: int, doc_id: bytes) -> bool:
-        """Whether a block begins in the middle of a document."""
-        docs = self.documents(at)
-        return docs.doc_ids[0] == doc_id.hex() and docs.char_starts[0] > 0
 
     def searched(self, doc_id: bytes) -> Iterator[int]:
         """The same by reading what all blocks say."""
@@ -148,7 +139,7 @@ class Finder:
         `chars` only the tokens of these characters of the cleaned text (first, one past the last), with `ingested` of
         what stands there for these of the text as ingested. Raises `UserError` if there is no such document."""
         if self.run is None:
-            doc_id = _id(named)
+            doc_id = named_id(named)
             if doc_id is None:
                 raise UserError(
                     f"{named}: without the run that made the shards only a doc_id (32 hex digits) can be found; give --run"
@@ -192,12 +183,16 @@ class Finder:
     @cached_property
     def taken_down(self) -> dict[bytes, str]:
         """When documents were taken out of the shards: `corpusmill takedown` writes it down."""
+        file = self.shards.folder / TAKEDOWNS
         try:
-            log = self.shards.requests.read(self.shards.folder / TAKEDOWNS)
+            log = self.shards.requests.read(file)
         except FileNotFoundError:
             return {}
-        entries = [orjson.loads(line) for line in log.splitlines() if line]
-        return {bytes.fromhex(doc_id): entry["time"] for entry in entries for doc_id in entry["doc_ids"]}
+        try:
+            entries = [Takedown.model_validate_json(line) for line in log.splitlines()]
+            return {bytes.fromhex(doc_id): entry.time for entry in entries for doc_id in entry.doc_ids}
+        except ValueError:
+            raise WorkError(f"{file}: not a log of takedowns; bring the file back as it was") from None
 
     def _blocks(self, entry: ShardSetEntry) -> BlockList:
         if entry.index not in self._lists:
@@ -246,11 +241,3 @@ class Finder:
             end=int(ends[last]),
             ends=False,
         )
-
-
-def _id(named: str) -> bytes | None:
-    try:
-        raw = bytes.fromhex(named)
-    except ValueError:
-        return None
-    return raw if len(raw) == ID_BYTES else None

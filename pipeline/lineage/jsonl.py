@@ -24,7 +24,7 @@ def field_bytes(line: bytes, field: str) -> Edges | None:
     try:
         text = line.decode()
         place = _string(text, field)
-    except (ValueError, StopIteration, RecursionError):
+    except (ValueError, RecursionError):
         return None
     if place is None:
         return None

@@ -16,7 +16,7 @@ from pipeline.lineage.shards import Requests, Shards
 from pipeline.places import FOLDERS, recipe_of, stage_folders
 from pipeline.publish import parse_table
 from schemas.errors import UserError
-from schemas.ids import ID_BYTES, doc_id
+from schemas.ids import doc_id, named_id
 from schemas.ledger import KEPT
 from schemas.manifest import StageManifest, manifest_name
 from schemas.recipe import LOCAL, Source
@@ -96,11 +96,8 @@ class RunPlaces:
     def rows(self, named: str) -> list[Row]:
         """The ledger rows whose doc_id (32 hex digits), own id, locator or URL is `named`, kept documents first."""
         by_locator = [doc_id(source, named) for source in self.sources] if "#" in named else []
-        try:
-            raw = bytes.fromhex(named)
-        except ValueError:
-            raw = b""
-        ids = [*by_locator, *([raw] if len(raw) == ID_BYTES else [])]
+        raw = named_id(named)
+        ids = by_locator if raw is None else [*by_locator, raw]
         found = [
             row
             for row in self._rows([*map(key_of_id, ids), key_of_text(named)])

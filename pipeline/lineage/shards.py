@@ -98,6 +98,8 @@ class Shards:
         names = {f"{entry.source}-{entry.split}": entry for entry in self.index.sets}
         if name in names and number.isdigit():
             return names[name]
+        if name in {f"{entry.source}-{entry.split}-text" for entry in self.index.texts}:
+            raise UserError(f"{address}: it holds texts, not tokens: `corpusmill why` takes a document's id")
         raise UserError(
             f"{address}: no shard '{address.stem}' in {self.folder}{nearest(name, names)}; its sets are"
             f" {', '.join(sorted(names))}, and a shard is <set>-<number>"
@@ -127,13 +129,9 @@ class Shards:
         members = dict(_members(data, f"{tar}: block {number}"))
         keys = {name.partition(".")[0] for name in members}
         found = {name.partition(".")[2]: content for name, content in members.items()}
-        if len(keys) != 1 or "json" not in found:
+        if len(keys) != 1 or not {"tokens.npy", "json"} <= found.keys():
             raise WorkError(
                 f"{tar}: no block lies where {idx.name} says; corpusmill verify tells what is wrong"
-            )
-        if "tokens.npy" not in found:
-            raise UserError(
-                f"{address}: {tar.name} holds texts, not tokens: `corpusmill why` takes a document's id"
             )
         key = keys.pop()
         if not address.block.isdigit() and address.block != key:

@@ -10,6 +10,7 @@ from pipeline.lineage.edits import Piece, StageEdits
 from pipeline.lineage.find import Found
 from pipeline.lineage.raw import Raw, Span
 from pipeline.lineage.trace import AROUND, Traced
+from schemas.ledger import KEPT, readable
 
 Explain = Callable[[dict[str, Any]], str]  # a ledger row in words
 
@@ -31,7 +32,7 @@ def as_json(traced: Traced, show_redacted: bool = False) -> dict[str, Any]:
         values = document.hops[0].row.values
         found |= {
             "run": run.url, "partition": row.partition, "locator": row.values["locator"],
-            "source_id": row.values["source_id"], "url": row.values["url"], "cluster_id": _hex(values["cluster_id"]),
+            "source_id": row.values["source_id"], "url": row.values["url"], "cluster_id": readable(values["cluster_id"]),
             "pieces": [_piece(piece, traced, show_redacted) for piece in traced.pieces],
             "stages": [_stage(stage, at) for stage, at in zip(document.chain, _places(traced), strict=True)],
             "decisions": [readable(hop.row.values) for hop in document.hops],
@@ -95,19 +96,6 @@ def _raw(raw: Raw, spans: list[Span]) -> dict[str, Any]:
     if raw.mended is not None:
         found["mended"] = len(raw.mended.edits)
     return found
-
-
-def readable(value: Any) -> Any:
-    """Bytes as hex, all the way down."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {key: readable(item) for key, item in value.items()}
-    return [readable(item) for item in value] if isinstance(value, list) else value
-
-
-def _hex(value: bytes | None) -> str | None:
-    return value.hex() if value is not None else None
 
 
 def in_words(traced: Traced, explain: Explain, show_redacted: bool = False) -> str:
@@ -223,7 +211,7 @@ def found_in_words(found: Found) -> str:
     said = found_json(found)
     lines = [f"{said['doc_id']}  {said['source'] or ''}  {said['locator'] or ''}".rstrip()]
     add = _Lines(lines)
-    if said["outcome"] not in (None, "kept"):
+    if said["outcome"] not in (None, KEPT):
         add("no tokens", f"{said['outcome']} at {said['stage']} by {said['rule']}")
     elif not found.places:
         gone = f"taken out of the shards at {found.taken}" if found.taken else "no shard has any"

@@ -152,10 +152,9 @@ def open_shards(
         return shards_of(run, say)
     if address.path is None:
         raise UserError(f"{address}: which run? Give --run DIR, or the path of the tar in place of its name")
-    place = Folder(address.path).parent
-    for folder in (place.parent.parent, place):
-        if (folder / INDEX).exists():
-            return shards_of(folder.url, say)
+    folder = Folder(address.path).parent.parent.parent
+    if (folder / INDEX).exists():
+        return shards_of(folder.url, say)
     raise UserError(f"{address}: no shard set around that tar (SET/<source>/<split>/x.tar); give --run DIR")
 
 

@@ -21,9 +21,11 @@ def decide(context: Context, params: SplitParams, seed: int) -> tuple[Choice, pa
     """The choice, and the groups of validation by source (`measure.MEMBERS`)."""
     domain = params.by == "domain"
     sizes = [part.text_bytes for part in context.partitions]
-    thresholds = {name: _threshold(params.target(name)) for name in context.recipe.sources}
+    # Document partitions may bring sources along that the recipe does not name.
+    thresholds = {name: _threshold(params.target(name)) for name in params.per_source}
+    usual = _threshold(params.target(""))
     while True:
-        task = Measure(domain, seed, thresholds)
+        task = Measure(domain, seed, thresholds, usual)
         rows, rest = merged(context.scheduler.map(task, context.partitions, "split", sizes), seed)
         made = components_of(rows, rest)
         choice = choose(made, {name: params.target(name) for name in made.names}, seed)

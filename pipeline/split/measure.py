@@ -61,11 +61,12 @@ class Measured(NamedTuple):
 @dataclass(frozen=True)
 class Measure:
     """A partition's documents. `thresholds`: source -> hash (`hash_ids` of the id with `seed`) up to which documents
-    that are alone are told; with `domain`, documents of one host belong together."""
+    that are alone are told, `usual` of other sources; with `domain`, documents of one host belong together."""
 
     domain: bool
     seed: int
     thresholds: Mapping[str, int]
+    usual: int
 
     def __call__(self, partition: Partition) -> Measured:
         columns = ["doc_id", "source", "cluster_id", "text"]
@@ -84,7 +85,7 @@ class Measure:
         for source in pc.unique(singles["source"]).to_pylist():
             mine = np.flatnonzero(pc.equal(singles["source"], source).to_numpy())
             mine = mine[np.argsort(hashes[mine], kind="stable")]
-            threshold = self.thresholds.get(source, ALL)
+            threshold = self.thresholds.get(source, self.usual)
             below = int(np.searchsorted(hashes[mine], np.uint64(threshold), side="right"))
             count = min(len(mine), max(FEW, below))
             left = mine[count:]

@@ -14,7 +14,7 @@ from pipeline.split.compare import MEASURES, Nearest, gather, nearest
 from pipeline.split.sample import Draw, draw
 from pipeline.splits import purpose_seed
 from pipeline.stage import Context
-from schemas.manifest import hash_json
+from schemas.manifest import PublishedFile, hash_json
 from schemas.split import MIB, SplitParams
 
 KIND = "corpusmill-similarity-v1"
@@ -26,10 +26,10 @@ F64 = npt.NDArray[np.float64]
 
 
 def similarity(
-    context: Context, params: SplitParams, validation: pa.Table, version: str
+    context: Context, params: SplitParams, validation: pa.Table, groups: PublishedFile, version: str
 ) -> dict[str, Any] | None:
     """Compare the sample of validation with every document of train; None where there is no validation, or
-    `similarity_mb` is 0. `validation` are its groups, `measure.MEMBERS`.
+    `similarity_mb` is 0. `validation` are its groups, `measure.MEMBERS`; `groups` the file that says what is not train.
 
     Shingles are those of `dedup` in the recipe, its defaults where it does not run.
     """
@@ -41,7 +41,7 @@ def similarity(
     work = context.folder / "scratch/similarity"
     sample, file = gather(context, Draw(taken, dedup, work))
     shingles = [dedup.shingle, dedup.ngram, dedup.preset]
-    task = Nearest(context.folder, work, file, dedup, hash_json([version, RULE, shingles]))
+    task = Nearest(context.folder, work, file, dedup, hash_json([version, RULE, shingles, groups.xxh3]))
     found = nearest(context, task, len(sample))
     return summary(context, validation, sample, found)
 

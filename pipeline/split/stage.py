@@ -22,7 +22,7 @@ class Split(GlobalStage):
     split, and what should be known of them) and `similarity.json` (how similar validation is to train)."""
 
     name = "split"
-    version = "2"
+    version = "3"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -68,7 +68,7 @@ class Split(GlobalStage):
             publish_table(context.folder, VALIDATION, pa.Table.from_arrays([groups], schema=GROUPS)),
             publish_bytes(context.folder, SUMMARY, _json(summary)),
         ]
-        found = similarity(context, params, validation, self.version)
+        found = similarity(context, params, validation, files[0], self.version)
         if found is not None:
             files.append(publish_bytes(context.folder, SIMILARITY, _json(found)))
             told = [*told, found["sentence"]]

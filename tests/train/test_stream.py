@@ -137,6 +137,17 @@ def test_a_corrupt_block_is_named(tmp_path: Path, member: str) -> None:
     blocks.close()
 
 
+@pytest.mark.parametrize("more", [-1, 1])
+def test_an_index_with_another_number_of_documents_is_noticed(tmp_path: Path, more: int) -> None:
+    source = open_shards(write_shards(Folder(tmp_path), {"wiki": 1}).url).train["wiki"]
+    shard, block = source.blocks[1]
+    source.blocks[1] = shard, block.model_copy(update={"ndocs": block.ndocs + more})
+    blocks = Blocks([source], attempts=1)
+    with pytest.raises(WorkError, match=r"000001 .*rising starts of the documents"):
+        blocks.get([(0, 1)])
+    blocks.close()
+
+
 @pytest.mark.parametrize("fault", ["gone", "cut"])
 def test_the_stream_stops_at_a_missing_or_short_shard(tmp_path: Path, fault: str) -> None:
     folder = write_shards(Folder(tmp_path), {"wiki": 2})

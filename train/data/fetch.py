@@ -123,8 +123,9 @@ class Blocks:
         _checked(docs, block.docs_xxh3, ".docs.npy")
         tokens = np.frombuffer(payload, dtype=source.dtype, offset=block.header)
         # Not np.load: it parses the header by `ast`, which fails now and then when threads do so together (CPython
-        # before 3.12).
-        starts = np.frombuffer(docs[max(0, len(docs) - 4 * block.ndocs) :], dtype="<u4").astype(np.int64)
+        # before 3.12). The header's length stands in its bytes 8 and 9.
+        header = 10 + int.from_bytes(docs[8:10], "little")
+        starts = np.frombuffer(docs, dtype="<u4", offset=header).astype(np.int64)
         if len(tokens) != block.ntokens:
             raise WorkError(f"holds {len(tokens)} tokens, the index says {block.ntokens}")
         if len(tokens) and int(tokens.max()) >= source.index.vocab_size:

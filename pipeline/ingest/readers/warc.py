@@ -22,6 +22,7 @@ def read(reading: Reading) -> Iterator[Event]:
 
 
 def response(found: ArchiveRecord, reading: Reading) -> Document | Rejected:
+    """The page of a record of type `response`, or why it has none."""
     name, url, limit = found.name, found.url, reading.max_bytes
     container = (found.record.headers.get("Content-Type") or "application/http").strip().lower()
     if not container.startswith("application/http"):  # such as text/dns

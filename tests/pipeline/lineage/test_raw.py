@@ -13,9 +13,13 @@ from typer.testing import CliRunner
 
 from corpusmill import build
 from pipeline.lineage.edits import Piece
+from pipeline.lineage.find import Finder
 from pipeline.lineage.raw import Raw, edges_in, read_raw
 from pipeline.lineage.run import Row, RunPlaces
+from pipeline.lineage.shards import Shards
+from pipeline.lineage.show import found_in_words
 from schemas.errors import UserError
+from schemas.storage import Folder
 from tests.pipeline.lineage.source import content
 
 TEXT = "Die Straße ist schön – und länger als “andere” Straßen in der Nähe, sagen viele Leute hier.\nÉté à la plage.\n"
@@ -68,6 +72,7 @@ def test_files_of_text(run: RunPlaces, name: str) -> None:
     encoding = raw.note.split(" ")[0].rstrip(";")
     data = content(raw.file)
     assert raw.state == "equal" and text in (TEXT, WIDE)
+    assert ("gzip undone" in raw.note) == name.endswith(".gz")
     for i, char in enumerate(text):
         (span,) = raw.spans([Piece(i, i + 1, i, i + 1)])
         part = data[span.start : span.end].decode(encoding)
@@ -130,6 +135,23 @@ def test_rows_by_all_that_names_them(run: RunPlaces) -> None:
     assert run.rows("nobody") == [] and run.row(b"\x00" * 16) is None
     with pytest.raises(UserError, match="no shards there: its stages are ingest"):
         _ = run.shards
+
+
+def test_few_tables_are_held(run: RunPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.lineage.run._HELD", 2)
+    monkeypatch.setattr(run, "_tables", {})
+    for locator in ("plain.txt#0", "d.parquet#0"):
+        raw_of(run, locator)  # the ledger, the texts, their hashes
+        assert len(run._tables) == 2
+
+
+def test_a_document_that_was_not_kept_has_no_tokens(run: RunPlaces) -> None:
+    """It is said why, and no shard is asked."""
+    (found,) = Finder(Shards(Folder("no/shards")), run).find("a.jsonl#2")
+    said = found_in_words(found)
+    assert (
+        found.places == [] and "no tokens   quarantined at ingest by ingest." in said and "a.jsonl#2" in said
+    )
 
 
 def test_encodings_that_do_not_give_the_bytes_back() -> None:

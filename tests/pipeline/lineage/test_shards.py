@@ -10,8 +10,11 @@ import pytest
 from pipeline.lineage.address import Address, parse
 from pipeline.lineage.find import BlockList, Finder
 from pipeline.lineage.shards import Requests, Shards
+from pipeline.lineage.show import found_in_words
+from pipeline.lineage.trace import Tracer
 from pipeline.splits import purpose_seed
 from schemas.errors import UserError, WorkError
+from schemas.shards import TAKEDOWNS, Takedown, TextSetEntry
 from schemas.storage import Folder
 from tests.pipeline.shard.helpers import build, corpus, indexes
 
@@ -72,6 +75,8 @@ def test_every_token_is_the_characters_that_it_says(folder: Folder, texts: dict[
 def test_two_requests_a_block(folder: Folder) -> None:
     shards = Shards(folder)
     assert shards.vocabulary.bytes_of(shards.index.eos_id) == b""
+    with pytest.raises(WorkError, match="no token 99999, which is in the shards"):
+        shards.vocabulary.bytes_of(99_999)
     asked = shards.requests.count
     shards.block(parse("web-train-000000:0:0"))
     assert asked == 2 and shards.requests.count == 4
@@ -96,6 +101,16 @@ def test_addresses_that_are_not_there(folder: Folder, address: str, said: str) -
     assert "\n" not in str(error.value)
 
 
+def test_shards_of_texts_have_no_tokens(folder: Folder) -> None:
+    shards = Shards(folder)
+    entry = shards.index.sets[0]
+    text = TextSetEntry(**entry.model_dump(exclude={"ntokens"}))
+    shards.index = shards.index.model_copy(update={"texts": [text]})
+    address = parse(f"{entry.source}-{entry.split}-text-000000:0:0")
+    with pytest.raises(UserError, match="holds texts, not tokens"):
+        list(Tracer(shards, None).trace(address))
+
+
 def test_no_shards_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no shards there"):
         _ = Shards(Folder(tmp_path)).index
@@ -111,6 +126,8 @@ def test_a_tar_that_is_another_one(folder: Folder, tmp_path: Path) -> None:
     tar.write_bytes(b"\x01" * 512 + tar.read_bytes())
     with pytest.raises(WorkError):
         Shards(Folder(tmp_path / "s")).block(parse("web-train-000000:0:0"))
+    with pytest.raises(WorkError, match=r"web-train-000000\.tar: .*checksum differs"):
+        Finder(Shards(Folder(tmp_path / "s")), None).find("ff" * 16)
     (tmp_path / "s/tokenizer.json").write_text("{}")
     with pytest.raises(WorkError, match="checksum differs"):
         _ = Shards(Folder(tmp_path / "s")).vocabulary
@@ -168,3 +185,23 @@ def test_finding_without_a_run(folder: Folder, texts: dict[bytes, str]) -> None:
                     shards.vocabulary.bytes_of(int(t)) for t in block.tokens[place.first : place.last + 1]
                 )
             assert text[start:end].encode() in data
+
+
+def test_what_was_taken_down_is_said_to_be_gone(folder: Folder, tmp_path: Path) -> None:
+    """And since when, without asking every block; a log that cannot be read is told in a line."""
+    shutil.copytree(folder.url, tmp_path / "s")
+    log, doc_id = tmp_path / "s" / TAKEDOWNS, "0f" * 16
+    entry = Takedown(request="r", time="2026-01-02T03:04:05Z", doc_ids=[doc_id], shards=[], tokens=1)
+    log.write_text(entry.model_dump_json() + "\n")
+    shards = Shards(Folder(tmp_path / "s"))
+    (found,) = Finder(shards, None).find(doc_id)
+    assert found.places == [] and found.taken == entry.time
+    assert shards.requests.count == 2 + len(shards.index.sets)
+    assert "no tokens   taken out of the shards at 2026-01-02T03:04:05Z" in found_in_words(found)
+    (other,) = Finder(shards, None).find("f0" * 16)
+    assert other.taken is None and "no shard has any" in found_in_words(other)
+    for line in ("{}", "not JSON", entry.model_copy(update={"doc_ids": ["x"]}).model_dump_json()):
+        log.write_text(line + "\n")
+        with pytest.raises(WorkError, match=r"takedowns\.jsonl: not a log of takedowns") as error:
+            Finder(shards, None).find(doc_id)
+        assert "\n" not in str(error.value)

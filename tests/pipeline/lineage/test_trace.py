@@ -8,14 +8,16 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from corpusmill import build
 from pipeline.lineage.address import Address
 from pipeline.lineage.find import Finder
+from pipeline.lineage.run import RunPlaces
 from pipeline.lineage.show import as_json, in_words
-from pipeline.lineage.trace import Tracer, open_shards, shards_of
+from pipeline.lineage.trace import Followed, Tracer, open_shards, shards_of
 from schemas.errors import UserError
 from schemas.storage import Folder
 
@@ -37,9 +39,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [json.dumps({"id": f"n{i}", "text": TEXT.format(i) * 3}) for i in range(6)]
     (folder / "notes.jsonl").write_text("\n".join(lines))
     (folder / "r.yaml").write_text(RECIPE.format(folder=folder))
-    arguments = ["run", str(folder / "r.yaml"), "--workers", "0", "-q"]
-    assert CliRunner().invoke(build(), arguments, catch_exceptions=False).exit_code == 0
+    command("run", folder / "r.yaml", "--workers", "0", "-q")
     return folder / "run"
+
+
+def command(*arguments: str | Path) -> str:
+    """What a command prints on stdout; on stderr `trace` and `find` say how many reads it took."""
+    result = CliRunner().invoke(build(), [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert arguments[0] not in ("trace", "find") or " reads" in result.stderr
+    return result.stdout
 
 
 def every_token(run: Path, tracer: Tracer) -> list[dict[str, Any]]:
@@ -105,6 +114,67 @@ def test_where_the_thread_ends(run: Path, tmp_path: Path) -> None:
         list(Tracer(shards, places).trace(address))
     with pytest.raises(UserError, match="which run"):
         open_shards(address, None, lambda line: None)
+
+
+@pytest.mark.parametrize("stage", ["redact", "ingest"])
+def test_another_run_in_place_of_the_one_before(run: Path, tmp_path: Path, stage: str) -> None:
+    """Shards of the documents of a run's stage lead to it as long as it left the same texts, and is there."""
+    made, again = tmp_path / "made", tmp_path / "again"
+    shutil.copytree(run, made)
+    tokenizer = str(run / "shards/tokenizer.json")
+    command("shard", made / stage / "documents", again, "--tokenizer", tokenizer, "--workers", "0", "-q")
+    address = Address(str(next(again.rglob("*.tar"))), "0", 5, 5)
+
+    def followed() -> Followed:
+        (traced,) = Tracer(*open_shards(address, None, lambda line: None)).trace(address)
+        return traced.document
+
+    whole = followed()
+    assert [hop.run.url for hop in whole.hops] == [str(again), str(made)] and not whole.end
+    edited = [edits.stage for edits in whole.chain if edits.edits]
+    assert edited == (["redact", "tokenizer"] if stage == "redact" else ["tokenizer"])
+    assert whole.raw is not None and whole.raw.state == "equal"
+    file = next((made / stage / "documents").glob("*.parquet"))
+    docs = pq.read_table(file)
+    hashes = docs["text_hash"].take(list(range(len(docs)))[::-1])
+    pq.write_table(docs.set_column(docs.column_names.index("text_hash"), "text_hash", hashes), file)
+    for _ in range(2):  # another text, then nothing
+        ended = followed()
+        assert [hop.run.url for hop in ended.hops] == [str(again)] and ended.raw is None
+        assert ended.end == f"{again} read document partitions, and the run that made them is not there"
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def test_shards_of_another_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunPlaces, "row", lambda *_: None)
+    (traced,) = Tracer(*shards_of(str(run), lambda line: None)).trace(
+        Address("notes-train-000000", "0", 5, 5)
+    )
+    assert "has no such document: the shards are of another run" in as_json(traced)["lineage_ends"]
+
+
+def test_a_tar_whose_set_is_not_around_it(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "shards/notes/train", tmp_path / "alone")
+    with pytest.raises(UserError, match="no shard set around that tar"):
+        open_shards(Address(f"{tmp_path}/alone/notes-train-000000.tar", "0", 5, 5), None, lambda line: None)
+
+
+def test_several_addresses(run: Path) -> None:
+    """A stem and a path, in their order; a range of several documents gives an answer for each."""
+    tar = run / "shards/notes/train/notes-train-000000.tar"
+    with_run = json.loads(
+        command("trace", "notes-train-000000:1:3", f"{tar}:0:0-127", "--run", run, "--json")
+    )
+    by_path = json.loads(command("trace", f"{tar}:1:3", f"{tar}:0:0-127", "--json"))
+    assert [one["block"] for one in with_run] == [one["block"] for one in by_path]
+    assert len({one["block"] for one in by_path[1:]}) == 1 and by_path[0]["block"] != by_path[1]["block"]
+    assert sum(len(one["tokens"]) for one in by_path[1:]) == 128
+    assert len({one["doc_id"] for one in by_path[1:]}) == len(by_path) - 1
+
+
+def test_characters_of_one_text_or_the_other(run: Path) -> None:
+    with pytest.raises(UserError, match="--chars and --ingested: give one of them"):
+        command("find", "n3", "--run", run, "--chars", "0-1", "--ingested", "0-1")
 
 
 def test_a_run_on_an_object_store(run: Path, s3: str) -> None:

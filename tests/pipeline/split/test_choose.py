@@ -155,6 +155,14 @@ def test_two_documents_give_the_smaller_to_validation(seed: int) -> None:
     assert sizes["validation"] == {"docs": 1, "bytes": 10, "groups": 1}
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_of_giants_alone_the_smallest_are_taken(seed: int) -> None:
+    rows = [("web", i, "", size) for i, size in enumerate((30, 25, 20, 15, 10))]
+    assert chosen(rows, seed).sources()["web"]["validation"]["bytes"] == 10
+    two = chosen(rows, seed, min_documents=2).sources()["web"]["validation"]
+    assert two == {"docs": 2, "bytes": 25, "groups": 2}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_one_huge_document_does_not_become_half_of_the_source(seed: int) -> None:
     rows = [("web", 0, "", 100_000), *(("web", i, "", 10) for i in range(1, 21))]

@@ -69,7 +69,7 @@ def test_any_text_has_a_host_or_none(urls: list[str | None]) -> None:
     )
 )
 def test_the_host_of_the_block_lists_is_the_same(url: str) -> None:
-    data = np.frombuffer(url.encode(), np.uint8)
+    data = np.frombuffer(bytearray(url.encode()), np.uint8)  # which the kernel writes to
     start, stop, _ = parts(data, len(data))
     theirs = url[start:stop]
     assert host(url) == (re.sub(r"^www\.(?=.*[^.].*\.)", "", theirs) if "." in theirs else theirs)

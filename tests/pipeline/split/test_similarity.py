@@ -102,6 +102,23 @@ def test_a_copy_on_the_other_side_is_found_and_told(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_of_equals_the_least_id_is_named(tmp_path: Path, parts: int) -> None:
+    docs = pa.concat_tables([documents([words(30, 1)], "held"), documents([words(30, 1)] * 9, "web")])
+    facts = run(
+        tmp_path,
+        docs,
+        parts,
+        shuffle=3,
+        per_source={"held": {"only": "validation"}, "web": {"only": "train"}},
+    )
+    assert facts is not None
+    least = min(
+        i for i, s in zip(docs["doc_id"].to_pylist(), docs["source"].to_pylist(), strict=True) if s == "web"
+    )
+    assert facts["worst"][0]["train"] == least.hex()
+
+
 @pytest.mark.parametrize("text", ["", "one two", "?!"])
 def test_short_texts_and_texts_without_words(tmp_path: Path, text: str) -> None:
     facts = run(
@@ -173,6 +190,23 @@ def test_what_a_killed_run_left_is_used_again(tmp_path: Path) -> None:
     assert len(left) == 2
     Split(made).run(context(Folder(tmp_path), made, "split", parts))
     assert contents(tmp_path / "split") == contents(tmp_path / "whole/split")
+
+
+def test_what_was_compared_with_another_train_is_not_used_again(tmp_path: Path) -> None:
+    """A killed run, then another choice of validation with the same sample: a document too long for it changes sides."""
+    short = [words(20, i) for i in range(8)]
+    docs = pa.concat_tables(
+        [documents(short, "held"), documents([" ".join([*short, words(400, 99)])], "long")]
+    )
+    parts, bound = partitions(Folder(tmp_path / "redact"), docs, 1), 2_000 / (1 << 20)
+    found = {}
+    for long in ("train", "validation"):
+        sides = {"held": {"only": "validation"}, "long": {"only": long}}
+        made = recipe(["held", "long"], split={"per_source": sides, "similarity_mb": bound})
+        run_of = context(Folder(tmp_path), made, "split", parts)
+        Split(made).run(run_of)  # what it left in scratch is there until the runner publishes the stage
+        found[long] = json.loads((tmp_path / "split" / SIMILARITY).read_text())["inside"]["max"]
+    assert found == {"train": 1.0, "validation": 0.0}
 
 
 @given(st.lists(st.integers(0, 100), max_size=8), st.integers(0, 300))

@@ -74,10 +74,12 @@ def test_shares_are_met_and_no_cluster_is_parted(tmp_path: Path) -> None:
             assert (said["docs"], said["bytes"]) == (int(part.sum()), int(size[part].sum()))
             assert said["groups"] == len(set(clusters[part]))
         if source != "lone":
+            assert summary["wanted_bytes"][source] == np.ceil(0.1 * size[mine].sum())
             share = summary["sources"][source]["validation"]["bytes"] / size[mine].sum()
             assert 0.1 <= share < 0.25
     assert summary["sources"]["lone"]["validation"]["docs"] == 0
     assert summary["sources"]["lone"]["train"]["docs"] == 1
+    assert summary["by"] == "cluster" and summary["largest_component"] is None
     assert summary["notes"] == ["lone: no validation: all of it is one component, which cannot be parted"]
 
 
@@ -94,9 +96,13 @@ def test_by_domain_no_host_is_parted(tmp_path: Path, number: int) -> None:
             k for k, m in zip(keys, mask, strict=True) if not m
         }
         assert both <= {None}
-    notes = json.loads((split / "split.json").read())["notes"]
-    # Forty clusters and eight hosts hang together in one giant, which stays in train, and is told.
-    assert any("hang together by host and duplicate cluster" in note for note in notes) == (number == 8)
+    summary = json.loads((split / "split.json").read())
+    # Each of eight hosts, with its clusters, has more than a tenth of the text, which is told.
+    giant = any("hang together by host and duplicate cluster" in note for note in summary["notes"])
+    assert giant == (number == 8)
+    largest = summary["largest_component"]
+    size = pc.binary_length(docs["text"]).to_numpy()
+    assert largest["hosts"] == (1 if giant else 3) and (largest["bytes"] >= 0.1 * size.sum()) == giant
 
 
 @pytest.mark.parametrize("by", ["cluster", "domain"])
@@ -155,6 +161,33 @@ def test_how_many_documents_are_told_changes_no_byte(
         }
 
 
+class Listening(Here):
+    """Keeps what the partitions told."""
+
+    told: tuple[measure.Measured, ...] = ()
+
+    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> Any:
+        found = super().map(function, items, label, sizes)
+        self.told = tuple(found) if label == "split" else self.told
+        return found
+
+
+def test_few_are_told_also_of_sources_that_document_partitions_brought_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recipe of `corpusmill split out/redacted/documents` has one source, of another name."""
+    monkeypatch.setattr(measure, "FEW", 1)
+    parts = partitions(Folder(tmp_path / "redact"), documents(["x" * 50] * 1000), 2)
+    made = []
+    for source in ("web", "input"):
+        one = recipe([source], split={"validation_share": 0.1, "similarity_mb": 0})
+        scheduler = Listening()
+        Split(one).run(context(Folder(tmp_path / source), one, "split", parts, scheduler))
+        assert 100 < sum(len(part.alone) for part in scheduler.told) < 200
+        made.append(contents(tmp_path / source / "split"))
+    assert made[0] == made[1]
+
+
 def test_partitions_of_several_row_groups(tmp_path: Path) -> None:
     """A partition of more than 16,384 documents comes in chunks."""
     texts = [f"alpha beta gamma delta {i % 9_000} epsilon" for i in range(20_000)]
@@ -193,10 +226,13 @@ def test_parameters_are_in_the_key(field: str) -> None:
 
 
 def test_the_shingles_compared_are_in_the_key_unless_nothing_is() -> None:
-    def key(**params: Any) -> dict[str, Any]:
-        return Split(recipe(dedup={"ngram": 7}, split=params)).key_params()
+    dedup = {"ngram": 7, "preset": "datatrove", "similarity": 0.7}
 
-    assert key()["similarity"]["ngram"] == 7
+    def key(**params: Any) -> dict[str, Any]:
+        return Split(recipe(dedup=dedup, split=params)).key_params()
+
+    wanted = {"shingle": "word", "ngram": 7, "preset": "datatrove", "threshold": 0.7}
+    assert key()["similarity"] == wanted
     assert "similarity" not in key(similarity_mb=0)
 
 
