@@ -14,7 +14,8 @@ from tests.e2e.cli import corpusmill
 
 COMMANDS = [
     "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
-    "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch",
+    "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
+    "find", "takedown", "shard-export",
 ]  # fmt: skip
 HEAVY = ("torch", "dask", "distributed", "numba", "pyarrow", "datasketch", "scipy", "numpy")
 
@@ -55,6 +56,7 @@ def test_every_command_has_help_that_fits_80_columns(command: str) -> None:
         (["dedup", "README.md", "out", "--similarity", "7"], "less than or equal to 1"),
         (["why", "abc", "--run", "nowhere"], "no ledger there"),
         (["verify", "nowhere"], "no finished stage there"),
+        (["what-if", "docs"], "docs: is a folder; of a finished run say --run docs"),
         (["train", "nothing.yaml"], "nothing.yaml: no such file"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -51,6 +52,8 @@ def what_if(
 
     if recipe is None and run is None:
         raise UserError("what-if: give a recipe that has been run, or --run DIR")
+    if recipe is not None and Path(recipe).is_dir():
+        raise UserError(f"what-if: {recipe}: is a folder; of a finished run say --run {recipe}")
     wanted: Any = load(Recipe, recipe, set_) if recipe is not None else None
     finished = find_run(run if run is not None else wanted.output_url)
     if wanted is None:
