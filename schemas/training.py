@@ -10,46 +10,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from schemas.data import DataConfig
 from schemas.manifest import PublishedFile, Strict
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
-
-
-class DataConfig(Strict):
-    """What is read, in which proportion, and how it is cut."""
-
-    shards: str = Field(description="URL of a shard set: its folder, or the index.json in it")
-    weights: dict[str, float] = Field(
-        default_factory=dict,
-        description="source -> share of the tokens, normalised; none given: in proportion to the tokens there are."
-        " A source that is left out is not read",
-    )
-    sequence_length: int = Field(default=256, ge=2, le=2**20, description="tokens in a sequence")
-    global_batch: int = Field(default=64, ge=1, description="sequences in one step, over all processes")
-    micro_batch: int = Field(default=16, ge=1, description="sequences in one forward pass of one process")
-    prefetch: int = Field(default=4, ge=0, le=1024, description="batches fetched ahead")
-    window_blocks: int = Field(default=4, ge=1, description="blocks whose sequences are shuffled together")
-    cache_mb: float = Field(default=256.0, gt=0, description="blocks kept in memory by a process, MiB")
-
-    @model_validator(mode="after")
-    def shares(self) -> DataConfig:
-        for source, weight in self.weights.items():
-            if not 0 <= weight < float("inf"):
-                raise ValueError(f"weights.{source}: must be a number of 0 or more, is {weight}")
-        if self.weights and not sum(self.weights.values()) > 0:
-            raise ValueError("weights: all are 0; give at least one source a share")
-        if self.micro_batch > self.global_batch:
-            raise ValueError(
-                f"micro_batch {self.micro_batch} exceeds global_batch {self.global_batch}: lower micro_batch"
-                f" to {self.global_batch}"
-            )
-        if self.global_batch % self.micro_batch:
-            fit = next(size for size in range(self.micro_batch, 0, -1) if self.global_batch % size == 0)
-            raise ValueError(
-                f"global_batch {self.global_batch} is not a multiple of micro_batch {self.micro_batch}:"
-                f" set micro_batch to {fit}"
-            )
-        return self
 
 
 class ModelConfig(Strict):
@@ -190,8 +154,8 @@ class TrainConfig(Strict):
 # A run may be continued with another value of these: they say where, how fast and how often, not what.
 # (`data.shards` may move: what is in it is checked by the plan.)
 MAY_CHANGE = (
-    "name", "output", "data.shards", "data.prefetch", "data.cache_mb", "data.micro_batch", "checkpoint",
-    "validation", "log", "device", "threads",
+    "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
+    "checkpoint", "validation", "log", "device", "threads",
 )  # fmt: skip
 
 

@@ -1,0 +1,176 @@
+"""What a training run reads: sources and shares, stages, lengths and batches over time, and how blocks are fetched."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from schemas.manifest import Strict
+
+Step = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Mixture(Strict):
+    """Shares of the tokens, said in one of three ways; with none, sources count in proportion to their tokens."""
+
+    weights: dict[str, float] | None = Field(
+        default=None, description="source -> share of the tokens, normalised. A source left out is not read"
+    )
+    repeats: dict[str, float] | None = Field(
+        default=None,
+        description="source -> times that its tokens count, as in 'wiki 3 times, code 1.5 times': weight = tokens x"
+        " repeats. A source left out is not read",
+    )
+    temperature: float | None = Field(
+        default=None,
+        ge=1,
+        description="weight = tokens^(1/temperature): 1 is in proportion, larger ones favour small sources"
+        " (Devlin 2018, Conneau & Lample 2019)",
+    )
+
+    @model_validator(mode="after")
+    def one_way(self) -> Mixture:
+        ways = {name: getattr(self, name) for name in ("weights", "repeats", "temperature")}
+        given = [name for name, value in ways.items() if value]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other: keep one")
+        for name in ("weights", "repeats"):
+            for source, weight in (ways[name] or {}).items():
+                if not 0 <= weight < float("inf"):
+                    raise ValueError(f"{name}.{source}: must be a number of 0 or more, is {weight}")
+            if ways[name] and not sum(ways[name].values()) > 0:
+                raise ValueError(f"{name}: all are 0; give at least one source a share")
+        return self
+
+
+class StageConfig(Mixture):
+    """Another mixture from a step on. No token is lost or repeated by the change."""
+
+    from_step: int = Field(ge=2, description="the first step (counted from 1) that takes this mixture")
+
+
+class FetchConfig(Strict):
+    """How blocks come from the store; none of it changes what a batch holds."""
+
+    threads: int = Field(default=8, ge=1, le=256, description="requests under way at once, per process")
+    memory_mb: float = Field(default=512.0, gt=0, description="blocks kept in memory by a process, MiB")
+    deadline_s: float = Field(
+        default=120.0, gt=0, description="seconds after which a block that cannot be had stops the run"
+    )
+    attempt_s: float = Field(default=20.0, gt=0, description="seconds after which one request is given up")
+    attempts: int = Field(default=6, ge=1, description="requests for a block before it counts as bad")
+    hedge: bool = Field(
+        default=True, description="ask a second time for a block that takes longer than nearly all do (p99)"
+    )
+    cache: str | None = Field(default=None, description="local folder that keeps fetched blocks between runs")
+    cache_gb: float = Field(default=50.0, gt=0, description="of that folder, GiB; first to go: latest used again")
+    bad_blocks: int = Field(
+        default=4,
+        ge=0,
+        description="damaged blocks that are replaced by others, each named in the log, before the run stops",
+    )
+
+
+class DataConfig(Mixture):
+    """What is read, in which proportion, and how it is cut."""
+
+    shards: str = Field(description="URL of a shard set: its folder, or the index.json in it")
+    tokenizer: str | None = Field(
+        default=None, description="tokenizer.json for tars of text that no index describes"
+    )
+    token_cache: str | None = Field(
+        default=None, description="where text shards are kept as tokens; default: <output>/tokens"
+    )
+    stages: list[StageConfig] = Field(default=[], description="other mixtures, each from a step on")
+    max_epochs: float | dict[str, float] | None = Field(
+        default=None, description="times that any source (or: source -> times) may be read, else the plan is refused"
+    )
+    skip: dict[Step, Positive] = Field(
+        default={}, description="step -> batches of data that are passed over before this step takes its own"
+    )
+    sequence_length: int = Field(default=256, ge=2, le=2**20, description="tokens in a sequence")
+    sequence_ramp: dict[Step, Positive] = Field(
+        default={}, description="last step -> sequence length up to it, for the steps before the full length"
+    )
+    global_batch: int = Field(default=64, ge=1, description="sequences in one step, over all processes")
+    batch_ramp: dict[Step, Positive] = Field(
+        default={}, description="last step -> global batch up to it, for the steps before the full batch"
+    )
+    micro_batch: int = Field(default=16, ge=1, description="sequences in one forward pass of one process")
+    lanes: int | None = Field(
+        default=None, ge=1,
+        description="slots that the mixture is exact over, a multiple of every batch; default: one batch. More lanes"
+        " allow finer shares",
+    )  # fmt: skip
+    packing: Literal["windows", "best_fit"] = Field(
+        default="windows",
+        description="windows: consecutive tokens; best_fit: documents of a block placed so that few are cut",
+    )
+    cross_documents: bool = Field(default=False, description="let attention cross from document to document")
+    prefetch: int = Field(default=4, ge=0, le=1024, description="batches built ahead")
+    window_blocks: int = Field(default=2, ge=1, description="blocks whose sequences are shuffled together")
+    fetch: FetchConfig = FetchConfig()
+
+    @model_validator(mode="after")
+    def batches(self) -> DataConfig:
+        for size in dict.fromkeys([*self.batch_ramp.values(), self.global_batch]):
+            if self.micro_batch > size:
+                raise ValueError(
+                    f"micro_batch {self.micro_batch} exceeds global_batch {size}: lower micro_batch to {size}"
+                )
+            if size % self.micro_batch:
+                fit = next(micro for micro in range(self.micro_batch, 0, -1) if size % micro == 0)
+                raise ValueError(
+                    f"global_batch {size} is not a multiple of micro_batch {self.micro_batch}: set micro_batch to {fit}"
+                )
+            if self.lanes and self.lanes % size:
+                raise ValueError(
+                    f"lanes {self.lanes} is not a multiple of global_batch {size}: set lanes to"
+                    f" {-(-self.lanes // size) * size}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def times(self) -> DataConfig:
+        steps = [stage.from_step for stage in self.stages]
+        if steps != sorted(set(steps)):
+            raise ValueError(f"stages: from_step must rise from stage to stage, is {steps}")
+        lengths = [self.sequence_ramp[step] for step in sorted(self.sequence_ramp)]
+        for length in lengths:
+            if self.sequence_length % length:
+                fit = next(n for n in range(length, 0, -1) if self.sequence_length % n == 0)
+                raise ValueError(
+                    f"sequence_ramp: {length} does not divide sequence_length {self.sequence_length}: set it to {fit}"
+                )
+        for last in sorted({*self.sequence_ramp, *self.batch_ramp}):
+            length, batch = self.length_at(last), self.batch_at(last)
+            parts = self.sequence_length // length
+            if batch % parts:
+                raise ValueError(
+                    f"sequence_ramp: at step {last} a batch of {batch} sequences of {length} is not a whole number of"
+                    f" sequences of {self.sequence_length}: set the batch there to {-(-batch // parts) * parts}"
+                )
+            if self.lanes and self.lanes % (batch // parts):
+                raise ValueError(
+                    f"lanes {self.lanes}: at step {last} a batch holds {batch // parts} sequences of full length, which"
+                    f" does not divide it: set lanes to {-(-self.lanes * parts // batch) * batch // parts}"
+                )
+        return self
+
+    def length_at(self, step: int) -> int:
+        """Tokens in a sequence of step `step`."""
+        return _ramped(self.sequence_ramp, self.sequence_length, step)
+
+    def batch_at(self, step: int) -> int:
+        """Sequences in the batch of step `step`."""
+        return _ramped(self.batch_ramp, self.global_batch, step)
+
+    def mixture_at(self, step: int) -> Mixture:
+        """The mixture of step `step`: the config itself, or a stage."""
+        return next((stage for stage in reversed(self.stages) if stage.from_step <= step), self)
+
+
+def _ramped(ramp: dict[int, int], full: int, step: int) -> int:
+    return next((ramp[last] for last in sorted(ramp) if step <= last), full)
