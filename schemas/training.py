@@ -152,10 +152,12 @@ class TrainConfig(Strict):
 
 
 # A run may be continued with another value of these: they say where, how fast and how often, not what.
-# (`data.shards` may move: what is in it is checked by the plan.)
+# (`data.shards` may move: what is in it is checked by the plan; so is it that stages, ramps and skips change only what
+# is still to come.)
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
-    "checkpoint", "validation", "log", "device", "threads",
+    "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
+    "data.batch_ramp",
 )  # fmt: skip
 
 
