@@ -167,9 +167,10 @@ class DataConfig(Mixture):
         """Sequences in the batch of step `step`."""
         return _ramped(self.batch_ramp, self.global_batch, step)
 
-    def mixture_at(self, step: int) -> Mixture:
-        """The mixture of step `step`: the config itself, or a stage."""
-        return next((stage for stage in reversed(self.stages) if stage.from_step <= step), self)
+    def reads(self, source: str) -> bool:
+        """Whether any stage reads a source of that name."""
+        named = [stage.weights or stage.repeats for stage in (self, *self.stages)]
+        return any(not given or given.get(source, 0) > 0 for given in named)
 
 
 def _ramped(ramp: dict[int, int], full: int, step: int) -> int:

@@ -58,14 +58,17 @@ def join(config: TrainConfig) -> World:
     Raises `UserError` if there is no such device, or the batch cannot be dealt to the processes.
     """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    per_step = config.data.micro_batch * size
-    if config.data.global_batch % per_step:
-        fit = [m for m in range(1, config.data.micro_batch + 1) if config.data.global_batch % (m * size) == 0]
-        advice = f"micro_batch to {fit[-1]}" if fit else f"global_batch to {per_step}"
-        raise UserError(
-            f"data.global_batch: {config.data.global_batch} is not a multiple of micro_batch {config.data.micro_batch}"
-            f" x {size} processes: set {advice}"
-        )
+    micro = config.data.micro_batch
+    for key, batch in (
+        *(("batch_ramp", batch) for batch in config.data.batch_ramp.values()),
+        ("global_batch", config.data.global_batch),
+    ):
+        if batch % (micro * size):
+            fit = [m for m in range(1, micro + 1) if batch % (m * size) == 0]
+            advice = f"micro_batch to {fit[-1]}" if fit else f"it to {-(-batch // (micro * size)) * micro * size}"
+            raise UserError(
+                f"data.{key}: {batch} is not a multiple of micro_batch {micro} x {size} processes: set {advice}"
+            )
     cuda = torch.cuda.is_available()
     if config.device == "cuda" and not cuda:
         raise UserError("device: cuda, but PyTorch sees no CUDA device; set device to cpu or auto")

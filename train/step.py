@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from schemas.training import TrainConfig
 
 Batch = dict[str, Tensor]
+ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # of a batch: a row for each sequence
 
 
 @dataclass
@@ -55,8 +56,11 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
     rows = len(batch["tokens"])
     starts = range(0, rows, config.data.micro_batch)
     for start in starts:
-        part = {name: tensor[start : start + config.data.micro_batch] for name, tensor in batch.items()}
-        torch.manual_seed(key("dropout", config.seed, state.step, int(part["n"][0])))
+        part = {name: batch[name][start : start + config.data.micro_batch] for name in ROWS}
+        # Where a ramp cuts a sequence number into several rows, the place among them tells them apart.
+        number = int(part["n"][0])
+        place = int((batch["n"][:start] == number).sum())
+        torch.manual_seed(key("dropout", config.seed, state.step, number, *([place] if place else [])))
         last = start == starts[-1]
         wait = model.no_sync() if isinstance(model, DistributedDataParallel) and not last else nullcontext()
         with wait:

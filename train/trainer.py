@@ -16,7 +16,7 @@ from schemas.manifest import hash_json
 from schemas.storage import Folder
 from schemas.training import TrainConfig
 from train import checkpoint
-from train.data.plan import make_plan
+from train.data.planning import make_plan
 from train.data.shards import open_shards
 from train.data.stream import StreamingTokens
 from train.distributed import World, join
@@ -48,10 +48,10 @@ class Trainer:
         self.config, self.world = config, world
         self.folder = Folder(config.output_url)
         self.shards = open_shards(config.data.shards)
-        self.plan = make_plan(config.data, self.shards, config.seed)
+        self.plan = make_plan(config.data, self.shards, config.seed, config.schedule.steps)
         self.stream = StreamingTokens(
-            self.shards, plan=self.plan, dp_rank=world.rank, dp_world=world.size,
-            prefetch=config.data.prefetch, cache_mb=config.data.cache_mb,
+            self.shards, plan=self.plan, dp_rank=world.rank, dp_world=world.size, say=say,
+            **config.data.model_dump(exclude={"shards"}),
         )  # fmt: skip
         model = Decoder(config.model, self.shards.set.vocab_size, config.seed).to(world.device)
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
@@ -137,11 +137,12 @@ class Trainer:
         self.seconds += seconds
         if not self.log:
             return
-        speed = steps * self.plan.global_batch * self.plan.sequence_length / max(seconds, 1e-9)
+        plan, length = self.plan, self.plan.segment_of(state.step).stretch.length
+        speed = (plan.tokens(state.step) - plan.tokens(state.step - steps)) / max(seconds, 1e-9)
         loss, tokens = sums.sum(0).tolist()
         row = {
             "step": state.step,
-            "tokens": state.step * self.plan.global_batch * self.plan.sequence_length,
+            "tokens": plan.tokens(state.step),
             "loss": loss / max(tokens, 1.0),
             "loss_per_source": {
                 name: total / count for name, (total, count) in zip(self.stream.sources, sums.tolist(), strict=True)
@@ -152,9 +153,10 @@ class Trainer:
             "param_norm": None if metrics.param_norm is None else float(metrics.param_norm),
             "update_norm": None if metrics.update_norm is None else float(metrics.update_norm),
             "tokens_per_second": round(speed, 1),
-            "mfu": mfu(speed / world.size, state.model.flops_per_token(self.plan.sequence_length), world.device),
+            "mfu": mfu(speed / world.size, state.model.flops_per_token(length), world.device),
             "loader_stall": round(stalled / max(seconds, 1e-9), 5),
             "memory_mib": memory_mib(world.device),
+            "blocks_replaced": self.stream.fetched["replaced"],
         }  # fmt: skip
         if validated:
             row["validation"] = self.validation
@@ -209,13 +211,13 @@ class Trainer:
         start = f"going on after step {self.state.step}" if self.state.step else "starting"
         start = start if self.state.step < self.config.schedule.steps else "nothing is left to do"
         self.console.say(
-            f"{self.config.name}: {count / 1e6:.2f} M parameters, {plan.global_batch * plan.sequence_length:,} tokens a"
-            f" step, {self.world.size} process(es) on {self.world.device.type}, {self.config.precision}; {start}"
+            f"{self.config.name}: {count / 1e6:.2f} M parameters,"
+            f" {plan.tokens(self.state.step + 1) - plan.tokens(self.state.step):,} tokens a step, {self.world.size} process(es) on {self.world.device.type}, {self.config.precision}; {start}"
         )
 
     def _result(self) -> dict[str, Any]:
         """result.json: what the run ended with."""
-        state, tokens = self.state, self.state.step * self.plan.global_batch * self.plan.sequence_length
+        state, tokens = self.state, self.plan.tokens(self.state.step)
         if not self.log:
             return {}
         newest = checkpoint.load_newest(self.folder)

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from schemas.data import FetchConfig
 from schemas.errors import WorkError
 from schemas.ids import checksum
 from schemas.shards import Block, BlockDocuments
@@ -45,22 +46,25 @@ class Blocks:
     def __init__(
         self,
         sources: Iterable[Source],
-        cache_mb: float = 256.0,
-        threads: int = 4,
-        attempts: int = 5,
-        deadline: float = 60.0,
+        fetch: FetchConfig = FetchConfig(),
+        next_use: object = None,
+        say: object = None,
     ) -> None:
         self.sources = list(sources)
-        self.capacity = int(cache_mb * 2**20)
-        self.attempts, self.deadline = attempts, deadline
+        self.capacity = int(fetch.memory_mb * 2**20)
+        self.attempts, self.deadline = fetch.attempts, fetch.deadline_s
+        self.hedged, self.replaced = 0, dict[Key, Key]()
         self.fetched_bytes = self.requests = self.retries = 0
         self._kept: OrderedDict[Key, BlockData] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
+        self._pool = ThreadPoolExecutor(fetch.threads, thread_name_prefix="fetch")
 
-    def get(self, keys: Iterable[Key]) -> dict[Key, BlockData]:
+    def read_ahead(self, keys: Iterable[Key], n: int = 0) -> None:
+        pass
+
+    def get(self, keys: Iterable[Key], n: int = 0) -> dict[Key, BlockData]:
         """The blocks asked for, the missing ones fetched side by side."""
         wanted = sorted(set(keys))
         found: dict[Key, BlockData] = {}

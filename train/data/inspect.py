@@ -1,4 +1,4 @@
-"""What a batch is made of, past or future, from the plan alone; and what a run will read, before it runs."""
+"""What a batch is made of, past or future, from the plan alone."""
 
 from __future__ import annotations
 
@@ -6,107 +6,95 @@ from typing import Any
 
 import numpy as np
 
+from schemas.data import FetchConfig
+from schemas.errors import UserError
 from schemas.training import TrainConfig
-from train.data.fetch import Blocks
+from train.data.fetch import BlockData, Blocks
 from train.data.order import order
-from train.data.plan import MANY_EPOCHS, Plan, make_plan
-from train.data.shards import Shards, open_shards
+from train.data.pack import Piece, best_fit
+from train.data.plan import Plan
+from train.data.planning import make_plan
+from train.data.shards import open_shards
 
 
-def describe_batch(config: TrainConfig, step: int) -> dict[str, Any]:
-    """The batch that optimizer step `step` (counted from 1, as metrics.jsonl does) takes.
+def describe_batch(
+    config: TrainConfig, step: int, rank: int | None = None, world: int = 1, text: bool = False
+) -> dict[str, Any]:
+    """The batch that optimizer step `step` (counted from 1, as metrics.jsonl does) takes, or a rank's part of it.
 
-    Per sequence: slot, n, source, epoch, shard, block, token range in the block (half open, last label
-    included), and its documents with the characters of the cleaned text that the block holds of each.
+    Per sequence: slot, n, source, epoch, shard, block, the token ranges of the block that are its labels (half open;
+    one for consecutive tokens, several for packed documents), and its documents with the characters of the cleaned text
+    that the block holds of each; with `text`, its tokens decoded. Raises `UserError` for a rank that is not there.
     """
     shards = open_shards(config.data.shards)
     plan = make_plan(config.data, shards, config.seed)
-    numbers = (step - 1) * plan.global_batch + np.arange(plan.global_batch)
+    if rank is not None and not 0 <= rank < world:
+        raise UserError(f"--rank {rank}: must be 0 to {world - 1} (--world is {world})")
+    stretch = plan.segment_of(step).stretch
+    if stretch.cells % world:
+        raise UserError(
+            f"--world {world}: the batch of step {step} holds {stretch.cells} sequences of full length, which do not"
+            f" divide by it"
+        )
+    numbers = plan.numbers(step, rank or 0, world if rank is not None else 1)
     at = order(plan, numbers)
+    keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
     sources = [shards.train[source.name] for source in plan.sources]
-    blocks = Blocks(sources)
+    blocks = Blocks(sources, FetchConfig(**{**config.data.fetch.model_dump(), "bad_blocks": 2**31}))
     try:
-        members = {
-            key: blocks.documents(key)
-            for key in sorted({(int(s), int(b)) for s, b in zip(at.source, at.block, strict=True)})
-        }
+        members = {key: blocks.documents(key) for key in sorted(set(keys))}
+        data = blocks.get(keys) if text or plan.packing == "best_fit" else {}
     finally:
         blocks.close()
-    sequences = []
-    for slot, n in enumerate(numbers):
-        key = (int(at.source[slot]), int(at.block[slot]))
+    decode = _decoder(shards.tokenizer()) if text else None
+    sequences: list[dict[str, Any]] = []
+    for i, (key, cell, n) in enumerate(zip(keys, at.sequence.tolist(), numbers.tolist(), strict=True)):
         shard, block = sources[key[0]].blocks[key[1]]
-        low = int(at.sequence[slot]) * plan.sequence_length
-        high = low + plan.sequence_length + 1
         member = members[key]
-        first, last = np.searchsorted(member.token_starts, (low, high - 1), side="right")
-        sequences.append(
-            {
-                "slot": slot,
-                "n": int(n),
+        starts = np.array(member.token_starts)
+        for row in _rows(plan, stretch.length, data.get(key), cell):
+            covered = [
+                d
+                for start, size in row
+                for d in range(
+                    max(int(np.searchsorted(starts, start, "right")) - 1, 0),
+                    int(np.searchsorted(starts, start + size - 1, "right")),
+                )
+            ]
+            found: dict[str, Any] = {
+                "slot": len(sequences) + (rank or 0) * stretch.cells // world * (plan.sequence_length // stretch.length),
+                "n": n,
                 "source": sources[key[0]].name,
-                "epoch": int(at.epoch[slot]),
+                "epoch": int(at.epoch[i]),
                 "shard": shard.url,
                 "block": block.key,
-                "tokens": [low, high],
+                "tokens": [[start, start + size] for start, size in row],
                 "documents": [
-                    {"doc_id": member.doc_ids[i], "chars": [member.char_starts[i], member.char_ends[i]]}
-                    for i in range(max(int(first) - 1, 0), int(last))
+                    {"doc_id": member.doc_ids[d], "chars": [member.char_starts[d], member.char_ends[d]]}
+                    for d in dict.fromkeys(covered)
                 ],
             }
-        )
+            if decode:
+                tokens = data[key].tokens
+                found["text"] = "".join(decode(tokens[start : start + size].tolist()) for start, size in row)
+            sequences.append(found)
     return {"step": step, "plan": plan.sha256, "sequences": sequences}
 
 
-def describe_plan(config: TrainConfig) -> dict[str, Any]:
-    """Tokens, epochs per source, steps and bytes of a run; `warnings` in words."""
-    shards = open_shards(config.data.shards)
-    plan = make_plan(config.data, shards, config.seed)
-    steps, length = config.schedule.steps, plan.sequence_length
-    epochs = plan.epochs(steps)
-    sources, warnings = {}, []
-    for source in plan.sources:
-        index = shards.train[source.name].index
-        blocks = shards.train[source.name].blocks
-        stored = sum(block.size + block.docs_size for _, block in blocks)
-        sources[source.name] = {
-            "weight": source.weight,
-            "share": source.lanes / plan.global_batch,
-            "lanes": source.lanes,
-            "tokens_available": index.ntokens,
-            "tokens_unused": index.ntokens - source.total * length,  # ends of blocks, shorter than a sequence
-            "tokens_trained": steps * source.lanes * length,
-            "epochs": epochs[source.name],
-            "blocks": len(blocks),
-            "bytes": stored,
-            "bytes_read": round(stored * min(epochs[source.name], 1) if _fits(plan, shards, config) else stored
-                                * epochs[source.name]),
-        }  # fmt: skip
-        if epochs[source.name] > MANY_EPOCHS:
-            warnings.append(
-                f"'{source.name}' is read {epochs[source.name]:.1f} times; beyond {MANY_EPOCHS} epochs, repeats teach"
-                f" clearly less (Muennighoff et al. 2023): lower its weight to"
-                f" {source.weight * MANY_EPOCHS / epochs[source.name]:.3g} or schedule.steps to"
-                f" {int(MANY_EPOCHS * source.total / source.lanes)}"
-            )
-    left_out = [name for name in shards.train if name not in sources]
-    return {
-        "name": config.name,
-        "plan": plan.sha256,
-        "steps": steps,
-        "sequence_length": length,
-        "global_batch": plan.global_batch,
-        "tokens_per_step": plan.global_batch * length,
-        "tokens": steps * plan.global_batch * length,
-        "bytes": sum(int(source["bytes"]) for source in sources.values()),
-        "bytes_read": sum(int(source["bytes_read"]) for source in sources.values()),
-        "sources": sources,
-        "left_out": left_out,
-        "warnings": warnings,
-    }
+def _rows(plan: Plan, length: int, block: BlockData | None, cell: int) -> list[list[Piece]]:
+    """The rows of a cell as pieces of its block, by their labels."""
+    parts = plan.sequence_length // length
+    if plan.packing == "windows":
+        return [[Piece((cell * parts + part) * length + 1, length)] for part in range(parts)]
+    assert block is not None
+    rows = (len(block.tokens) - 1) // plan.sequence_length * parts
+    return best_fit(block.starts, len(block.tokens), length, rows)[cell * parts : (cell + 1) * parts]
 
 
-def _fits(plan: Plan, shards: Shards, config: TrainConfig) -> bool:
-    """Whether all blocks stay in memory, so that each is fetched once."""
-    size = sum(block.size for source in plan.sources for _, block in shards.train[source.name].blocks)
-    return size <= config.data.cache_mb * 2**20
+def _decoder(tokenizer: bytes) -> Any:
+    from tokenizers import Tokenizer
+
+    made = Tokenizer.from_str(tokenizer.decode())
+    return lambda ids: made.decode(ids, skip_special_tokens=False)
+
+

@@ -1,26 +1,31 @@
 """The order of all sequences of a run, as a pure function of the global sequence number n: no state but n.
 
-    step, slot = divmod(n, global_batch);  the slot's source is fixed by the plan
-    k          = step x lanes of the source + number of the slot among them:  the source's k-th sequence
-    epoch, i   = divmod(k, sequences of the source)
-    block      : blocks are permuted anew in each epoch; each run of `window_blocks` of them is a window
-    sequence   : the sequences of a window are permuted together, and i walks window after window
+    segment         stretch of steps with one mixture, batch and length (`Plan.segments`); in it:
+    turn, slot      = divmod(n - segment.n, slots);  the slot's source is fixed, and so is its lane of that source
+    lane, turn      the lane's cell number `turn`. A lane walks windows of `window_blocks` chunks, the cells of a window
+                    permuted; the chunks of a source (`Cells`) go round its lanes
+    epoch, block, sequence   what the chunk holds at that place
 
-So every sequence of a source comes once per epoch, nothing depends on ranks or workers, and what is read at
-one time comes out of a few blocks. Permutations are sorts of splitmix64 hashes (Steele et al. 2014): the same on any
-machine and with any version of numpy, whose own generators promise no such thing.
+So the mixture is exact in every batch, every sequence of a source comes once per epoch, nothing depends on ranks or
+workers, and who serves some lanes reads only the blocks of those lanes (MosaicML's canonical nodes, one for each
+slot of the batch). When a segment ends, what its lanes had not come to is dealt out first to the lanes of the next,
+so that a change of mixture neither loses nor repeats a token (levanter's stages, without its fixed blocks).
 """
 
 from __future__ import annotations
 
-import hashlib
-from functools import lru_cache
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from train.data.plan import Plan
+from train.data.shuffle import key_of, keys_of, permute
+
+if TYPE_CHECKING:
+    from train.data.cells import Cells
+    from train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,59 +39,84 @@ class Address(NamedTuple):
     sequence: Ints
 
 
+@dataclass(frozen=True, eq=False)
+class Deal:
+    """A source's chunks among its lanes, in one segment: rests of the deal before, then fresh chunks from `first` on.
+
+    `taken[i]`: cells that lane i of the deal before had come to when it ended.
+    """
+
+    lanes: int
+    window: int  # chunks
+    cells: Cells
+    first: int = 0
+    before: Deal | None = None
+    taken: Ints | None = None
+
+    @cached_property
+    def rests(self) -> Ints:
+        """[lanes of the deal before + 1]: rests counted up to each of its lanes."""
+        if self.before is None or self.taken is None:
+            return np.zeros(1, dtype=np.int64)
+        ends = self.before.heads + self.before.opened(self.taken) * self.span
+        return np.concatenate([[0], np.cumsum(ends - self.taken)])
+
+    @cached_property
+    def span(self) -> int:
+        """Cells in a window."""
+        return self.window * self.cells.size
+
+    @cached_property
+    def edges(self) -> Ints:
+        """[lanes + 1]: where each lane's part of the rests begins; parts are equal to one cell."""
+        return np.arange(self.lanes + 1) * self.rests[-1] // self.lanes
+
+    @cached_property
+    def heads(self) -> Ints:
+        """[lanes]: rests that each lane begins with."""
+        return np.diff(self.edges)
+
+    def opened(self, taken: Ints) -> int:
+        """Windows of every lane that count as begun when lanes have come to `taken` cells."""
+        windows = -(-(taken - self.heads) // self.span)  # rounded up
+        return max(int(windows.max()), 0)
+
+    def successor(self, taken: Ints, lanes: int) -> Deal:
+        """The deal of the source's next segment, after lanes of this one have come to `taken` cells."""
+        first = self.first + self.opened(taken) * self.window * self.lanes
+        return Deal(lanes, self.window, self.cells, first, self, taken)
+
+    def locate(self, lane: Ints, turn: Ints) -> tuple[Ints, Ints]:
+        """(chunk, place in the chunk) of each lane's cell number `turn`."""
+        window, inner = np.divmod(turn - self.heads[lane], self.span)
+        first = self.first + window * (self.window * self.lanes) + lane  # names lane and window
+        number, place = np.divmod(permute(inner, self.span, keys_of(self._key, first)), self.cells.size)
+        chunk = first + number * self.lanes
+        rest = np.flatnonzero(window < 0)
+        if len(rest) and self.before is not None and self.taken is not None:
+            row = self.edges[lane[rest]] + turn[rest]
+            owner = np.searchsorted(self.rests, row, side="right") - 1
+            chunk[rest], place[rest] = self.before.locate(owner, self.taken[owner] + row - self.rests[owner])
+        return chunk, place
+
+    @cached_property
+    def _key(self) -> int:
+        return key_of(self.cells.seed, self.cells.name, "window")
+
+
 def order(plan: Plan, n: npt.ArrayLike) -> Address:
     """Addresses of the global sequence numbers `n` (int64, any shape flattened, any order)."""
     numbers = np.asarray(n, dtype=np.int64).ravel()
-    step, slot = np.divmod(numbers, plan.global_batch)
-    source = plan.slots[slot]
-    result = Address(source, *(np.empty_like(numbers) for _ in range(3)))
-    for index, part in enumerate(plan.sources):
-        mine = np.flatnonzero(source == index)
-        epoch, place = np.divmod(step[mine] * part.lanes + plan.ranks[slot[mine]], max(part.total, 1))
-        result.epoch[mine] = epoch
-        for e in np.unique(epoch):
-            now = mine[epoch == e]
-            result.block[now], result.sequence[now] = _locate(plan, index, int(e), place[epoch == e])
+    result = Address(*(np.empty_like(numbers) for _ in range(4)))
+    segments = np.searchsorted(plan.starts, numbers, side="right") - 1
+    for s in np.unique(segments):
+        segment, here = plan.segments[s], np.flatnonzero(segments == s)
+        turn, slot = np.divmod(numbers[here] - segment.n, len(segment.slots))
+        result.source[here] = segment.slots[slot]
+        for source, deal in segment.deals.items():
+            at = np.flatnonzero(segment.slots[slot] == source)
+            if len(at):
+                mine = here[at]
+                chunk, place = deal.locate(segment.lanes[slot[at]], turn[at])
+                result.epoch[mine], result.block[mine], result.sequence[mine] = deal.cells.at(chunk, place)
     return result
-
-
-def _locate(plan: Plan, source: int, epoch: int, place: Ints) -> tuple[Ints, Ints]:
-    """(block, sequence) of the places in one epoch of a source."""
-    blocks, starts = _epoch(plan, source, epoch)
-    windows = starts[:: plan.window_blocks]  # first place of each window
-    window = np.searchsorted(windows, place, side="right") - 1
-    shuffled = np.empty_like(place)
-    for w in np.unique(window):
-        inside = window == w
-        shuffled[inside] = windows[w] + _window(plan, source, epoch, int(w))[place[inside] - windows[w]]
-    at = np.searchsorted(starts, shuffled, side="right") - 1  # skips blocks without sequences
-    return blocks[at], shuffled - starts[at]
-
-
-@lru_cache(maxsize=128)
-def _epoch(plan: Plan, source: int, epoch: int) -> tuple[Ints, Ints]:
-    """(blocks in this epoch's order, first place of each). A memo: a pure function of its arguments."""
-    part = plan.sources[source]
-    blocks = permutation(len(part.sequences), plan.seed, part.name, epoch)
-    starts = np.concatenate([[0], np.cumsum(part.sequences[blocks])[:-1]])
-    return blocks, starts
-
-
-@lru_cache(maxsize=512)
-def _window(plan: Plan, source: int, epoch: int, window: int) -> Ints:
-    part = plan.sources[source]
-    blocks, _ = _epoch(plan, source, epoch)
-    first = window * plan.window_blocks
-    size = int(part.sequences[blocks[first : first + plan.window_blocks]].sum())
-    return permutation(size, plan.seed, part.name, epoch, window)
-
-
-def permutation(size: int, *key: int | str) -> Ints:
-    """A permutation of range(size) that depends on the key alone."""
-    start = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")
-    with np.errstate(over="ignore"):
-        x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
-    return np.argsort(x, kind="stable")

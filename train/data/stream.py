@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future as Promise
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from schemas.config import validate
+from schemas.data import DataConfig
 from schemas.errors import UserError, WorkError
-from schemas.training import DataConfig
-from train.data.fetch import Blocks
-from train.data.order import order
-from train.data.plan import Plan, difference, make_plan
-from train.data.rows import rows
+from train.data.fetch import BlockData, Blocks, Key
+from train.data.future import Future
+from train.data.order import Address, order
+from train.data.pack import Piece, Rows, best_fit, packed, windows
+from train.data.plan import Plan, difference, past
+from train.data.planning import make_plan
 from train.data.shards import Shards, open_shards
 
 Batch = dict[str, torch.Tensor]
+GROUP = 4096  # sequences whose addresses are computed together, and whose blocks are asked for one group ahead
+PACKINGS = 256  # blocks whose best-fit packing is remembered
 
 
 class StreamingTokens:
@@ -28,9 +36,10 @@ class StreamingTokens:
         for batch in stream:
             loss = model(batch["tokens"], batch["labels"])
 
-    A batch holds, for its `rows` = global_batch / dp_world: `tokens`, `labels`, `documents`, `positions`
-    (integers [rows, sequence_length]), `source_id` (int64 [rows], a place in `self.sources`) and `n` (int64 [rows], the
-    global sequence numbers). Attention is meant to stay within `documents`; `train.data.rows` says where they begin.
+    Every key of the `data` section of a training config is a keyword here (`schemas.data.DataConfig`). A batch holds
+    this rank's rows: `tokens`, `labels`, `documents`, `positions` (integers [rows, length]), `cu_seqlens` (int32
+    [documents + 1]) and `max_seqlen` (int32 []) for variable-length attention, `source_id` (int64 [rows], a place in
+    `self.sources`) and `n` (int64 [rows], the global sequence numbers). `train.data.pack` says where documents begin.
 
     State is `{"v", "n", "plan"}` and what the plan is made of, the same on every rank: any number of ranks takes it up.
     Knows nothing of torch.distributed: ranks that see the same data pass the same `dp_rank`.
@@ -41,97 +50,157 @@ class StreamingTokens:
         shards: str | Shards,
         *,
         plan: Plan | None = None,
-        weights: dict[str, float] | None = None,
-        sequence_length: int = 2048,
-        global_batch: int = 64,
-        window_blocks: int = 4,
         seed: int = 0,
         dp_rank: int = 0,
         dp_world: int = 1,
-        prefetch: int = 4,
-        cache_mb: float = 256.0,
+        say: Callable[[str], None] = partial(print, file=sys.stderr),
+        **data: Any,
     ) -> None:
         opened = open_shards(shards) if isinstance(shards, str) else shards
-        if plan is None:
-            config = DataConfig(
-                shards=opened.folder.url, weights=weights or {}, sequence_length=sequence_length,
-                global_batch=global_batch, micro_batch=1, window_blocks=window_blocks,
-            )  # fmt: skip
-            plan = make_plan(config, opened, seed)
-        if plan.global_batch % dp_world:
-            raise UserError(
-                f"data.global_batch: {plan.global_batch} sequences cannot be dealt to {dp_world} processes:"
-                f" set it to {-(-plan.global_batch // dp_world) * dp_world}"
-            )
+        given = {"micro_batch": 1, **data, "shards": opened.folder.url}
+        self.config = validate(DataConfig, given, "StreamingTokens")
+        self.plan = plan or make_plan(self.config, opened, seed)
         if not 0 <= dp_rank < dp_world:
             raise UserError(f"dp_rank {dp_rank}: must be 0 to {dp_world - 1} (dp_world is {dp_world})")
-        self.plan = plan
-        self.sources = [source.name for source in plan.sources]
-        self.n = 0
-        self.prefetch = prefetch
-        share = plan.global_batch // dp_world
-        self._slots = np.arange(dp_rank * share, (dp_rank + 1) * share)
-        self._blocks = Blocks([opened.train[name] for name in self.sources], cache_mb)
+        for stretch in self.plan.stretches:
+            if stretch.cells % dp_world:
+                parts = self.plan.sequence_length // stretch.length
+                raise UserError(
+                    f"data.global_batch: {stretch.cells * parts} sequences of {stretch.length} cannot be dealt to"
+                    f" {dp_world} processes: set it to {-(-stretch.cells // dp_world) * dp_world * parts}"
+                )
+        self.dp_rank, self.dp_world = dp_rank, dp_world
+        self.sources = [source.name for source in self.plan.sources]
+        self.n, self.step = 0, 0
+        self.say = say
+        read = [opened.train[name] for name in self.sources]
+        self._eos = opened.set.eos_id
+        self._blocks = Blocks(read, self.config.fetch, Future(self.plan, dp_rank, dp_world).next_use, say)
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="batches")
-        self._ahead: deque[Future[Batch]] = deque()
+        self._ahead: deque[Promise[Batch]] = deque()
+        self._groups: OrderedDict[int, tuple[range, Address]] = OrderedDict()
+        self._packings: OrderedDict[tuple[Key, int], list[list[Piece]]] = OrderedDict()
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        while len(self._ahead) <= self.prefetch:
-            self._ahead.append(
-                self._builder.submit(self.build, self.n + len(self._ahead) * self.plan.global_batch)
-            )
+        while len(self._ahead) <= self.config.prefetch:
+            self._ahead.append(self._builder.submit(self.build, self.step + 1 + len(self._ahead)))
         batch = self._ahead[0].result()
         self._ahead.popleft()
-        self.n += self.plan.global_batch
+        self.step += 1
+        self.n = self.plan.end_of(self.step)
         return batch
 
-    def build(self, n: int) -> Batch:
-        """This rank's part of the batch that starts at global sequence number `n`. Pure but for the cache."""
-        numbers = n + self._slots
-        at = order(self.plan, numbers)
-        keys = [(int(s), int(b)) for s, b in zip(at.source, at.block, strict=True)]
-        blocks = self._blocks.get(keys)
-        found = rows(
-            ((blocks[key], int(sequence)) for key, sequence in zip(keys, at.sequence, strict=True)),
-            self.plan.sequence_length,
+    def build(self, step: int) -> Batch:
+        """This rank's part of the batch of a step, counted from 1. Pure but for what is remembered."""
+        plan, numbers = self.plan, self.plan.numbers(step, self.dp_rank, self.dp_world)
+        length = plan.segment_of(step).stretch.length
+        parts = plan.sequence_length // length
+        at = self._addresses(step)
+        keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
+        blocks = self._blocks.get(keys, int(numbers[0]))
+        cells = zip(keys, at.sequence.tolist(), strict=True)
+        found: Rows
+        if plan.packing == "windows":
+            found = windows(
+                ((blocks[key], cell * parts + part) for key, cell in cells for part in range(parts)),
+                length, plan.cross_documents,
+            )  # fmt: skip
+        else:
+            found = packed(
+                (
+                    (blocks[key], row)
+                    for key, cell in cells
+                    for row in self._packing(key, blocks[key], length)[cell * parts : (cell + 1) * parts]
+                ),
+                length, self._eos, plan.cross_documents,
+            )  # fmt: skip
+        batch = {name: torch.from_numpy(np.asarray(array)) for name, array in found._asdict().items()}
+        batch["max_seqlen"] = torch.tensor(found.max_seqlen, dtype=torch.int32)
+        repeated = {"source_id": at.source, "n": numbers}
+        return {**batch, **{name: torch.from_numpy(column.repeat(parts)) for name, column in repeated.items()}}
+
+    def _addresses(self, step: int) -> Address:
+        """Of this rank's part of the batch of a step; computed for a group of steps, the next group's blocks asked for."""
+        group = next((group for group in self._groups.values() if step in group[0]), None)
+        steps, found = group or self._group(step)
+        if steps.stop not in self._groups:
+            self._group(steps.stop)
+        share = len(found.source) // len(steps)
+        part = slice((step - steps.start) * share, (step - steps.start + 1) * share)
+        return Address(*(column[part] for column in found))
+
+    def _group(self, first: int) -> tuple[range, Address]:
+        """Addresses from a step on, to the end of its segment at most; their blocks begin to come."""
+        stretch = self.plan.segment_of(first).stretch
+        count = max(GROUP * self.dp_world // stretch.cells, 1)
+        later = [s.first_step for s in self.plan.stretches if s.first_step > first]
+        steps = range(first, min([first + count, *later]))
+        numbers = np.concatenate([self.plan.numbers(step, self.dp_rank, self.dp_world) for step in steps])
+        found = order(self.plan, numbers)
+        self._groups[first] = steps, found
+        while len(self._groups) > 3:
+            self._groups.popitem(last=False)
+        self._blocks.read_ahead(
+            dict.fromkeys(zip(found.source.tolist(), found.block.tolist(), strict=True)), int(numbers[0])
         )
-        batch = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
-        return {**batch, "source_id": torch.from_numpy(at.source), "n": torch.from_numpy(numbers)}
+        return steps, found
+
+    def _packing(self, key: Key, block: BlockData, length: int) -> list[list[Piece]]:
+        known = self._packings.get((key, length))
+        if known is None:
+            rows = (len(block.tokens) - 1) // self.plan.sequence_length * (self.plan.sequence_length // length)
+            known = self._packings[key, length] = best_fit(block.starts, len(block.tokens), length, rows)
+            if len(self._packings) > PACKINGS:
+                self._packings.popitem(last=False)
+        return known
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON. `n` counts the sequences of whole global batches that were handed out."""
-        return {"v": 1, "n": self.n, "plan": self.plan.sha256, "made_of": self.plan.as_json()}
+        """JSON. `n` counts the sequences of whole global batches that were handed out, and of those passed over."""
+        return {"v": 2, "n": self.n, "plan": self.plan.sha256, "made_of": self.plan.as_json()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on at `state["n"]`. Raises `UserError` naming the difference if the state is of another plan."""
-        if state.get("v") != 1:
+        """Go on at `state["n"]`.
+
+        The plan may be another in what is still to come (stages, ramps, skips). Raises `UserError` naming the
+        difference if what is behind, or the data, are others.
+        """
+        if state.get("v") != 2:
             raise WorkError(
-                f"loader state: version {state.get('v')!r} is not known to this program (it knows 1)"
+                f"loader state: version {state.get('v')!r} is not known to this program (it knows 2)"
             )
+        n = int(state["n"])
+        step = self.plan.step_at(n) - 1
         if state["plan"] != self.plan.sha256:
-            lines = difference(state.get("made_of", {}), self.plan.as_json())
-            raise UserError(
-                "the data plan is not the one that the state was made with: "
-                + ("; ".join(lines) if lines else f"{state['plan'][:12]} -> {self.plan.sha256[:12]}")
-                + "; restore it, or start a new run in another output"
+            lines = difference(past(state.get("made_of") or _EMPTY, step), past(self.plan.as_json(), step))
+            if lines or not state.get("made_of"):
+                raise UserError(
+                    "the data plan is not the one that the state was made with: "
+                    + ("; ".join(lines) if lines else f"{state['plan'][:12]} -> {self.plan.sha256[:12]}")
+                    + "; restore it, or start a new run in another output"
+                )
+            self.say(
+                f"data: going on after step {step} on a changed plan ({state['plan'][:12]} ->"
+                f" {self.plan.sha256[:12]}); the steps before are the same in both"
             )
-        if state["n"] % self.plan.global_batch:
+        if n != self.plan.end_of(step):
             raise WorkError(
-                f"loader state: n {state['n']} is not a multiple of global_batch {self.plan.global_batch}"
+                f"loader state: n {n} is not at the end of a batch of the plan; the nearest is {self.plan.end_of(step)}"
             )
-        for future in self._ahead:
-            future.cancel()
+        for promise in self._ahead:
+            promise.cancel()
         self._ahead.clear()
-        self.n = int(state["n"])
+        self.n, self.step = n, step
 
     @property
     def fetched(self) -> dict[str, int]:
-        """Requests, bytes and retries so far."""
+        """Requests, bytes, retries, second requests for slow blocks, and damaged blocks replaced, so far."""
+        blocks = self._blocks
         return {
-            "requests": self._blocks.requests, "bytes": self._blocks.fetched_bytes, "retries": self._blocks.retries
+            "requests": blocks.requests, "bytes": blocks.fetched_bytes, "retries": blocks.retries,
+            "hedged": blocks.hedged, "replaced": len(blocks.replaced),
         }  # fmt: skip
 
     def close(self) -> None:
@@ -143,3 +212,6 @@ class StreamingTokens:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_EMPTY: dict[str, Any] = {"stages": {}, "skip": {}, "sources": {}}

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from schemas.data import FetchConfig
 from train.data.fetch import Blocks
-from train.data.rows import rows, whole_block
+from train.data.pack import Rows, whole_block, windows
 from train.data.shards import Source
 
 Batch = dict[str, torch.Tensor]
 
 
-def _tensors(found: dict[str, np.ndarray]) -> Batch:
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
+def _tensors(found: Rows, part: slice = slice(None)) -> Batch:
+    """The columns of rows."""
+    columns = {name: getattr(found, name)[part] for name in ("tokens", "labels", "documents", "positions")}
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in columns.items()}
 
 
 def sample(
@@ -27,7 +30,7 @@ def sample(
     """
     per_block = source.sequences(length)
     total = int(per_block.sum())
-    blocks = Blocks([source], threads=1)
+    blocks = Blocks([source], FetchConfig(threads=1))
     try:
         if not total:
             yield from list(whole(source, length, batch))[rank::world]
@@ -41,19 +44,19 @@ def sample(
             part = slice(start, start + batch)
             found = blocks.get((0, int(b)) for b in block[part])
             pairs = [(found[0, int(b)], int(s)) for b, s in zip(block[part], sequence[part], strict=True)]
-            yield _tensors(rows(pairs, length))
+            yield _tensors(windows(pairs, length))
     finally:
         blocks.close()
 
 
 def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
     """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
-    blocks = Blocks([source], threads=1)
+    blocks = Blocks([source], FetchConfig(threads=1))
     try:
         for number, (_, block) in enumerate(source.blocks):
             if block.ntokens:
                 found = whole_block(blocks.get([(0, number)])[0, number], length, source.index.eos_id)
-                for start in range(0, len(found["tokens"]), batch):
-                    yield _tensors({name: array[start : start + batch] for name, array in found.items()})
+                for start in range(0, len(found.tokens), batch):
+                    yield _tensors(found, slice(start, start + batch))
     finally:
         blocks.close()

@@ -46,9 +46,10 @@ def load_model(
 
 
 def identity(config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards) -> str:
-    """Hash of all that an evaluation depends on: weights, data, mixture, length of the rows, precision."""
+    """Hash of all that an evaluation depends on: weights, data, sources read, length of the rows, precision."""
     indexes = [[s.xxh3 for s in split.values()] for split in (shards.train, shards.validation)]
-    settings = [config.data.weights, config.data.sequence_length, config.precision]
+    read = [name for name in shards.train if config.data.reads(name)]
+    settings = [read, config.data.sequence_length, config.precision]
     return hash_json([checksum(found.files[checkpoint.MODEL]), *indexes, *settings])
 
 
@@ -70,7 +71,7 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
     read = {
         name: source
         for name, source in shards.train.items()
-        if not config.data.weights or config.data.weights.get(name)
+        if config.data.reads(name)
     }
     frequencies = train_counts(read, run)
     everything = np.sum(list(frequencies.values()), axis=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from schemas.data import FetchConfig
 from schemas.manifest import hash_json
 from schemas.storage import Folder
 from train.data.fetch import Blocks
@@ -14,7 +15,7 @@ from train.data.shards import Source
 def counts(source: Source) -> npt.NDArray[np.int64]:
     """Occurrences of each token id in a split, int64 [vocab_size]."""
     total = np.zeros(source.index.vocab_size, dtype=np.int64)
-    blocks = Blocks([source], cache_mb=1, threads=1)
+    blocks = Blocks([source], FetchConfig(threads=1, memory_mb=1))
     try:
         for number in range(len(source.blocks)):
             total += np.bincount(blocks.get([(0, number)])[0, number].tokens, minlength=len(total))

@@ -1,0 +1,160 @@
+"""From blocks to rows: tokens, labels, and the documents that attention must not cross.
+
+A row has `length` labels, and before each label the token that it is predicted from. A position belongs to the
+document of its label: the end-of-text token before a document is that document's first input, so every
+document is predicted from its own tokens alone, and generation starts from end-of-text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from train.data.fetch import BlockData
+
+IGNORED = -100  # label of a position that is not scored, as torch's cross_entropy has it
+
+Ints = npt.NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """`tokens`, `labels`: int64 [rows, length]. `documents` (number of the document within the row) and `positions`
+    (place within the document, in this row): int32 [rows, length]. `cu_seqlens`: int32, where each document begins in
+    all rows laid end to end, and the end, as variable-length attention kernels take it; `max_seqlen`: the longest.
+    """
+
+    tokens: Ints
+    labels: Ints
+    documents: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.int32]
+    cu_seqlens: npt.NDArray[np.int32]
+    max_seqlen: int
+
+
+class Piece(NamedTuple):
+    """`size` labels from token `start` of a block on, as (a part of) one document."""
+
+    start: int
+    size: int
+
+
+def windows(where: Iterable[tuple[BlockData, int]], length: int, cross: bool = False) -> Rows:
+    """Rows of consecutive tokens. Sequence i of a block has the inputs i*length .. and labels one further on.
+
+    `cross`: a row counts as one document, so that attention goes across.
+    """
+    pairs = list(where)
+    tokens, labels = np.empty((2, len(pairs), length), dtype=np.int64)
+    begins = []
+    for row, (block, sequence) in enumerate(pairs):
+        low = sequence * length
+        tokens[row] = block.tokens[low : low + length]
+        labels[row] = block.tokens[low + 1 : low + length + 1]
+        if not cross:
+            first, last = block.starts.searchsorted((low + 1, low + length), side="right")
+            begins.append(block.starts[first:last] + (row * length - low - 1))
+    return Rows(tokens, labels, *documents(begins, len(pairs), length))
+
+
+def packed(
+    where: Iterable[tuple[BlockData, Sequence[Piece]]], length: int, eos: int, cross: bool = False
+) -> Rows:
+    """Rows made of pieces, whose sizes sum to `length`; a block's first token is predicted from `eos`."""
+    rows = list(where)
+    tokens, labels = np.empty((2, len(rows), length), dtype=np.int64)
+    begins = []
+    for row, (block, pieces) in enumerate(rows):
+        at = 0
+        for start, size in pieces:
+            labels[row, at : at + size] = block.tokens[start : start + size]
+            before = min(start, 1)  # tokens of the block before the piece that are wanted
+            tokens[row, at + 1 - before : at + size] = block.tokens[start - before : start + size - 1]
+            if not before:
+                tokens[row, at] = eos
+            at += size
+        sizes = np.array([size for _, size in pieces], dtype=np.int64)
+        if not cross:
+            begins.append(np.cumsum(sizes) - sizes + row * length)
+    return Rows(tokens, labels, *documents(begins, len(rows), length))
+
+
+def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Piece]]:
+    """The documents of a block (they begin at `starts`) dealt to `rows` rows of `length` labels, few of them cut.
+
+    Best-fit decreasing (Ding et al. 2024, "Fewer truncations improve language modeling"), with a fixed number of rows
+    and nothing filled up: what fits in no row whole, goes, cut, into the gaps. At most `length` tokens of a block
+    are left over, as they are by cutting it straight. Needs rows x length <= ntokens.
+    """
+    sizes = np.diff(starts, append=ntokens)
+    placed: list[list[Piece]] = []
+    rest: list[tuple[int, int]] = []  # (size, start), shorter than a row
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        whole = min(size // length, rows - len(placed))
+        placed += [[Piece(start + i * length, length)] for i in range(whole)]
+        if size > whole * length:
+            rest.append((size - whole * length, start + whole * length))
+    opened = len(placed)  # rows that are full already
+    room: list[tuple[int, int]] = []  # (free labels, row), sorted
+    late: list[tuple[int, int]] = []
+    for size, start in sorted(rest, key=lambda pair: (-pair[0], pair[1])):
+        at = bisect_left(room, (size, -1))
+        if at < len(room):
+            free, row = room.pop(at)
+        elif opened < rows and size <= length:
+            free, row, opened = length, opened, opened + 1
+            placed.append([])
+        else:
+            late.append((size, start))
+            continue
+        placed[row].append(Piece(start, size))
+        if free > size:
+            insort(room, (free - size, row))
+    room += [(length, row) for row in range(opened, rows)]
+    placed += [[] for _ in range(opened, rows)]
+    late.reverse()  # the largest last: it is cut first
+    for free, row in reversed(room):
+        while free:
+            size, start = late.pop()
+            take = min(size, free)
+            placed[row].append(Piece(start, take))
+            free -= take
+            if size > take:
+                late.append((size - take, start + take))
+    return placed
+
+
+def whole_block(block: BlockData, length: int, eos: int) -> Rows:
+    """Rows that score every token of a block exactly once; the first one follows an end-of-text token.
+
+    The last row is filled up with end-of-text and `IGNORED` labels.
+    """
+    count = -(-len(block.tokens) // length)
+    labels = np.full(count * length, IGNORED, dtype=np.int64)
+    labels[: len(block.tokens)] = block.tokens
+    tokens = np.full(count * length, eos, dtype=np.int64)
+    tokens[1 : len(block.tokens)] = block.tokens[:-1]
+    shape = (count, length)
+    return Rows(tokens.reshape(shape), labels.reshape(shape), *documents([block.starts], count, length))
+
+
+def documents(
+    begins: list[Ints], count: int, length: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], int]:
+    """The last four fields of `Rows`. `begins` are the places, counted through all rows, at which a document begins;
+    every row begins one, and they rise."""
+    edges = np.arange(count + 1, dtype=np.int64) * length
+    starts = np.unique(np.concatenate([edges[:-1], *begins]))
+    sizes = np.diff(starts, append=edges[-1])
+    firsts = starts.searchsorted(edges[:-1])  # segment that begins each row
+    number = np.arange(len(starts)) - np.repeat(firsts, np.diff(firsts, append=len(starts)))
+    place = np.arange(count * length, dtype=np.int32) - np.repeat(starts.astype(np.int32), sizes)
+    return (
+        np.repeat(number.astype(np.int32), sizes).reshape(count, length),
+        place.reshape(count, length),
+        np.append(starts, edges[-1]).astype(np.int32),
+        int(sizes.max(initial=0)),
+    )

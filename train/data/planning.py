@@ -1,0 +1,120 @@
+"""From a config and a shard set to a plan; what cannot be is refused with the number to change."""
+
+from __future__ import annotations
+
+import math
+
+from schemas.data import DataConfig
+from schemas.errors import UserError
+from train.data.cells import Cells
+from train.data.mixture import shares, slots
+from train.data.plan import Plan, SourcePlan, Stretch, merged
+from train.data.shards import Shards, Source
+
+MANY_EPOCHS = 4  # beyond it, repeated tokens are worth clearly less than new ones (Muennighoff et al. 2023)
+WAVES = 4  # rounds of windows over all lanes that an epoch has at least, if the source is large enough for it
+
+
+def make_plan(config: DataConfig, shards: Shards, seed: int, steps: int | None = None) -> Plan:
+    """The plan of a config over an opened shard set; with `steps`, caps on repeats are checked up to there.
+
+    Raises `UserError`, naming the number to change, for a source that is not there, one too small for a
+    single sequence, a share too small for a slot of its own, and a source repeated beyond `max_epochs`.
+    """
+    there = {name: source for name, source in shards.train.items() if source.index.ntokens}
+    if not there:
+        raise UserError(f"data.shards: {config.shards}: no source has a train split with tokens")
+    tokens = {name: source.index.ntokens for name, source in there.items()}
+    mixtures = [shares(config, tokens, "data")]
+    mixtures += [shares(stage, tokens, f"data.stages[{i}]") for i, stage in enumerate(config.stages)]
+    names = [name for name in there if any(name in mixture for mixture in mixtures)]
+    dealt: list[tuple[int, int, int, dict[str, int]]] = []
+    for first in _changes(config):
+        number = sum(stage.from_step <= first for stage in config.stages)
+        length, batch = config.length_at(first), config.batch_at(first)
+        cells = batch * length // config.sequence_length
+        key = f"data.stages[{number - 1}]" if number else "data"
+        dealt.append((first, length, cells, slots(mixtures[number], config.lanes or cells, config, key)))
+    sources = tuple(
+        plan_source(config, name, there[name], next(counts[name] for *_, counts in dealt if name in counts), seed)
+        for name in names
+    )
+    stretches = merged(
+        Stretch(first, length, cells, tuple(counts.get(name, 0) for name in names))
+        for first, length, cells, counts in dealt
+    )
+    plan = Plan(
+        seed, config.sequence_length, config.window_blocks, config.packing, config.cross_documents, sources, stretches,
+        tuple(sorted(config.skip.items())),
+    )  # fmt: skip
+    if steps:
+        _check_caps(plan, config, steps)
+    return plan
+
+
+def _changes(config: DataConfig) -> list[int]:
+    """First steps of stretches with one mixture, length and batch."""
+    ends = [last + 1 for last in (*config.sequence_ramp, *config.batch_ramp)]
+    return sorted({1, *ends, *(stage.from_step for stage in config.stages)})
+
+
+def plan_source(config: DataConfig, name: str, source: Source, lanes: int, seed: int) -> SourcePlan:
+    """`lanes`: of the first stretch that reads the source; later ones change nothing of what is made here."""
+    per_block = source.sequences(config.sequence_length)
+    if not per_block.sum():
+        longest = max(block.ntokens for _, block in source.blocks)
+        raise UserError(
+            f"data.sequence_length: {config.sequence_length} is longer than every block of '{name}' (at most"
+            f" {longest} tokens): lower it to {max(longest - 1, 1)}, or leave the source out of data.weights"
+        )
+    size = chunk_size(int(per_block.sum()), int(per_block.max()), lanes, config.window_blocks)
+    cells = Cells.of(name, seed, size, per_block)
+    return SourcePlan(name, source.index.ntokens, len(per_block), source.xxh3, cells)
+
+
+def chunk_size(total: int, block: int, lanes: int, window: int) -> int:
+    """Cells that a lane reads in a row: a block's, or fewer where a source is small for its lanes.
+
+    An epoch then has `WAVES` rounds of windows, so that epochs overlap in a quarter of their length at most.
+    """
+    return max(1, min(block, total // (WAVES * window * lanes)))
+
+
+def epochs(plan: Plan, steps: int) -> dict[str, float]:
+    """Times that each source is read through in `steps` steps, what is passed over included."""
+    drawn = plan.drawn(steps)
+    return {
+        source.name: int(n) / source.cells.total for source, n in zip(plan.sources, drawn, strict=True)
+    }
+
+
+def last_step(plan: Plan, source: int, times: float, steps: int) -> int:
+    """The last step, at most `steps`, before whose end a source is read no more than `times` times."""
+    limit = times * plan.sources[source].cells.total
+    low, high = 0, steps
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if plan.drawn(middle)[source] <= limit else (low, middle - 1)
+    return low
+
+
+def cap(config: DataConfig, name: str) -> float:
+    """Times that a source may be read."""
+    caps = config.max_epochs
+    return math.inf if caps is None else caps.get(name, math.inf) if isinstance(caps, dict) else caps
+
+
+def _check_caps(plan: Plan, config: DataConfig, steps: int) -> None:
+    names = [source.name for source in plan.sources]
+    if isinstance(config.max_epochs, dict):
+        for name in config.max_epochs:
+            if name not in names:
+                raise UserError(f"data.max_epochs.{name}: not a source that is read (those are: {', '.join(names)})")
+    for number, (name, times) in enumerate(epochs(plan, steps).items()):
+        most = cap(config, name)
+        if times > most:
+            raise UserError(
+                f"data.max_epochs: '{name}' would be read {times:.2f} times in {steps} steps, allowed are {most:g}:"
+                f" multiply its share by {math.floor(1000 * most / times) / 1000:g}, set schedule.steps to"
+                f" {last_step(plan, number, most, steps)}, or raise max_epochs to {math.ceil(100 * times) / 100:g}"
+            )

@@ -1,0 +1,82 @@
+"""Permutations of large ranges without arrays: where number x goes, computed from x, the size and a key alone.
+
+A Feistel network over the bits of the range (Luby & Rackoff 1988), six rounds of a splitmix64 mix (Steele et al. 2014),
+repeated while the result lies outside the range (cycle walking, Black & Rogaway 2002). Only integer arithmetic modulo
+2^64: the same on any machine and with any version of numpy, whose own generators promise no such thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+ROUNDS = 6  # even, so that halves of unequal width come back to their places
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+
+def key_of(*parts: int | str) -> int:
+    """A key of 64 bits; equal parts give equal keys, in any process."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
+
+
+def keys_of(key: int, numbers: npt.ArrayLike) -> Words:
+    """A key for each number, uint64 of its shape."""
+    return _mix(np.asarray(numbers).astype(np.uint64) * _GOLDEN + np.uint64(key))
+
+
+def permute(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> Ints:
+    """Where each x of range(size) goes; int64. `size` and `key` are one number, or one for each x."""
+    return _walk(x, size, key, forward=True)
+
+
+def unpermute(y: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> Ints:
+    """The inverse: what came to y."""
+    return _walk(y, size, key, forward=False)
+
+
+def _walk(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike, forward: bool) -> Ints:
+    values, sizes, keys = np.broadcast_arrays(
+        np.asarray(x).astype(np.uint64), np.asarray(size).astype(np.uint64), np.asarray(key).astype(np.uint64)
+    )
+    bits = np.frexp(np.maximum(sizes, np.uint64(2)) - np.uint64(1))[1].astype(np.uint64)
+    wide = (bits + np.uint64(1)) >> np.uint64(1)
+    narrow = bits - wide
+    wide_mask, narrow_mask = (_ONE << wide) - _ONE, (_ONE << narrow) - _ONE
+    result = values.copy()
+    todo = np.arange(result.size)
+    flat = result.reshape(-1)
+    columns = [np.ascontiguousarray(c).reshape(-1) for c in (sizes, keys, wide, wide_mask, narrow_mask)]
+    now = [flat, *columns]
+    while len(todo):
+        value, limit, k, shift, low, high = now
+        # `left` holds `narrow` bits in even rounds and `wide` ones in odd rounds.
+        left, right = value >> shift, value & low
+        for number in range(ROUNDS) if forward else reversed(range(ROUNDS)):
+            salt = _mix(k + _SALTS[number])
+            mask = high if number % 2 == 0 else low
+            if forward:
+                left, right = right, (left ^ _mix(right + salt)) & mask
+            else:
+                left, right = (right ^ _mix(left + salt)) & mask, left
+        value = (left << shift) | right
+        flat[todo] = value
+        outside = np.flatnonzero(value >= limit)
+        todo = todo[outside]
+        now = [value[outside], *(column[outside] for column in now[1:])]
+    return flat.reshape(result.shape).astype(np.int64)
+
+
+_ONE, _GOLDEN = np.uint64(1), np.uint64(0x9E3779B97F4A7C15)
+_SALTS = np.arange(1, ROUNDS + 1, dtype=np.uint64) * _GOLDEN
+
+
+def _mix(x: Words) -> Words:
+    """splitmix64's finaliser. Products wrap; of numbers that are no arrays numpy would say so."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
