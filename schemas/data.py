@@ -125,11 +125,6 @@ class DataConfig(Mixture):
                 raise ValueError(
                     f"global_batch {size} is not a multiple of micro_batch {self.micro_batch}: set micro_batch to {fit}"
                 )
-            if self.lanes and self.lanes % size:
-                raise ValueError(
-                    f"lanes {self.lanes} is not a multiple of global_batch {size}: set lanes to"
-                    f" {-(-self.lanes // size) * size}"
-                )
         return self
 
     @model_validator(mode="after")
@@ -144,7 +139,7 @@ class DataConfig(Mixture):
                 raise ValueError(
                     f"sequence_ramp: {length} does not divide sequence_length {self.sequence_length}: set it to {fit}"
                 )
-        for last in sorted({*self.sequence_ramp, *self.batch_ramp}):
+        for last in sorted({*self.sequence_ramp, *self.batch_ramp, 2**62}):
             length, batch = self.length_at(last), self.batch_at(last)
             parts = self.sequence_length // length
             if batch % parts:
@@ -152,10 +147,12 @@ class DataConfig(Mixture):
                     f"sequence_ramp: at step {last} a batch of {batch} sequences of {length} is not a whole number of"
                     f" sequences of {self.sequence_length}: set the batch there to {-(-batch // parts) * parts}"
                 )
-            if self.lanes and self.lanes % (batch // parts):
+            cells = batch // parts
+            if self.lanes and self.lanes % cells:
+                of = "" if parts == 1 else f" (a batch of {batch} sequences of {length})"
                 raise ValueError(
-                    f"lanes {self.lanes}: at step {last} a batch holds {batch // parts} sequences of full length, which"
-                    f" does not divide it: set lanes to {-(-self.lanes * parts // batch) * batch // parts}"
+                    f"lanes {self.lanes} is not a multiple of {cells} sequences of {self.sequence_length}{of}: set lanes"
+                    f" to {-(-self.lanes // cells) * cells}"
                 )
         return self
 
