@@ -65,7 +65,9 @@ class FetchConfig(Strict):
         default=True, description="ask a second time for a block that takes longer than nearly all do (p99)"
     )
     cache: str | None = Field(default=None, description="local folder that keeps fetched blocks between runs")
-    cache_gb: float = Field(default=50.0, gt=0, description="of that folder, GiB; first to go: latest used again")
+    cache_gb: float = Field(
+        default=50.0, gt=0, description="of that folder, GiB; first to go: latest used again"
+    )
     bad_blocks: int = Field(
         default=4,
         ge=0,
@@ -85,7 +87,8 @@ class DataConfig(Mixture):
     )
     stages: list[StageConfig] = Field(default=[], description="other mixtures, each from a step on")
     max_epochs: float | dict[str, float] | None = Field(
-        default=None, description="times that any source (or: source -> times) may be read, else the plan is refused"
+        default=None,
+        description="times that any source (or: source -> times) may be read, else the plan is refused",
     )
     skip: dict[Step, Positive] = Field(
         default={}, description="step -> batches of data that are passed over before this step takes its own"

@@ -65,7 +65,9 @@ def join(config: TrainConfig) -> World:
     ):
         if batch % (micro * size):
             fit = [m for m in range(1, micro + 1) if batch % (m * size) == 0]
-            advice = f"micro_batch to {fit[-1]}" if fit else f"it to {-(-batch // (micro * size)) * micro * size}"
+            advice = (
+                f"micro_batch to {fit[-1]}" if fit else f"it to {-(-batch // (micro * size)) * micro * size}"
+            )
             raise UserError(
                 f"data.{key}: {batch} is not a multiple of micro_batch {micro} x {size} processes: set {advice}"
             )

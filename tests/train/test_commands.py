@@ -25,7 +25,7 @@ from tests.train.conftest import EOS, VOCAB
 from train import cli
 from train.data.fetch import Blocks
 from train.data.order import order
-from train.data.plan import make_plan
+from train.data.planning import make_plan
 from train.data.shards import open_shards
 from train.evaluate import unigram
 from train.generate import choose
@@ -138,7 +138,7 @@ def test_plan_counts_what_the_run_will_read(write_config: Callable[..., Path]) -
     for index, (name, row) in enumerate(result["sources"].items()):
         assert row["tokens_trained"] == int((at.source == index).sum()) * 24
         assert row["tokens_available"] == shards.train[name].index.ntokens
-        assert math.ceil(row["epochs"]) - 1 == at.epoch[at.source == index].max()
+        assert at.epoch[at.source == index].max() in (math.ceil(row["epochs"]) - 1, math.ceil(row["epochs"]))
         assert 0 < row["tokens_unused"] < row["blocks"] * 24 + 24
     assert result["tokens"] == 20 * 8 * 24 and result["warnings"] == []
     many = json.loads(
@@ -160,26 +160,95 @@ def test_batch_names_the_documents_that_the_step_took(write_config: Callable[...
         batches = [next(stream) for _ in range(3)]
     result = json.loads(command("batch", file, "--step", "3", "--json"))
     assert [row["n"] for row in result["sequences"]] == list(range(16, 24))
-    for row, tokens, documents in zip(
-        result["sequences"], batches[2]["tokens"], batches[2]["documents"], strict=True
+    for row, labels, documents in zip(
+        result["sequences"], batches[2]["labels"], batches[2]["documents"], strict=True
     ):
         source = shards.train[row["source"]]
         number = next(i for i, (_, block) in enumerate(source.blocks) if block.key == row["block"])
         blocks = Blocks([source])
         data, member = blocks.get([(0, number)])[0, number], blocks.documents((0, number))
-        low, high = row["tokens"]
-        assert tokens.tolist() == data.tokens[low : high - 1].tolist()
+        blocks.close()
+        [[low, high]] = row["tokens"]
+        assert labels.tolist() == data.tokens[low:high].tolist()
         ends = [*member.token_starts[1:], len(data.tokens)]
         expected = [
             doc for doc, start, end in zip(member.doc_ids, member.token_starts, ends, strict=True)
             if start < high and end > low
         ]  # fmt: skip
         assert [document["doc_id"] for document in row["documents"]] == expected
-        assert int(documents.max()) + 1 in (
-            len(expected),
-            len(expected) - 1,
-        )  # an EOS input belongs to the next document
+        assert int(documents.max()) + 1 == len(expected)
     assert "doc_id" in command("batch", file, "--step", "1000000")
+
+
+@pytest.mark.parametrize("packing", ["windows", "best_fit"])
+def test_batch_shows_the_part_of_a_rank_and_its_text(write_config: Callable[..., Path], packing: str) -> None:
+    from tokenizers import Tokenizer
+
+    from train.data import StreamingTokens
+
+    settings = {"data.packing": packing, "data.sequence_ramp": {2: 12}, "data.batch_ramp": {2: 16}}
+    file = write_config(**settings)
+    config = load(TrainConfig, file)
+    shards = open_shards(config.data.shards)
+    plan, tokenizer = (
+        make_plan(config.data, shards, config.seed),
+        Tokenizer.from_str(shards.tokenizer().decode()),
+    )
+    with StreamingTokens(shards, plan=plan, dp_rank=1, dp_world=2) as stream:
+        for step in (1, 2, 3):
+            batch = next(stream)
+            options = ("--step", str(step), "--rank", "1", "--world", "2")
+            result = json.loads(command("batch", file, *options, "--text", "--json"))
+            assert [row["n"] for row in result["sequences"]] == batch["n"].tolist()
+            assert [row["slot"] for row in result["sequences"]] == list(
+                range(len(batch["n"]), 2 * len(batch["n"]))
+            )
+            for row, labels, documents in zip(
+                result["sequences"], batch["labels"], batch["documents"], strict=True
+            ):
+                assert row["text"] == tokenizer.decode(labels.tolist(), skip_special_tokens=False)
+                assert (
+                    len(row["documents"])
+                    == len({d["doc_id"] for d in row["documents"]})
+                    <= int(documents.max()) + 1
+                )
+    printed = command("batch", file, *options, "--text")
+    assert all(row["text"] in printed for row in result["sequences"])
+    with pytest.raises(UserError, match="--rank 2: must be 0 to 1"):
+        command("batch", file, "--step", "1", "--rank", "2", "--world", "2")
+    with pytest.raises(UserError, match="--world 3: the batch of step 1 holds 8 sequences"):
+        command("batch", file, "--step", "1", "--rank", "2", "--world", "3")
+
+
+def test_plan_shows_stages_skips_and_what_they_cost(write_config: Callable[..., Path]) -> None:
+    settings = {
+        "data.stages": [{"from_step": 11, "weights": {"books": 1}}], "data.batch_ramp": {5: 16}, "data.skip": {3: 2},
+    }  # fmt: skip
+    file = write_config(**settings)
+    result = json.loads(command("plan", file, "--json"))
+    assert [stage["from_step"] for stage in result["stages"]] == [1, 6, 11]
+    assert result["tokens"] == (5 * 16 + 15 * 8) * 24 and result["tokens_skipped"] == 2 * 16 * 24
+    assert [result["sources"][name]["slots"] for name in ("wiki", "books")] == [[8, 4, 0], [4, 2, 8]]
+    assert result["sources"]["books"]["tokens_trained"] == (5 * 4 + 5 * 2 + 10 * 8) * 24
+    printed = command("plan", file, "--world", "2")
+    assert "passed over: 768 tokens" in printed and "from step 6: 8 sequences of 24 tokens" in printed
+    for cap, named in (("1", "'books' would be read 2"), ("{wiki: 0.5}", "'wiki' would be read")):
+        with pytest.raises(UserError, match=named + r".* set schedule\.steps to \d+, or raise max_epochs to"):
+            command("plan", file, "--set", f"data.max_epochs={cap}")
+
+
+def test_the_steps_that_a_cap_advises_are_the_most_it_allows(write_config: Callable[..., Path]) -> None:
+    import re
+
+    file = write_config(**{"schedule.warmup_steps": 1, "schedule.steps": 300})
+    with pytest.raises(UserError) as error:
+        command("plan", file, "--set", "data.max_epochs=3")
+    steps = int(re.findall(r"schedule\.steps to (\d+)", str(error.value))[0])
+    name = re.findall(r"'(\w+)' would", str(error.value))[0]
+    caps = f"data.max_epochs={{{name}: 3}}"
+    command("plan", file, "--set", caps, "--set", f"schedule.steps={steps}")
+    with pytest.raises(UserError):
+        command("plan", file, "--set", caps, "--set", f"schedule.steps={steps + 1}")
 
 
 def test_bf16_trains_near_fp32(config: Make, tmp_path: Path) -> None:

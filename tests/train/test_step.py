@@ -126,5 +126,5 @@ def test_too_many_processes_name_the_number(
     with pytest.raises(UserError, match=r"micro_batch 4 x 4 processes: set micro_batch to 2"):
         join(TrainConfig.model_validate(config()))
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(UserError, match=r"set global_batch to 12"):
+    with pytest.raises(UserError, match=r"data.global_batch: 8 .* set it to 12"):
         join(TrainConfig.model_validate(config()))

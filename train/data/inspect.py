@@ -62,7 +62,8 @@ def describe_batch(
                 )
             ]
             found: dict[str, Any] = {
-                "slot": len(sequences) + (rank or 0) * stretch.cells // world * (plan.sequence_length // stretch.length),
+                "slot": len(sequences)
+                + (rank or 0) * stretch.cells // world * (plan.sequence_length // stretch.length),
                 "n": n,
                 "source": sources[key[0]].name,
                 "epoch": int(at.epoch[i]),
@@ -96,5 +97,3 @@ def _decoder(tokenizer: bytes) -> Any:
 
     made = Tokenizer.from_str(tokenizer.decode())
     return lambda ids: made.decode(ids, skip_special_tokens=False)
-
-

@@ -87,7 +87,10 @@ class Plan:
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         found: list[Segment] = []
-        n, rests = 0, dict[int, tuple[Deal, Ints]]()  # rests: each source's last deal, and how far its lanes came
+        n, rests = (
+            0,
+            dict[int, tuple[Deal, Ints]](),
+        )  # rests: each source's last deal, and how far its lanes came
         for stretch, after in pairwise([*self.stretches, None]):
             assert stretch is not None
             last = after.first_step if after else 2**62
@@ -219,7 +222,10 @@ class Plan:
 def past(plan: dict[str, Any], step: int) -> dict[str, Any]:
     """Of a plan's JSON, what the steps up to `step` are made of: stages and skips that begin later are left out."""
     read = {
-        name for first, stage in plan["stages"].items() if int(first) <= max(step, 1) for name in stage["slots"]
+        name
+        for first, stage in plan["stages"].items()
+        if int(first) <= max(step, 1)
+        for name in stage["slots"]
     }
     return {
         **plan,

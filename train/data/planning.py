@@ -36,7 +36,9 @@ def make_plan(config: DataConfig, shards: Shards, seed: int, steps: int | None =
         key = f"data.stages[{number - 1}]" if number else "data"
         dealt.append((first, length, cells, slots(mixtures[number], config.lanes or cells, config, key)))
     sources = tuple(
-        plan_source(config, name, there[name], next(counts[name] for *_, counts in dealt if name in counts), seed)
+        plan_source(
+            config, name, there[name], next(counts[name] for *_, counts in dealt if name in counts), seed
+        )
         for name in names
     )
     stretches = merged(
@@ -83,9 +85,7 @@ def chunk_size(total: int, block: int, lanes: int, window: int) -> int:
 def epochs(plan: Plan, steps: int) -> dict[str, float]:
     """Times that each source is read through in `steps` steps, what is passed over included."""
     drawn = plan.drawn(steps)
-    return {
-        source.name: int(n) / source.cells.total for source, n in zip(plan.sources, drawn, strict=True)
-    }
+    return {source.name: int(n) / source.cells.total for source, n in zip(plan.sources, drawn, strict=True)}
 
 
 def last_step(plan: Plan, source: int, times: float, steps: int) -> int:
@@ -109,7 +109,9 @@ def _check_caps(plan: Plan, config: DataConfig, steps: int) -> None:
     if isinstance(config.max_epochs, dict):
         for name in config.max_epochs:
             if name not in names:
-                raise UserError(f"data.max_epochs.{name}: not a source that is read (those are: {', '.join(names)})")
+                raise UserError(
+                    f"data.max_epochs.{name}: not a source that is read (those are: {', '.join(names)})"
+                )
     for number, (name, times) in enumerate(epochs(plan, steps).items()):
         most = cap(config, name)
         if times > most:

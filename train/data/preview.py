@@ -12,7 +12,9 @@ from train.data.planning import MANY_EPOCHS, epochs, last_step, make_plan
 from train.data.shards import Shards, open_shards
 from train.data.simulate import reads
 
-GET_PRICE = 0.0004  # USD for 1,000 GET requests: Amazon S3 Standard, us-east-1. Traffic within the region is free
+GET_PRICE = (
+    0.0004  # USD for 1,000 GET requests: Amazon S3 Standard, us-east-1. Traffic within the region is free
+)
 
 
 def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
@@ -57,7 +59,8 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
             "slots": [stretch.counts[number] for stretch in plan.stretches],
             "share": int(trained[number]) / max(int(trained.sum()), 1),
             "tokens_available": source.tokens,
-            "tokens_unused": source.tokens - source.cells.total * length,  # ends of blocks, shorter than a sequence
+            "tokens_unused": source.tokens
+            - source.cells.total * length,  # ends of blocks, shorter than a sequence
             "tokens_trained": int(trained[number]) * length,
             "epochs": times[source.name],
             "blocks": source.blocks,

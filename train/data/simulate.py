@@ -20,13 +20,19 @@ class Reads:
     """Of all ranks together, per sequence that is drawn, and of one rank."""
 
     requests: float  # blocks fetched for each sequence drawn
-    fetched: float  # bytes fetched for each byte of the sequences drawn: 1 if every block is read once in an epoch
+    fetched: (
+        float  # bytes fetched for each byte of the sequences drawn: 1 if every block is read once in an epoch
+    )
     resident: int  # bytes of the blocks that a rank's lanes have open at once
     fits: bool  # whether they fit in its memory
 
 
 def reads(
-    plan: Plan, block_bytes: list[npt.NDArray[np.int64]] | list[int], token_bytes: int, world: int, memory: int
+    plan: Plan,
+    block_bytes: list[npt.NDArray[np.int64]] | list[int],
+    token_bytes: int,
+    world: int,
+    memory: int,
 ) -> Reads:
     """Walk a round of windows of all lanes, on the first rank and one in the middle, with `memory` bytes for blocks.
 
@@ -53,7 +59,10 @@ def reads(
         missed, fetched, sampled = missed + missed_now, fetched + fetched_now, sampled + len(size)
         resident = max(resident, _open(at.source, at.block, size))
     return Reads(
-        missed / sampled, fetched / (sampled * plan.sequence_length * token_bytes), resident, resident <= memory
+        missed / sampled,
+        fetched / (sampled * plan.sequence_length * token_bytes),
+        resident,
+        resident <= memory,
     )
 
 
@@ -74,9 +83,7 @@ def _least_recently_used(
     return misses, fetched
 
 
-def _open(
-    source: npt.NDArray[np.int64], block: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
-) -> int:
+def _open(source: npt.NDArray[np.int64], block: npt.NDArray[np.int64], size: npt.NDArray[np.int64]) -> int:
     """The most bytes of blocks that are between their first and their last read at one time."""
     _, which = np.unique(np.stack([source, block]), axis=1, return_inverse=True)
     which = which.ravel()

@@ -25,7 +25,9 @@ from train.data.planning import make_plan
 from train.data.shards import Shards, open_shards
 
 Batch = dict[str, torch.Tensor]
-GROUP = 4096  # sequences whose addresses are computed together, and whose blocks are asked for one group ahead
+GROUP = (
+    4096  # sequences whose addresses are computed together, and whose blocks are asked for one group ahead
+)
 PACKINGS = 256  # blocks whose best-fit packing is remembered
 
 
@@ -120,7 +122,10 @@ class StreamingTokens:
         batch = {name: torch.from_numpy(np.asarray(array)) for name, array in found._asdict().items()}
         batch["max_seqlen"] = torch.tensor(found.max_seqlen, dtype=torch.int32)
         repeated = {"source_id": at.source, "n": numbers}
-        return {**batch, **{name: torch.from_numpy(column.repeat(parts)) for name, column in repeated.items()}}
+        return {
+            **batch,
+            **{name: torch.from_numpy(column.repeat(parts)) for name, column in repeated.items()},
+        }
 
     def _addresses(self, step: int) -> Address:
         """Of this rank's part of the batch of a step; computed for a group of steps, the next group's blocks asked for."""
@@ -151,7 +156,9 @@ class StreamingTokens:
     def _packing(self, key: Key, block: BlockData, length: int) -> list[list[Piece]]:
         known = self._packings.get((key, length))
         if known is None:
-            rows = (len(block.tokens) - 1) // self.plan.sequence_length * (self.plan.sequence_length // length)
+            rows = (
+                (len(block.tokens) - 1) // self.plan.sequence_length * (self.plan.sequence_length // length)
+            )
             known = self._packings[key, length] = best_fit(block.starts, len(block.tokens), length, rows)
             if len(self._packings) > PACKINGS:
                 self._packings.popitem(last=False)

@@ -68,11 +68,7 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
     if known.get("of") == of:  # the same weights on the same data: nothing to score again
         return known
     model = load_model(config, found, shards, world.device)
-    read = {
-        name: source
-        for name, source in shards.train.items()
-        if config.data.reads(name)
-    }
+    read = {name: source for name, source in shards.train.items() if config.data.reads(name)}
     frequencies = train_counts(read, run)
     everything = np.sum(list(frequencies.values()), axis=0)
     sources: dict[str, Any] = {}

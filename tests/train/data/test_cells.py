@@ -19,7 +19,7 @@ def test_each_cell_comes_once_in_every_epoch(per_block: list[int], size: int, se
     size = min(size, sum(per_block))
     cells = Cells.of("s", seed, size, per_block)
     assert cells.total == sum(per_block)
-    chunks = np.repeat(np.arange(int(cells.chunks_before(size)) ), size)  # exactly `size` epochs
+    chunks = np.repeat(np.arange(int(cells.chunks_before(size))), size)  # exactly `size` epochs
     places = np.tile(np.arange(size), len(chunks) // size)
     epoch, block, cell = cells.at(chunks, places)
     seen = Counter(zip(epoch.tolist(), block.tolist(), cell.tolist(), strict=True))
@@ -30,7 +30,9 @@ def test_each_cell_comes_once_in_every_epoch(per_block: list[int], size: int, se
 
 @given(SOURCES, st.integers(1, 9), st.integers(0, 2**40))
 @settings(max_examples=100, deadline=None)
-def test_full_chunks_lie_in_one_block_and_are_found_from_it(per_block: list[int], size: int, seed: int) -> None:
+def test_full_chunks_lie_in_one_block_and_are_found_from_it(
+    per_block: list[int], size: int, seed: int
+) -> None:
     size = min(size, sum(per_block))
     cells = Cells.of("s", seed, size, per_block)
     for epoch in range(3):

@@ -22,7 +22,9 @@ def seen(plan: Plan, steps: int) -> list[Counter[tuple[int, int, int]]]:
     found = []
     for source in range(len(plan.sources)):
         mine = at.source == source
-        found.append(Counter(zip(*(c[mine].tolist() for c in (at.epoch, at.block, at.sequence)), strict=True)))
+        found.append(
+            Counter(zip(*(c[mine].tolist() for c in (at.epoch, at.block, at.sequence)), strict=True))
+        )
     return found
 
 
@@ -35,7 +37,9 @@ def assert_exact(plan: Plan, steps: int, epochs: int = 1) -> None:
         turns = int(last.turns(plan.end_of(steps)).min())
         assert turns >= deal.heads.max()  # what was left by earlier segments has come
         done = deal.first + (turns - int(deal.heads.max())) // deal.span * deal.window * deal.lanes
-        whole = int(deal.cells.epoch_of(np.array(done))) - 1  # its last leftovers may share a chunk with the next
+        whole = (
+            int(deal.cells.epoch_of(np.array(done))) - 1
+        )  # its last leftovers may share a chunk with the next
         assert whole >= epochs
         for epoch in range(whole):
             assert {(b, s) for e, b, s in counted if e == epoch} == there

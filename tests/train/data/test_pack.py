@@ -49,7 +49,9 @@ def test_windows_keep_documents_apart(lengths: list[int], length: int) -> None:
 
 @given(LENGTHS, st.integers(2, 25), st.integers(0, 3))
 @settings(max_examples=300, deadline=None)
-def test_best_fit_places_each_token_once_and_fills_every_row(lengths: list[int], length: int, fewer: int) -> None:
+def test_best_fit_places_each_token_once_and_fills_every_row(
+    lengths: list[int], length: int, fewer: int
+) -> None:
     block = block_of(lengths)
     rows = max((len(block.tokens) - 1) // length - fewer, 0)
     placed = best_fit(block.starts, len(block.tokens), length, rows)
@@ -76,7 +78,9 @@ def test_packed_rows_predict_each_token_from_its_own_document(lengths: list[int]
             for i in range(size):
                 token = start + i
                 assert found.labels[row, column] == block.tokens[token]
-                assert found.tokens[row, column] == (EOS if token in block.starts else block.tokens[token - 1])
+                assert found.tokens[row, column] == (
+                    EOS if token in block.starts else block.tokens[token - 1]
+                )
                 assert (found.documents[row, column], found.positions[row, column]) == (number, i)
                 column += 1
             assert found.cu_seqlens[at] == row * length + column - size
@@ -98,4 +102,6 @@ def test_best_fit_cuts_fewer_documents_than_windows_do() -> None:
 
 @pytest.mark.parametrize("cross", [False, True])
 def test_no_rows_are_no_rows(cross: bool) -> None:
-    assert windows([], 8, cross).tokens.shape == (0, 8) and packed([], 8, EOS, cross).cu_seqlens.tolist() == [0]
+    assert windows([], 8, cross).tokens.shape == (0, 8) and packed([], 8, EOS, cross).cu_seqlens.tolist() == [
+        0
+    ]

@@ -18,7 +18,9 @@ def test_it_is_a_permutation_and_has_an_inverse(size: int, key: int) -> None:
     assert (unpermute(found, size, key) == np.arange(size)).all()
 
 
-@given(st.lists(st.tuples(st.integers(1, 2**40), st.integers(0, 2**64 - 1)), min_size=1, max_size=60), st.data())
+@given(
+    st.lists(st.tuples(st.integers(1, 2**40), st.integers(0, 2**64 - 1)), min_size=1, max_size=60), st.data()
+)
 @settings(max_examples=60, deadline=None)
 def test_each_element_has_its_own_size_and_key(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
     sizes, keys = np.array([s for s, _ in pairs]), np.array([k for _, k in pairs], dtype=np.uint64)

@@ -50,7 +50,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 def joined(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """The batch of one process, of its parts."""
     found = {
-        name: torch.cat([part[name] for part in parts]) for name in parts[0] if name not in ("cu_seqlens", "max_seqlen")
+        name: torch.cat([part[name] for part in parts])
+        for name in parts[0]
+        if name not in ("cu_seqlens", "max_seqlen")
     }
     ends = torch.cat([torch.zeros(1, dtype=torch.int32), *(p["cu_seqlens"].diff() for p in parts)])
     return {
@@ -67,7 +69,14 @@ def test_ranks_put_together_give_the_batch_of_one(
     with stream(shards, **SHAPES[shape]) as one:
         alone = take(one, 12)
     ranks = [
-        stream(shards, dp_rank=rank, dp_world=world, prefetch=prefetch, fetch={"threads": 1 + rank % 3}, **SHAPES[shape])
+        stream(
+            shards,
+            dp_rank=rank,
+            dp_world=world,
+            prefetch=prefetch,
+            fetch={"threads": 1 + rank % 3},
+            **SHAPES[shape],
+        )
         for rank in range(world)
     ]
     for expected in alone:
@@ -77,7 +86,9 @@ def test_ranks_put_together_give_the_batch_of_one(
 
 
 @pytest.mark.parametrize("batch", [6, 12])
-def test_every_number_of_ranks_that_divides_the_batch_reads_each_sequence_once(shards: Folder, batch: int) -> None:
+def test_every_number_of_ranks_that_divides_the_batch_reads_each_sequence_once(
+    shards: Folder, batch: int
+) -> None:
     """Brute force: (source, epoch, block, sequence) of the first epochs, for each world and two numbers of threads."""
     from train.data.order import order
 
@@ -86,7 +97,8 @@ def test_every_number_of_ranks_that_divides_the_batch_reads_each_sequence_once(s
         for threads in (1, 3):
             numbers: list[int] = []
             ranks = [
-                stream(shards, global_batch=batch, dp_rank=r, dp_world=world, fetch={"threads": threads}) for r in range(world)
+                stream(shards, global_batch=batch, dp_rank=r, dp_world=world, fetch={"threads": threads})
+                for r in range(world)
             ]
             for _ in range(120 // batch * 6):
                 for rank in ranks:
@@ -135,7 +147,10 @@ def test_resume_at_every_n_on_another_number_of_ranks(shards: Folder, shape: str
         assert (half.n, half.step) == (states[at]["n"], at)
         found = next(half)
         rows = len(found["n"])
-        assert all(torch.equal(found[name], batches[at][name][rows:]) for name in ("tokens", "labels", "documents", "n"))
+        assert all(
+            torch.equal(found[name], batches[at][name][rows:])
+            for name in ("tokens", "labels", "documents", "n")
+        )
     half.close()
 
 
@@ -174,7 +189,9 @@ def test_what_is_still_to_come_may_change(shards: Folder) -> None:
         other.load_state_dict(state)
         found = take(other, 9)
     assert "going on after step 6 on a changed plan" in said[0]
-    assert all(same(a, b) for a, b in zip(found[:1], unbroken[2:3], strict=True))  # two batches were passed over
+    assert all(
+        same(a, b) for a, b in zip(found[:1], unbroken[2:3], strict=True)
+    )  # two batches were passed over
     assert [batch["source_id"].unique().tolist() for batch in found[3:]] == [[1]] * 6
     with stream(shards, **changed) as whole:
         whole.load_state_dict({**state, "plan": whole.plan.sha256, "made_of": whole.plan.as_json()})
@@ -184,7 +201,9 @@ def test_what_is_still_to_come_may_change(shards: Folder) -> None:
 def test_a_state_within_a_batch_or_of_another_version_is_refused(shards: Folder) -> None:
     with stream(shards) as one:
         state = one.state_dict()
-        with pytest.raises(WorkError, match="n 12 is not at the end of a batch of the plan; the nearest is 16"):
+        with pytest.raises(
+            WorkError, match="n 12 is not at the end of a batch of the plan; the nearest is 16"
+        ):
             one.load_state_dict({**state, "n": 12})
         with pytest.raises(WorkError, match="version 1 is not known"):
             one.load_state_dict({**state, "v": 1})
@@ -209,7 +228,9 @@ def test_variable_length_attention_finds_its_documents(shards: Folder) -> None:
             assert torch.equal(batch["cu_seqlens"][:-1], begins) and int(batch["cu_seqlens"][-1]) == 8 * T
             assert int(sizes.max()) == int(batch["max_seqlen"]) <= T
         batch = next(crossing)
-        assert not batch["documents"].any() and torch.equal(batch["positions"][3], torch.arange(T, dtype=torch.int32))
+        assert not batch["documents"].any() and torch.equal(
+            batch["positions"][3], torch.arange(T, dtype=torch.int32)
+        )
         assert batch["cu_seqlens"].tolist() == list(range(0, 8 * T + 1, T)) and int(batch["max_seqlen"]) == T
 
 

@@ -23,7 +23,8 @@ def toy(
 ) -> Plan:
     """`stretches`: (first step, slots of each source); a batch is all slots, or `batch` of them."""
     made = [
-        Stretch(first, LENGTH, batch or sum(counts), counts) for first, counts in stretches or ((1, (4, 3, 1)),)
+        Stretch(first, LENGTH, batch or sum(counts), counts)
+        for first, counts in stretches or ((1, (4, 3, 1)),)
     ]
     sources = tuple(
         SourcePlan(f"s{i}", 0, len(cells), "", Cells.of(f"s{i}", seed, chunk, cells))
