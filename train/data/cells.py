@@ -19,6 +19,13 @@ from train.data.shuffle import key_of, keys_of, permute, unpermute
 Ints = npt.NDArray[np.int64]
 
 
+def runs(per_block: npt.ArrayLike) -> tuple[Ints, Ints]:
+    """(counts, cells) of `Cells`, from the number of sequences in each block."""
+    cells = np.asarray(per_block, dtype=np.int64)
+    first = np.flatnonzero(np.diff(cells, prepend=cells[:1] - 1))
+    return np.diff(first, append=len(cells)), cells[first]
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """`counts[i]` blocks in a row hold `cells[i]` sequences each; `size`: of a chunk; `name` and `seed` key the order."""
@@ -28,13 +35,6 @@ class Cells:
     size: int
     counts: Ints
     cells: Ints
-
-    @classmethod
-    def of(cls, name: str, seed: int, size: int, per_block: npt.ArrayLike) -> Cells:
-        """From the number of sequences in each block."""
-        cells = np.asarray(per_block, dtype=np.int64)
-        first = np.flatnonzero(np.diff(cells, prepend=cells[:1] - 1))
-        return cls(name, seed, size, np.diff(first, append=len(cells)), cells[first])
 
     @cached_property
     def total(self) -> int:

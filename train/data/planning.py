@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from schemas.data import DataConfig
 from schemas.errors import UserError
-from train.data.cells import Cells
+from train.data.cells import Cells, runs
 from train.data.mixture import shares, slots
 from train.data.plan import Plan, SourcePlan, Stretch, merged
 from train.data.shards import Shards, Source
@@ -15,19 +19,44 @@ MANY_EPOCHS = 4  # beyond it, repeated tokens are worth clearly less than new on
 WAVES = 4  # rounds of windows over all lanes that an epoch has at least, if the source is large enough for it
 
 
+class Shape(NamedTuple):
+    """What a plan needs to know of a source: `counts[i]` blocks in a row hold `cells[i]` sequences of full length."""
+
+    tokens: int
+    longest: int  # tokens of its longest block
+    index_xxh3: str
+    counts: npt.NDArray[np.int64]
+    cells: npt.NDArray[np.int64]
+
+
 def make_plan(config: DataConfig, shards: Shards, seed: int, steps: int | None = None) -> Plan:
-    """The plan of a config over an opened shard set; with `steps`, caps on repeats are checked up to there.
+    """The plan of a config over an opened shard set; see `plan_of`."""
+    shapes = {
+        name: shape_of(source, config.sequence_length)
+        for name, source in shards.train.items()
+        if source.index.ntokens
+    }
+    if not shapes:
+        raise UserError(f"data.shards: {config.shards}: no source has a train split with tokens")
+    return plan_of(config, shapes, seed, steps)
+
+
+def shape_of(source: Source, length: int) -> Shape:
+    """The shape of an opened source for sequences of `length` tokens."""
+    tokens = [block.ntokens for _, block in source.blocks]
+    return Shape(source.index.ntokens, max(tokens), source.xxh3, *runs(source.sequences(length)))
+
+
+def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int | None = None) -> Plan:
+    """The plan of a config over sources of these shapes; with `steps`, caps on repeats are checked up to there.
 
     Raises `UserError`, naming the number to change, for a source that is not there, one too small for a
     single sequence, a share too small for a slot of its own, and a source repeated beyond `max_epochs`.
     """
-    there = {name: source for name, source in shards.train.items() if source.index.ntokens}
-    if not there:
-        raise UserError(f"data.shards: {config.shards}: no source has a train split with tokens")
-    tokens = {name: source.index.ntokens for name, source in there.items()}
+    tokens = {name: shape.tokens for name, shape in shapes.items()}
     mixtures = [shares(config, tokens, "data")]
     mixtures += [shares(stage, tokens, f"data.stages[{i}]") for i, stage in enumerate(config.stages)]
-    names = [name for name in there if any(name in mixture for mixture in mixtures)]
+    names = [name for name in shapes if any(name in mixture for mixture in mixtures)]
     dealt: list[tuple[int, int, int, dict[str, int]]] = []
     for first in _changes(config):
         number = sum(stage.from_step <= first for stage in config.stages)
@@ -35,9 +64,10 @@ def make_plan(config: DataConfig, shards: Shards, seed: int, steps: int | None =
         cells = batch * length // config.sequence_length
         key = f"data.stages[{number - 1}]" if number else "data"
         dealt.append((first, length, cells, slots(mixtures[number], config.lanes or cells, config, key)))
+    # Lanes of the first stretch that reads a source: what comes later changes nothing of what is made here.
     sources = tuple(
-        plan_source(
-            config, name, there[name], next(counts[name] for *_, counts in dealt if name in counts), seed
+        _source(
+            config, name, shapes[name], next(counts[name] for *_, counts in dealt if name in counts), seed
         )
         for name in names
     )
@@ -60,18 +90,16 @@ def _changes(config: DataConfig) -> list[int]:
     return sorted({1, *ends, *(stage.from_step for stage in config.stages)})
 
 
-def plan_source(config: DataConfig, name: str, source: Source, lanes: int, seed: int) -> SourcePlan:
-    """`lanes`: of the first stretch that reads the source; later ones change nothing of what is made here."""
-    per_block = source.sequences(config.sequence_length)
-    if not per_block.sum():
-        longest = max(block.ntokens for _, block in source.blocks)
+def _source(config: DataConfig, name: str, shape: Shape, lanes: int, seed: int) -> SourcePlan:
+    total = int((shape.counts * shape.cells).sum())
+    if not total:
         raise UserError(
             f"data.sequence_length: {config.sequence_length} is longer than every block of '{name}' (at most"
-            f" {longest} tokens): lower it to {max(longest - 1, 1)}, or leave the source out of data.weights"
+            f" {shape.longest} tokens): lower it to {max(shape.longest - 1, 1)}, or leave the source out of data.weights"
         )
-    size = chunk_size(int(per_block.sum()), int(per_block.max()), lanes, config.window_blocks)
-    cells = Cells.of(name, seed, size, per_block)
-    return SourcePlan(name, source.index.ntokens, len(per_block), source.xxh3, cells)
+    size = chunk_size(total, int(shape.cells.max()), lanes, config.window_blocks)
+    cells = Cells(name, seed, size, shape.counts, shape.cells)
+    return SourcePlan(name, shape.tokens, int(shape.counts.sum()), shape.index_xxh3, cells)
 
 
 def chunk_size(total: int, block: int, lanes: int, window: int) -> int:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from train.data.order import order
 from train.data.plan import Plan
 
-SAMPLED_CELLS = 1 << 20  # sequences walked for each rank, at most
+SAMPLED_CELLS = 1 << 21  # sequences walked for each rank, at most
+SAMPLED_WINDOWS = 32  # windows of each lane walked, at most; the first and the last may be cut
 SAMPLED_RANKS = 2
 
 
@@ -34,7 +35,7 @@ def reads(
     world: int,
     memory: int,
 ) -> Reads:
-    """Walk a round of windows of all lanes, on the first rank and one in the middle, with `memory` bytes for blocks.
+    """Walk some windows of all lanes, on the first rank and one in the middle, with `memory` bytes for blocks.
 
     `block_bytes`: per source, the bytes of each block, or of any. The last segment of the plan is walked, from its first
     window that no earlier segment has a part in. Least recently used blocks go first, so that it is no less
@@ -45,7 +46,8 @@ def reads(
     turns = max(deal.span for deal in segment.deals.values())
     first = max(int(deal.heads.max(initial=0)) for deal in segment.deals.values())
     share = batch // world
-    turns = max(min(turns, SAMPLED_CELLS * batch // (slots * share)), 1)
+    most = SAMPLED_CELLS * batch // (slots * share)
+    turns = turns * min(SAMPLED_WINDOWS, most // turns) if most >= turns else max(most, 1)
     missed = sampled = fetched = resident = 0
     for rank in sorted({0, world // 2})[:SAMPLED_RANKS]:
         starts = segment.n + first * slots + np.arange(turns * (slots // batch)) * batch + rank * share

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.data.cells import Cells
+from train.data.cells import Cells, runs
 
 SOURCES = st.lists(st.integers(0, 12), min_size=1, max_size=25).filter(any)
 
@@ -17,7 +17,7 @@ SOURCES = st.lists(st.integers(0, 12), min_size=1, max_size=25).filter(any)
 @settings(max_examples=200, deadline=None)
 def test_each_cell_comes_once_in_every_epoch(per_block: list[int], size: int, seed: int) -> None:
     size = min(size, sum(per_block))
-    cells = Cells.of("s", seed, size, per_block)
+    cells = Cells("s", seed, size, *runs(per_block))
     assert cells.total == sum(per_block)
     chunks = np.repeat(np.arange(int(cells.chunks_before(size))), size)  # exactly `size` epochs
     places = np.tile(np.arange(size), len(chunks) // size)
@@ -34,7 +34,7 @@ def test_full_chunks_lie_in_one_block_and_are_found_from_it(
     per_block: list[int], size: int, seed: int
 ) -> None:
     size = min(size, sum(per_block))
-    cells = Cells.of("s", seed, size, per_block)
+    cells = Cells("s", seed, size, *runs(per_block))
     for epoch in range(3):
         low, high = int(cells.chunks_before(epoch)), int(cells.chunks_before(epoch + 1))
         assert (cells.epoch_of(np.arange(low, high)) == epoch).all()

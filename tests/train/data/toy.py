@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from train.data.cells import Cells
+from train.data.cells import Cells, runs
 from train.data.plan import Plan, SourcePlan, Stretch
 
 # Blocks of unequal length, one without a sequence; a source of equal ones; one of a single block.
@@ -27,7 +27,7 @@ def toy(
         for first, counts in stretches or ((1, (4, 3, 1)),)
     ]
     sources = tuple(
-        SourcePlan(f"s{i}", 0, len(cells), "", Cells.of(f"s{i}", seed, chunk, cells))
+        SourcePlan(f"s{i}", 0, len(cells), "", Cells(f"s{i}", seed, chunk, *runs(cells)))
         for i, cells in enumerate(blocks[: len(made[0].counts)])
     )
     return Plan(seed, LENGTH, window, "windows", False, sources, tuple(made), skip)

@@ -1,0 +1,52 @@
+"""The order backwards: never later than a block is read, and never "never" for one that is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.train.data.toy import toy
+from train.data.future import Future
+from train.data.order import order
+from train.data.plan import Plan
+
+
+@pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 2), (3, 4)])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        toy((1, (8, 4)), chunk=5, window=2, blocks=([10] * 64, [15] * 40)),
+        toy((1, (8, 4)), (20, (4, 4)), chunk=10, window=2, blocks=([10] * 64, [20] * 40)),
+        toy((1, (16, 8)), batch=12, chunk=4, window=3, blocks=([8] * 64, [4] * 40)),
+    ],
+    ids=["one stage", "two stages", "more lanes than a batch"],
+)
+def test_it_is_a_bound_that_is_tight_to_a_window(plan: Plan, rank: int, world: int) -> None:
+    future = Future(plan, rank, world)
+    numbers = np.concatenate([plan.numbers(step, rank, world) for step in range(1, 160)])
+    at = order(plan, numbers)
+    exact = 0
+    for now in range(0, 600, 37):
+        segment = plan.segments[int(np.searchsorted(plan.starts, now, "right")) - 1]
+        for source, blocks in enumerate(plan.sources):
+            told = future.next_use(source, np.arange(blocks.blocks), now)
+            assert told.shape == (blocks.blocks,) and (told >= now).all()
+            window = segment.deals[source].span * len(segment.slots)  # sequence numbers of a window
+            for block in range(blocks.blocks):
+                reads = numbers[(at.source == source) & (at.block == block) & (numbers >= now)]
+                if (
+                    len(reads)
+                    and reads[0] < now + 2 * window
+                    and (plan.step_at(int(reads[0])) < 20) == (segment.n == 0)
+                ):
+                    assert told[block] <= reads[0]
+                    exact += told[block] > reads[0] - window
+    assert exact > 40
+
+
+def test_blocks_that_another_rank_reads_are_not_wanted_soon() -> None:
+    plan = toy((1, (8,)), chunk=10, window=1, blocks=([10] * 64,))
+    told = [Future(plan, rank, 2).next_use(0, np.arange(64), 0) for rank in (0, 1)]
+    for rank in (0, 1):
+        at = order(plan, plan.numbers(1, rank, 2))
+        assert (told[rank][at.block] == 0).all() and (told[1 - rank][at.block] > 0).all()
