@@ -115,19 +115,24 @@ class Trainer:
                 say(line)
         if step < 0:
             if self.world.first:
-                for name, value in ((CONFIG, dumped(self.config)), (PLAN, self.plan.as_json())):
-                    write_json(self.folder / name, value)
+                self._describe()
                 (self.folder / TOKENIZER).write(self.shards.tokenizer())
             return []
         found = found or checkpoint.load_step(self.folder, step)
         saved = found.state
         refuse_changes(saved["config"], self.config, self.folder)
         self.stream.load_state_dict(saved["loader"])
+        if self.world.first and saved["loader"]["plan"] != self.plan.sha256:
+            self._describe()  # what lies ahead is another
         checkpoint.restore(found, state.model, state.optimizer)
         state.step, self.seconds, self.validation = step, saved["seconds"], saved["validation"]
         if self.world.first:  # the sums of all processes: one of them carries them on
             state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
         return list(saved["metrics"])
+
+    def _describe(self) -> None:
+        for name, value in ((CONFIG, dumped(self.config)), (PLAN, self.plan.as_json())):
+            write_json(self.folder / name, value)
 
     def _row(self, metrics: Metrics, seconds: float, stalled: float, steps: int, validated: bool) -> None:
         """One row of metrics.jsonl: means over the steps since the last one, norms and rate of this step."""

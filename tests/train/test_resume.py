@@ -154,6 +154,39 @@ def test_a_changed_config_is_refused_by_its_key(config: Make) -> None:
     )
 
 
+def test_what_lies_ahead_may_be_changed_mid_run(
+    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ahead = {
+        "data.stages": [{"from_step": 12, "weights": {"books": 1, "code": 3}}], "data.skip": {15: 2},
+        "data.batch_ramp": {3: 8},
+    }  # fmt: skip
+    run(config(output=str(tmp_path / "unbroken"), **ahead))
+    with monkeypatch.context() as patch:
+        crash_at(patch, 11)
+        with pytest.raises(Crash):
+            run(config())
+    run(config(**ahead))
+    assert "going on after step 10 on a changed plan" in capsys.readouterr().err
+    assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
+    plans = [json.loads((tmp_path / name / "plan.json").read_text()) for name in ("run", "unbroken")]
+    assert plans[0] == plans[1]
+    with pytest.raises(UserError, match=r"stages\.12: there -> absent"):
+        run(config(**{**ahead, "data.stages": []}))
+
+
+def test_ramps_train_on_the_tokens_of_the_full_length(config: Make, tmp_path: Path) -> None:
+    settings = {
+        "data.sequence_ramp": {5: 6, 10: 12},
+        "data.batch_ramp": {5: 32, 10: 16},
+        "data.packing": "best_fit",
+    }
+    run(config(**settings))
+    rows = read_metrics(Folder(tmp_path / "run"))
+    assert [row["tokens"] for row in rows] == [step * 192 for step in range(1, 21)]
+    assert rows[0]["loss"] - rows[-1]["loss"] > 0.05 and all(row["blocks_replaced"] == 0 for row in rows)
+
+
 def test_other_data_under_the_same_config_are_refused(config: Make, tmp_path: Path) -> None:
     from tests.train.conftest import write_shards
 
