@@ -17,7 +17,8 @@ def measure() -> dict[str, Any]:
     import torch
 
     from bench.loader import write_set
-    from schemas.training import ModelConfig, TrainConfig
+    from schemas.model import ModelConfig
+    from schemas.training import TrainConfig
     from train.data import StreamingTokens
     from train.model.decoder import Decoder
     from train.optim import make_optimizer

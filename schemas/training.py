@@ -8,104 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from schemas.data import DataConfig
 from schemas.manifest import PublishedFile, Strict
+from schemas.model import ModelConfig
+from schemas.optim import OptimizerConfig, ScheduleConfig
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
-
-
-class ModelConfig(Strict):
-    """A Llama-style decoder. The vocabulary comes from the shard set."""
-
-    dim: int = Field(default=256, ge=8)
-    layers: int = Field(default=4, ge=1)
-    heads: int = Field(default=4, ge=1)
-    kv_heads: int | None = Field(
-        default=None, ge=1, description="key and value heads (GQA); null: as many as heads"
-    )
-    ffn_dim: int | None = Field(default=None, ge=1, description="null: 8/3 of dim, up to a multiple of 64")
-    rope_theta: float = Field(default=10_000.0, gt=1)
-    norm_eps: float = Field(default=1e-5, gt=0)
-    tie_embeddings: bool = True
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    vocab_multiple: int = Field(
-        default=64, ge=1, description="the vocabulary is padded up to a multiple of this"
-    )
-
-    @model_validator(mode="after")
-    def shapes(self) -> ModelConfig:
-        if self.dim % self.heads:
-            raise ValueError(
-                f"dim {self.dim} is not a multiple of heads {self.heads}: set dim to"
-                f" {-(-self.dim // self.heads) * self.heads}"
-            )
-        if (self.dim // self.heads) % 2:
-            raise ValueError(
-                f"dim / heads = {self.dim // self.heads} is odd, and RoPE rotates pairs: set dim to"
-                f" {self.heads * (self.dim // self.heads + 1)}"
-            )
-        if self.heads % self.key_value_heads:
-            fit = next(n for n in range(min(self.key_value_heads, self.heads), 0, -1) if self.heads % n == 0)
-            raise ValueError(
-                f"heads {self.heads} is not a multiple of kv_heads {self.key_value_heads}: set kv_heads to {fit}"
-            )
-        return self
-
-    @property
-    def key_value_heads(self) -> int:
-        return self.kv_heads or self.heads
-
-    @property
-    def hidden(self) -> int:
-        """Width of the feed-forward layer."""
-        return self.ffn_dim or -(-8 * self.dim // (3 * 64)) * 64
-
-
-class OptimizerConfig(Strict):
-    """AdamW (Loshchilov & Hutter 2019). Weight decay is for matrices: not norms, not embeddings."""
-
-    lr: float = Field(default=1e-3, gt=0, description="the highest learning rate")
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = Field(default=1e-8, gt=0)
-    weight_decay: float = Field(default=0.1, ge=0)
-    grad_clip: float | None = Field(
-        default=1.0, gt=0, description="norm of the gradient at most; null: no clipping"
-    )
-
-    @model_validator(mode="after")
-    def moments(self) -> OptimizerConfig:
-        for name, beta in zip(("first", "second"), self.betas, strict=True):
-            if not 0 <= beta < 1:
-                raise ValueError(f"betas: the {name} must be at least 0 and below 1, is {beta}")
-        return self
-
-
-class ScheduleConfig(Strict):
-    """The learning rate as a function of the step alone: warm-up, then `kind`, down to `floor` x lr."""
-
-    steps: int = Field(default=1000, ge=1)
-    warmup_steps: int = Field(default=100, ge=0)
-    kind: Literal["cosine", "linear", "constant", "wsd"] = "cosine"
-    floor: float = Field(default=0.1, ge=0, le=1, description="share of lr at the end (not for `constant`)")
-    decay_share: float = Field(default=0.2, gt=0, le=1, description="`wsd`: share of the steps that decay")
-
-    @model_validator(mode="after")
-    def lengths(self) -> ScheduleConfig:
-        if self.warmup_steps >= self.steps and self.steps > 1:
-            raise ValueError(
-                f"warmup_steps {self.warmup_steps} leaves nothing of steps {self.steps}: set warmup_steps to"
-                f" {max(1, self.steps // 10)} or raise steps"
-            )
-        decay = round(self.decay_share * self.steps)
-        if self.kind == "wsd" and self.warmup_steps + decay > self.steps:
-            share = (self.steps - self.warmup_steps) / self.steps
-            raise ValueError(
-                f"warmup_steps {self.warmup_steps} and a decay of {decay} steps exceed steps {self.steps}:"
-                f" set decay_share to {share:.3g} or less"
-            )
-        return self
 
 
 class CheckpointConfig(Strict):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from schemas.training import OptimizerConfig, ScheduleConfig
+    from schemas.optim import OptimizerConfig, ScheduleConfig
 
 
 def learning_rate(schedule: ScheduleConfig, peak: float, step: int) -> float:

@@ -11,7 +11,9 @@ import torch
 
 from schemas.errors import WorkError
 from schemas.storage import Folder
-from schemas.training import ModelConfig, OptimizerConfig, TrainConfig
+from schemas.model import ModelConfig
+from schemas.optim import OptimizerConfig
+from schemas.training import TrainConfig
 from train import checkpoint
 from train.checkpoint import MODEL, OPTIMIZER, STATE
 from train.model.decoder import Decoder

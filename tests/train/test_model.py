@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from schemas.training import ModelConfig
+from schemas.model import ModelConfig
 from train.model.decoder import IGNORED, Decoder, rotate, rotation
 
 SMALL = ModelConfig(dim=32, layers=2, heads=4, kv_heads=2, ffn_dim=48, vocab_multiple=8)

@@ -11,7 +11,8 @@ import torch
 from schemas.config import validate
 from schemas.errors import UserError
 from schemas.storage import Folder
-from schemas.training import ScheduleConfig, TrainConfig
+from schemas.optim import ScheduleConfig
+from schemas.training import TrainConfig
 from train.data import StreamingTokens
 from train.model.decoder import Decoder
 from train.optim import learning_rate, make_optimizer

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from train.model.initialise import initialise
 
 if TYPE_CHECKING:
-    from schemas.training import ModelConfig
+    from schemas.model import ModelConfig
 
 IGNORED = -100  # label of a position that is not scored
 
