@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from schemas.errors import WorkError
-from schemas.storage import Folder
 from schemas.model import ModelConfig
 from schemas.optim import OptimizerConfig
+from schemas.storage import Folder
 from schemas.training import TrainConfig
 from train import checkpoint
 from train.checkpoint import MODEL, OPTIMIZER, STATE

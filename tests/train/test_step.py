@@ -10,8 +10,8 @@ import torch
 
 from schemas.config import validate
 from schemas.errors import UserError
-from schemas.storage import Folder
 from schemas.optim import ScheduleConfig
+from schemas.storage import Folder
 from schemas.training import TrainConfig
 from train.data import StreamingTokens
 from train.model.decoder import Decoder
