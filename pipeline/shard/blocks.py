@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.bpe.load import Bpe
 from pipeline.shard.kernels.order import weigh
-
-Tokens = npt.NDArray[np.unsignedinteger[Any]]
-
-
-class Cut(NamedTuple):
-    """A block: its tokens, and per document segment the document's id (16 bytes), first token, and characters.
-
-    Characters count from the document's beginning. A token may end inside a UTF-8 character: that character
-    belongs to both blocks, so `char_ends` is rounded up and the next block's `char_starts` down.
-    """
-
-    tokens: Tokens
-    ids: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.uint32]
-    char_starts: npt.NDArray[np.int64]
-    char_ends: npt.NDArray[np.int64]
+from schemas.blocks import Cut, Tokens
 
 
 class Blocks:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.shard.kernels import members as kernel
-from pipeline.shard.tar import member_header
 from schemas.documents import ID
 from schemas.ids import ID_BYTES
+from schemas.tar import member_header
 
 STRINGS = (
     "source",

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from pipeline.bpe.load import Bpe, load_bpe
 from pipeline.publish import publish_bytes
-from pipeline.shard.blocks import Blocks, Cut
+from pipeline.shard.blocks import Blocks
 from pipeline.shard.markers import Marker, known
 from pipeline.shard.merge import Window, in_order
 from pipeline.shard.plan import Plan, SetPlan
 from pipeline.shard.route import Routed
 from pipeline.shard.scratch import SEGMENT
-from pipeline.shard.tar import Sink, TarWriter, npy
+from schemas.blocks import add_block
 from schemas.manifest import PublishedFile, hash_json
 from schemas.shards import Block, Shard, TextShard
 from schemas.storage import Folder
+from schemas.tar import Sink, TarWriter
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,12 @@ def write_blocks(windows: Iterable[Window], bpe: Bpe, stem: str, block_tokens: i
     for window in windows:
         window.elements[window.offsets[1:] - 1] = bpe.eos_id
         for cut in cutter.feed(window.elements, window.offsets, window.ids):
-            blocks.append(_add(tar, cut, f"{stem}-{len(blocks):06d}"))
+            blocks.append(add_block(tar, cut, f"{stem}-{len(blocks):06d}"))
         ntokens += len(window.elements)
         ndocs += len(window.ids)
         text_bytes += window.text_bytes
     for cut in cutter.rest():
-        blocks.append(_add(tar, cut, f"{stem}-{len(blocks):06d}"))
+        blocks.append(add_block(tar, cut, f"{stem}-{len(blocks):06d}"))
     sidecar = tar.finish()
     shard = Shard(
         url=f"{stem}.tar", nsamples=len(blocks), filesize=tar.size, sha256=tar.sha256, ntokens=ntokens, ndocs=ndocs,
@@ -151,32 +151,3 @@ def write_texts(windows: Iterable[Window], url: str, sink: Sink) -> Made:
         url=url, nsamples=ndocs, filesize=tar.size, sha256=tar.sha256, ndocs=ndocs, text_bytes=text_bytes
     )
     return Made(shard, tar.xxh3, sidecar)
-
-
-def _add(tar: TarWriter, cut: Cut, key: str) -> Block:
-    header, tokens = npy(cut.tokens)
-    tar.begin_sample()
-    first = tar.add(f"{key}.tokens.npy", header, tokens)
-    second = tar.add(f"{key}.docs.npy", *npy(cut.starts))
-    third = tar.add(f"{key}.json", described(cut))
-    return Block(
-        key=key, offset=first.offset, size=first.size, header=len(header), xxh3=first.xxh3,
-        docs_offset=second.offset, docs_size=second.size, docs_xxh3=second.xxh3,
-        json_offset=third.offset, json_size=third.size, json_xxh3=third.xxh3,
-        ntokens=len(cut.tokens), ndocs=len(cut.ids),
-    )  # fmt: skip
-
-
-def described(cut: Cut) -> bytes:
-    """The `.json` member (`BlockDocuments`), made of arrays."""
-    size = 2 * cut.ids.shape[1]
-    quoted = np.full((len(cut.ids), size + 3), ord('"'), dtype=np.uint8)
-    digits = np.frombuffer(cut.ids.tobytes().hex().encode(), dtype=np.uint8)
-    quoted[:, 1 : size + 1] = digits.reshape(-1, size)
-    quoted[:, -1] = ord(",")
-    ids = b"[" + quoted.tobytes()[:-1] + b"]"
-    fields = {
-        "doc_ids": orjson.Fragment(ids), "token_starts": cut.starts, "char_starts": cut.char_starts,
-        "char_ends": cut.char_ends,
-    }  # fmt: skip
-    return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -21,13 +21,13 @@ from pipeline.shard.markers import Marker, known
 from pipeline.shard.merge import Window
 from pipeline.shard.read import BlockData, above, read_block, read_tokenizer
 from pipeline.shard.takedown.find import SIZE, id_in, text_edges
-from pipeline.shard.tar import Sink, TarWriter
 from pipeline.shard.write import Made, write_blocks
 from schemas.errors import WorkError
 from schemas.ids import ID_BYTES
 from schemas.manifest import PublishedFile
 from schemas.shards import Shard, ShardIndex, TextShard
 from schemas.storage import Folder
+from schemas.tar import Sink, TarWriter
 
 PIECE = 4 << 20  # bytes read at once where they are only hashed
 

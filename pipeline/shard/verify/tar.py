@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from pipeline.bpe.load import Bpe
 from pipeline.shard.read import above, decode_block, members, read_tokenizer
-from pipeline.shard.tar import energon_index, member_header
 from pipeline.shard.verify.contents import Contents
 from pipeline.shard.verify.walk import PIECE, UNIT, TarReport, Walk, read_header
 from schemas.errors import UserError, WorkError
@@ -17,6 +16,7 @@ from schemas.ids import checksum
 from schemas.manifest import PublishedFile
 from schemas.shards import Block, Shard, ShardIndex
 from schemas.storage import Folder
+from schemas.tar import energon_index, member_header
 
 
 @dataclass(frozen=True)

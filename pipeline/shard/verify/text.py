@@ -13,13 +13,13 @@ import numpy as np
 import xxhash
 from pydantic import ValidationError
 
-from pipeline.shard.tar import energon_index, member_header
 from pipeline.shard.verify.contents import IDS, Told, below
 from pipeline.shard.verify.walk import PIECE, UNIT, TarReport, Walk, read_header
 from schemas.errors import WorkError
 from schemas.manifest import PublishedFile
 from schemas.shards import TextDocument, TextShard
 from schemas.storage import Folder
+from schemas.tar import energon_index, member_header
 
 LARGEST = 1 << 31  # a member that says it is larger is not believed
 

@@ -15,10 +15,8 @@ import pytest
 
 from pipeline.shard.read import read_block
 from pipeline.shard.stage import Shards
-from pipeline.shard.tar import TarWriter, npy
 from pipeline.shard.verify import verify_shards
 from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
 from schemas.shards import BlockDocuments
 from schemas.storage import Folder
 from tests.pipeline.corpus import documents
@@ -72,25 +70,6 @@ def test_tars_are_plain_ustar_without_time_or_owner(made: Path) -> None:
         assert stems[::3] == stems[1::3] == stems[2::3] == sorted(set(stems))
 
 
-def test_the_writer_makes_what_tarfile_makes() -> None:
-    sink, theirs = io.BytesIO(), io.BytesIO()
-    ours = TarWriter(sink)
-    with tarfile.open(fileobj=theirs, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, data in (("a.bin", b""), ("b.bin", b"x" * 512), ("c.bin", b"y" * 9000)):
-            ours.begin_sample()
-            member = ours.add(name, data[:100], memoryview(data)[100:])
-            assert (member.size, member.xxh3) == (len(data), checksum(data))
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-        end = tar.offset
-    assert np.frombuffer(ours.finish(), "<u8").tolist() == [0, 512, 1536, end]
-    assert sink.getvalue() == theirs.getvalue()
-    assert (ours.sha256, ours.xxh3) == (
-        hashlib.sha256(sink.getvalue()).hexdigest(), checksum(sink.getvalue())
-    )  # fmt: skip
-
-
 def test_offsets_are_those_of_the_index_and_of_energon(made: Path) -> None:
     for folder, index in indexes(Folder(made / "shards")):
         for shard in index.shardlist:
@@ -119,14 +98,6 @@ def test_the_index_is_a_wids_index(made: Path) -> None:
         for shard in content["shardlist"]:
             assert (folder / shard["url"]).entry().size == shard["filesize"]
             assert shard["nsamples"] == len(shard["blocks"])
-
-
-def test_npy_is_numpys() -> None:
-    for array in (np.arange(7, dtype=np.uint16), np.zeros(0, np.uint32), np.arange(3, dtype=">u4")):
-        header, data = npy(array)
-        expected = io.BytesIO()
-        np.save(expected, array.astype(array.dtype.newbyteorder("<")))
-        assert header + bytes(data) == expected.getvalue() and len(data) == array.nbytes
 
 
 def test_a_long_name_of_a_source_is_refused(tmp_path: Path) -> None:
