@@ -1,0 +1,444 @@
+"""Texts become a token set: the same bytes after any kill, nothing lost in silence, no damage passed over."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import UserError, WorkError
+from schemas.ids import doc_id
+from schemas.storage import Folder
+from tests.conftest import ROOT
+from tests.train.data.texts.helpers import (
+    contents,
+    documents,
+    library,
+    quarantine,
+    tar_of,
+    texts,
+    tokenizer_file,
+    tokenizer_json,
+    write_ours,
+    write_tar,
+)
+from train.data.shards import open_shards
+from train.data.texts import token_set as module
+from train.data.texts.token_set import token_set
+
+BLOCK = 64  # tokens in a block here
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_TOKENS", BLOCK)
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """Two sources in seven tars, with validation, and a tokenizer beside them."""
+    tokenizer_file(tmp_path)
+    for number in range(4):
+        write_tar(tmp_path / f"in/web/{number}.tar", texts(40, number))
+    for number in range(2):
+        write_tar(tmp_path / f"in/books/train/{number}.tar", [*texts(9, 10 + number), "", texts(1, 7, 900)[0]])
+    write_tar(tmp_path / "in/books/validation/0.tar", texts(5, 20))
+    return tmp_path / "in"
+
+
+def make(folder: Path, cache: str = "cache", said: list[str] | None = None) -> Folder:
+    """The token set of `foreign`."""
+    tokenizer = str(folder.parent / "tokenizer.json")
+    return token_set(str(folder), str(folder.parent / cache), tokenizer=tokenizer, say=(said or []).append)
+
+
+def started(folder: Path, cache: str = "cache", **env: str) -> subprocess.Popen[str]:
+    """The same in a process of its own, which prints each line as it is said, then the folder."""
+    code = (
+        "import sys; from train.data.texts import token_set as m; from functools import partial\n"
+        f"m.BLOCK_TOKENS = {BLOCK}; url, cache, tokenizer = sys.argv[1:]; say = partial(print, flush=True)\n"
+        "say(m.token_set(url, cache, tokenizer=tokenizer, say=say))"
+    )
+    arguments = [str(folder), str(folder.parent / cache), str(folder.parent / "tokenizer.json")]
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str]) -> list[str]:
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    return out.splitlines()
+
+
+# --- what is written
+
+
+def expected(data: bytes, source: str, path: str, some: list[str]) -> list[tuple[str, list[int], int]]:
+    known = library(data)
+    return [
+        (doc_id(source, f"{path}#doc{i}").hex(), known.encode(text, add_special_tokens=False).ids, len(text))
+        for i, text in enumerate(some)
+    ]
+
+
+def test_documents_keep_their_order_ids_tokens_and_characters(foreign: Path) -> None:
+    folder = make(foreign)
+    data = tokenizer_json()
+    web = [one for i in range(4) for one in expected(data, "web", f"{i}.tar", texts(40, i))]
+    found = documents(folder)
+    assert sorted(found) == ["books", "web"]
+    assert [(one.doc_id, one.tokens, one.chars[-1][1]) for one in found["web"]] == web
+    long = found["books"][10]
+    assert len(long.chars) > 5 and long.chars[0][0] == 0
+    known = library(data)
+    text, joined = texts(1, 7, 900)[0], 0
+    ids = known.encode(text, add_special_tokens=False).ids
+    for (begin, end), after in zip(long.chars, [*long.chars[1:], (len(text), 0)], strict=True):
+        assert begin <= joined <= end and after[0] in (end, end - 1)  # a character may lie in both
+        joined = end
+    assert long.tokens == ids and joined == len(text)
+    assert found["books"][9].tokens == [] and found["books"][9].chars == [(0, 0)]  # the empty one
+    assert [one.tokens for one in documents(folder, "validation")["books"]] == [
+        known.encode(text, add_special_tokens=False).ids for text in texts(5, 20)
+    ]
+
+
+def test_the_set_says_what_it_holds(foreign: Path) -> None:
+    folder = make(foreign)
+    opened = open_shards(folder.url)
+    assert opened.tokenizer() == tokenizer_json() and opened.set.dtype == "uint16"
+    index = opened.train["web"].index
+    assert [shard.url for shard in index.shardlist] == [f"web-train-{i:06d}.tar" for i in range(4)]
+    assert index.text_bytes == sum(len(text.encode()) for i in range(4) for text in texts(40, i))
+    assert index.ndocs == 160 and index.block_tokens == BLOCK
+    manifest = json.loads((folder / "manifest.json").read())
+    read = (foreign / "web/0.tar").read_bytes()
+    assert manifest["inputs"]["web-train/0.tar"] == hashlib.sha256(read).hexdigest()
+    tokens = sum(source.index.ntokens for splits in (opened.train, opened.validation) for source in splits.values())
+    assert manifest["counters"] == {"samples": 187, "documents": 187, "quarantined": 0, "tokens": tokens}
+
+
+def test_our_own_text_shards(tmp_path: Path) -> None:
+    some = [texts(20, 1), texts(30, 2)]
+    ours = write_ours(
+        tmp_path / "ours", {("web", "train"): some, ("web", "validation"): [["held out"]]}, tokenizer_json()
+    )
+    folder = token_set(str(ours / "index.json"), str(tmp_path / "cache"))
+    known = library(tokenizer_json())
+    assert [(one.doc_id, one.tokens) for one in documents(folder)["web"]] == [
+        (doc_id("web", f"train/{number}#{row}").hex(), known.encode(text, add_special_tokens=False).ids)
+        for number, tar in enumerate(some)
+        for row, text in enumerate(tar)
+    ]
+    assert len(documents(folder, "validation")["web"]) == 1 and (folder / "quarantine.jsonl").read() == b""
+    other = token_set(str(ours), str(tmp_path / "cache"), tokenizer=tokenizer_file(tmp_path / "t", size=280))
+    assert other != folder and open_shards(other.url).tokenizer() == tokenizer_json(280)
+
+
+def test_a_vocabulary_beyond_uint16(foreign: Path) -> None:
+    content = json.loads(tokenizer_json())
+    content["added_tokens"][0]["id"] = content["model"]["vocab"]["<|endoftext|>"] = 70_000
+    (foreign.parent / "tokenizer.json").write_text(json.dumps(content))
+    folder = make(foreign)
+    assert open_shards(folder.url).set.dtype == "uint32" and len(documents(folder)["web"]) == 160
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+PIECE = st.one_of(TEXT, st.sampled_from(["", "\r\n", "the of\r\n" * 40, "日本" * 60, "e\u0301", "<|endoftext|>", "\0"]))
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(PIECE, max_size=6), min_size=1, max_size=3).filter(any),
+    st.integers(1, 40),
+    st.booleans(),
+    st.booleans(),
+)
+def test_any_documents(
+    tmp_path_factory: pytest.TempPathFactory, tars: list[list[str]], block: int, nfc: bool, ours: bool
+) -> None:
+    tmp = tmp_path_factory.mktemp("any")
+    data = tokenizer_json(nfc=nfc)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_TOKENS", block)
+        if ours:
+            write_ours(tmp / "in", {("web", "train"): tars}, data)
+        for number, some in enumerate(tars if not ours else []):
+            write_tar(tmp / f"in/web/{number}.tar", some)
+        folder = token_set(str(tmp / "in"), str(tmp / "cache"), tokenizer=tokenizer_file(tmp / "t", nfc=nfc))
+    known = library(data)
+    found = documents(folder)["web"]
+    whole = [text for some in tars for text in some]
+    assert [one.tokens for one in found] == [known.encode(text, add_special_tokens=False).ids for text in whole]
+    for one, text in zip(found, whole, strict=True):
+        plain = known.normalizer.normalize_str(text) if nfc else text
+        assert known.decode(one.tokens, skip_special_tokens=False) == plain
+        assert one.chars[0][0] == 0 and one.chars[-1][1] == len(plain)
+        assert all(after[0] in (end, end - 1) for (_, end), after in zip(one.chars, one.chars[1:], strict=False))
+    index = open_shards(folder.url).train["web"].index
+    assert all(b.ntokens == block for shard in index.shardlist for b in shard.blocks[:-1])
+    shutil.rmtree(tmp)
+
+
+# --- what is no document
+
+
+def test_bad_samples_are_quarantined_counted_and_listed(foreign: Path) -> None:
+    members = [("ok.txt", b"fine"), ("bad.txt", b"a\xff"), ("none.jpg", b""), ("j.json", b'{"text": "json"}'),
+               ("empty.json", b"{}"), ("ok.txt", b"again"), ("x.txt", b""), ("ok.txt", b"a third time")]  # fmt: skip
+    (foreign / "web/1.tar").write_bytes(tar_of(members))
+    said: list[str] = []
+    tokenizer = str(foreign.parent / "tokenizer.json")
+    folder = token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, say=said.append)
+    assert [(one["source"], one["tar"], one["key"], one["reason"]) for one in quarantine(folder)] == [
+        ("web", "1.tar", "bad", "not UTF-8: byte 1 of .txt"),
+        ("web", "1.tar", "none", "no text: neither .txt nor .json"),
+        ("web", "1.tar", "empty", "no text: no string 'text' in its .json"),
+        ("web", "1.tar", "ok", "its key was there before"),
+        ("web", "1.tar", "ok", "its key was there before"),
+    ]
+    counters = json.loads((folder / "manifest.json").read())["counters"]
+    assert counters["samples"] == counters["documents"] + counters["quarantined"] == 120 + 27 + 8
+    assert counters["quarantined"] == 5
+    assert any("web-train-000001: 3 documents, " in line and "5 samples quarantined" in line for line in said)
+    assert said[-1] == f"texts: 5 samples are no documents: {folder / 'quarantine.jsonl'} lists them"
+    assert sum(one.doc_id == doc_id("web", "1.tar#ok").hex() for one in documents(folder)["web"]) == 1
+
+
+def test_a_tar_without_a_document_is_an_empty_one(foreign: Path) -> None:
+    (foreign / "web/1.tar").write_bytes(tar_of([("a.jpg", b"\xff")]))
+    folder = make(foreign)
+    assert len(documents(folder)["web"]) == 120 and len(quarantine(folder)) == 1
+
+
+def test_no_documents_at_all_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.tar").write_bytes(tar_of([("a.jpg", b"\xff")]))
+    tokenizer_file(tmp_path)
+    for _ in range(2):
+        with pytest.raises(WorkError, match="quarantine.jsonl: none of 1 tars has a text; it says why"):
+            make(tmp_path / "in")
+
+
+# --- damage
+
+
+def cut_at_a_member(data: bytes) -> bytes:
+    return data[: 1024 * 7]  # header and payload are 512 bytes each
+
+
+def cut_in_a_header(data: bytes) -> bytes:
+    return data[: 1024 * 7 + 100]
+
+
+def zeroed_header(data: bytes) -> bytes:
+    return data[: 1024 * 7] + bytes(512) + data[1024 * 7 + 512 :]
+
+
+def flipped_in_a_header(data: bytes) -> bytes:
+    return data[: 1024 * 7 + 150] + b"~" + data[1024 * 7 + 151 :]
+
+
+DAMAGES: dict[Callable[[bytes], bytes], str] = {
+    cut_at_a_member: "truncated: it ends at byte 7168 without the zeros",
+    cut_in_a_header: "truncated: it ends inside the header at byte 7168",
+    zeroed_header: "zeros at byte 7168 where a header should be",
+    flipped_in_a_header: "header at byte 7168 is damaged",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_damaged_tar_is_named(tmp_path: Path, damage: Callable[[bytes], bytes], ours: bool) -> None:
+    tokenizer_file(tmp_path)
+    if ours:
+        folder = write_ours(tmp_path / "in", {("web", "train"): [texts(20)]}, tokenizer_json())
+        file = folder / "web/train-text/web-train-text-000000.tar"
+    else:
+        file = write_tar(tmp_path / "in/web/0.tar", texts(20))
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(WorkError, match=f"{file}: {DAMAGES[damage]}"):
+        make(tmp_path / "in")
+    assert not list((tmp_path / "cache").rglob("*.tar")) and not list((tmp_path / "cache").rglob("index.json"))
+
+
+def test_a_flipped_byte_of_a_text_of_ours_is_noticed(tmp_path: Path) -> None:
+    ours = write_ours(tmp_path / "in", {("web", "train"): [texts(20)]}, tokenizer_json())
+    file = ours / "web/train-text/web-train-text-000000.tar"
+    data = bytearray(file.read_bytes())
+    data[515] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(WorkError, match=rf"{file}: changed since its index was written \(sha256 differs\)"):
+        token_set(str(ours), str(tmp_path / "cache"))
+    file.write_bytes(bytes(data) + bytes(512))
+    with pytest.raises(WorkError, match=rf"{file}: \d+ bytes, \d+ were expected"):
+        token_set(str(ours), str(tmp_path / "cache"))
+
+
+def test_a_sample_of_ours_whose_key_is_no_id(tmp_path: Path) -> None:
+    ours = write_ours(tmp_path / "in", {("web", "train"): [["a"]]}, tokenizer_json())
+    (ours / "web/train-text/web-train-text-000000.tar").write_bytes(tar_of([("name.txt", b"a"), ("n.json", b"")]))
+    with pytest.raises(WorkError, match="'name' is no doc_id"):
+        token_set(str(ours), str(tmp_path / "cache"))
+
+
+def test_an_index_that_counts_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = write_ours(tmp_path / "in", {("web", "train"): [["a", "b"]]}, tokenizer_json())
+    inputs = module.survey(str(ours), None)
+    tar = inputs.sets[0].tars[0]
+    listed = tar.listed.model_copy(update={"nsamples": 3})  # type: ignore[union-attr]
+    object.__setattr__(tar, "listed", listed)
+    monkeypatch.setattr(module, "survey", lambda url, tokenizer: inputs)
+    with pytest.raises(WorkError, match="2 documents, its index says 3"):
+        token_set(str(ours), str(tmp_path / "cache"))
+
+
+def test_a_tar_that_changes_while_it_is_read(foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = module.survey(str(foreign), str(foreign.parent / "tokenizer.json"))
+    monkeypatch.setattr(module, "survey", lambda url, tokenizer: inputs)
+    time.sleep(0.01)
+    write_tar(foreign / "books/train/0.tar", [*texts(9, 10), "", texts(1, 7, 900)[0]])
+    with pytest.raises(WorkError, match="books/train/0.tar: changed while it was read"):
+        make(foreign)
+
+
+# --- again, killed, and several at once
+
+
+def test_what_is_there_is_taken_up_and_what_changed_is_made_again(foreign: Path) -> None:
+    said: list[str] = []
+    tokenizer, cache = str(foreign.parent / "tokenizer.json"), str(foreign.parent / "cache")
+    folder = token_set(str(foreign), cache, tokenizer=tokenizer, say=said.append)
+    assert said[0] == f"texts: {foreign}: 7 tars to tokenise into {folder}" and len(said) == 8
+    assert said[1].startswith("texts: 1 of 7: books-train-000000: 11 documents, ")
+    before = contents(folder)
+    said.clear()
+    assert token_set(str(foreign), cache, tokenizer=tokenizer, say=said.append) == folder
+    assert said == [f"texts: {foreign}: tokens taken up from {folder}"]
+    write_tar(foreign / "web/3.tar", texts(40, 99))
+    other = token_set(str(foreign), cache, tokenizer=tokenizer, say=said.append)
+    assert other != folder and contents(folder) == before and len(said) == 9
+
+
+def test_what_was_lost_from_the_cache_is_made_again(foreign: Path) -> None:
+    folder = make(foreign)
+    before = contents(folder)
+    (Path(folder.url) / "web/train/web-train-000002.tar").unlink()
+    (Path(folder.url) / "books/train/books-train-000001.tar").write_bytes(b"short")
+    said: list[str] = []
+    tokenizer = str(foreign.parent / "tokenizer.json")
+    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, say=said.append)
+    assert contents(folder) == before
+    assert sum("done before" in line for line in said) == 5
+
+
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_the_bytes_do_not_depend_on_threads_or_batches(
+    foreign: Path, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = finish(started(foreign, "other", RAYON_NUM_THREADS=threads))[-1]
+    monkeypatch.setattr("train.data.texts.write.BATCH", 500)
+    assert contents(make(foreign)) == contents(Folder(there))
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(foreign: Path) -> None:
+    for number in range(4):  # larger, so that kills fall into the middle of tars
+        write_tar(foreign / f"web/{number}.tar", texts(1500, number))
+    before = contents(make(foreign, "unbroken"))
+    generator, kills = random.Random(3), 0
+    for lines in (1, 2, 4, 5, 6, 7, 8):  # one line when it begins, one for each tar
+        process = started(foreign)
+        assert process.stdout is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        time.sleep(generator.random() * 0.3)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.communicate()
+    said = finish(started(foreign))
+    assert kills >= 2
+    assert contents(Folder(said[-1])) == before
+    left = [file.name for file in Path(said[-1]).rglob("*#*")]
+    assert left == [], "what killed writers had begun is swept away"
+
+
+def test_several_at_once_one_works_and_the_others_take_it_up(foreign: Path) -> None:
+    processes = [started(foreign) for _ in range(3)]
+    said = [finish(process) for process in processes]
+    assert len({lines[-1] for lines in said}) == 1
+    workers = [lines for lines in said if any("to tokenise" in line for line in lines)]
+    assert len(workers) == 1
+    assert all("taken up" in lines[-2] for lines in said if lines is not workers[0])
+    assert contents(Folder(said[0][-1])) == contents(make(foreign, "alone"))
+
+
+def test_the_lock_of_a_killed_holder_does_not_block(foreign: Path) -> None:
+    code = (
+        "import sys, time; from schemas.storage import Folder; from train.data.texts.token_set import _alone\n"
+        "with _alone(Folder(sys.argv[1]), print): print('held', flush=True); time.sleep(600)"
+    )
+    inputs = module.survey(str(foreign), str(foreign.parent / "tokenizer.json"))
+    place = str(foreign.parent / "cache" / inputs.key(module.VERSION, BLOCK))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    holder = subprocess.Popen([sys.executable, "-c", code, place], stdout=subprocess.PIPE, env=environment, cwd=ROOT)
+    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+    waiting = started(foreign)
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == f"texts: another process makes {place}; waiting for it\n"
+    holder.kill()
+    holder.communicate()
+    assert finish(waiting)[-1] == place
+
+
+def test_a_disk_without_locks(foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, how: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    said: list[str] = []
+    tokenizer = str(foreign.parent / "tokenizer.json")
+    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, say=said.append)
+    assert "cannot be locked (No locks available); going on without" in said[0]
+
+
+def test_a_cache_that_cannot_be_written(foreign: Path) -> None:
+    (foreign.parent / "file").write_bytes(b"")
+    with pytest.raises(UserError, match="data.token_cache: .*file/.*: cannot be written"):
+        make(foreign, "file/cache")
+
+
+@pytest.mark.s3
+@pytest.mark.xdist_group("s3")
+def test_from_and_to_an_object_store(
+    foreign: Path, s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.items():
+        monkeypatch.setenv(name, value)
+    remote = Folder("s3://corpus/texts")
+    for file in foreign.rglob("*.tar"):
+        (remote / f"in/{file.relative_to(foreign)}").write(file.read_bytes())
+    tokenizer = str(foreign.parent / "tokenizer.json")
+    said: list[str] = []
+    folder = token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, say=said.append)
+    here, there = contents(make(foreign)), contents(folder)
+    skip = ("scratch/", "manifest.json")  # hold the keys, in which the store's tags are
+    assert {name: data for name, data in there.items() if not name.startswith(skip)} == {
+        name: data for name, data in here.items() if not name.startswith(skip)
+    }
+    token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, say=said.append)
+    assert "taken up" in said[-1] and documents(folder) == documents(make(foreign))

@@ -1,0 +1,145 @@
+"""Texts to token ids by the `tokenizers` library, and where in a text a token begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.blocks import Tokens
+from schemas.errors import UserError
+from schemas.storage import Folder
+
+ENDS = (
+    "<|endoftext|>",
+    "</s>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+)  # names of end-of-document tokens, first to last
+CONFIG = "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """`tokenizer` is a `tokenizers.Tokenizer` that adds nothing, cuts nothing off, and takes what looks like a special
+    token as text. `composes`: it puts texts into canonical composition (NFC), and characters count in that."""
+
+    tokenizer: Any
+    eos_id: int
+    vocab_size: int  # one more than the highest id
+    composes: bool
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """The smallest unsigned type that holds every id."""
+        return np.dtype(np.uint16 if self.vocab_size <= 2**16 else np.uint32)
+
+    def plain(self, text: str) -> str:
+        """The text that the tokens stand for."""
+        return str(self.tokenizer.normalizer.normalize_str(text)) if self.composes else text
+
+    def encode(self, texts: Sequence[str]) -> tuple[Tokens, npt.NDArray[np.int64]]:
+        """(tokens of all texts, the end-of-document one behind each; the len + 1 offsets of the texts in them)."""
+        found = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum([len(one) + 1 for one in found], out=offsets[1:])
+        tokens = np.full(int(offsets[-1]), self.eos_id, dtype=self.dtype)
+        for one, low, high in zip(found, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            tokens[low : high - 1] = one.ids
+        return tokens, offsets
+
+    def cuts(self, text: str, places: Sequence[int]) -> list[tuple[int, int]]:
+        """For each of these tokens of a text: (where the characters of the token before end, where its own begin). A
+        token may begin inside a character, which then belongs to both."""
+        whole = self.tokenizer.encode(text, add_special_tokens=False)
+        found = []
+        for place in places:
+            end = whole.token_to_chars(place - 1)[1]
+            begin = whole.token_to_chars(place)[0] if place < len(whole) else len(text)
+            found.append((end, min(begin, end)) if place < len(whole) else (len(text), len(text)))
+        return found
+
+
+def load_encoder(data: bytes, where: str, eos_id: int | None = None, config: bytes | None = None) -> Encoder:
+    """From the bytes of a `tokenizer.json`; `config`: those of the `tokenizer_config.json` beside it, if there is one.
+
+    The end-of-document token is `eos_id`, or the one that `config` names, or the first of `ENDS` that is there. Raises
+    `UserError` naming `where` if it is no tokenizer, or has no such token.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(data.decode())
+        content = json.loads(data)
+    except Exception as error:  # the library raises bare Exception
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    tokenizer.post_processor = (
+        None  # it would only add tokens, or leave white space out of the tokens' characters
+    )
+    if eos_id is None:
+        eos_id = _end(tokenizer, _named(config, where), where)
+    name = tokenizer.id_to_token(eos_id)
+    if name is None:
+        raise UserError(f"{where}: has no token {eos_id}, by which documents should end")
+    if eos_id in tokenizer.encode(name, add_special_tokens=False).ids:
+        raise UserError(
+            f"{where}: text can forge the end of a document: '{name}' in a text becomes the token {eos_id};"
+            " use a tokenizer in which it is a special token"
+        )
+    size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    return Encoder(tokenizer, eos_id, size, _composes(content.get("normalizer")))
+
+
+def read_encoder(file: Folder) -> tuple[bytes, Encoder]:
+    """A user's `tokenizer.json` and what it says. Raises `UserError` if there is none."""
+    try:
+        data = file.read()
+    except FileNotFoundError:
+        raise UserError(f"data.tokenizer: {file}: no such file; give the path of a tokenizer.json") from None
+    try:
+        config = (file.parent / CONFIG).read()
+    except FileNotFoundError:
+        config = None
+    return data, load_encoder(data, str(file), config=config)
+
+
+def _named(config: bytes | None, where: str) -> str | None:
+    """The `eos_token` of a `tokenizer_config.json`: a string, or an object with `content`."""
+    if config is None:
+        return None
+    try:
+        said = json.loads(config).get("eos_token")
+    except (ValueError, AttributeError):
+        raise UserError(f"{CONFIG} beside {where}: not a JSON object") from None
+    return said.get("content") if isinstance(said, dict) else said
+
+
+def _end(tokenizer: Any, named: str | None, where: str) -> int:
+    special = {token.content: i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    if named is not None and named not in special:
+        raise UserError(f"{where}: no special token '{named}', which {CONFIG} beside it names as eos_token")
+    found = next((name for name in ([named] if named else ENDS) if name in special), None)
+    if found is None:
+        raise UserError(
+            f"{where}: no special token that ends documents, such as {', '.join(ENDS)}; name it as eos_token in a"
+            f" {CONFIG} beside it"
+        )
+    return int(special[found])
+
+
+def _composes(normalizer: dict[str, Any] | None) -> bool:
+    """Whether a tokenizer's normalizer is NFC, and nothing else."""
+    if normalizer is None:
+        return False
+    if normalizer["type"] == "Sequence":
+        parts = normalizer["normalizers"]
+        return bool(parts) and all(_composes(part) for part in parts)
+    return bool(normalizer["type"] == "NFC")

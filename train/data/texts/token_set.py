@@ -1,0 +1,213 @@
+"""Text shards as a token shard set, made once and kept: `token_set`.
+
+A cache folder holds a folder for each input and tokenizer, named by the hash of what identifies them. In it: what
+`corpusmill shard` writes (`docs/shards.md`), `quarantine.jsonl` with the samples that are no documents, `manifest.json`
+for `corpusmill verify`, and `scratch/` with a marker for each tar that is done. `index.json` comes last: a folder that
+has it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from pydantic import ValidationError
+
+from schemas.errors import UserError, WorkError
+from schemas.ids import checksum
+from schemas.manifest import MANIFEST, Counts, PublishedFile, StageManifest
+from schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry
+from schemas.storage import Folder
+from train.data.texts.encoder import Encoder
+from train.data.texts.inputs import Inputs, Set, survey
+from train.data.texts.write import Done, Task, publish, write
+
+VERSION = "1"  # raised with every change that may change a byte of the output
+BLOCK_TOKENS = 2**19  # as `shard` has it: 1 MiB as uint16
+TOKENIZER, QUARANTINE = "tokenizer.json", "quarantine.jsonl"
+
+Say = Callable[[str], None]
+
+
+def token_set(
+    url: str, cache: str, *, tokenizer: str | None = None, say: Callable[[str], None] | None = None
+) -> Folder:
+    """The token shard set of the texts at `url`, in a folder below `cache`; what is not there yet is tokenised.
+
+    `url`: a shard set with text shards, or a folder of WebDataset tars (`*.tar`, `<source>/*.tar`, `<source>/train/*.tar`,
+    `<source>/validation/*.tar`) whose samples have a `.txt`, or a `.json` with the key `text`. `cache`: a folder. Both as
+    `schemas.storage.Folder` takes them. `tokenizer`: a tokenizer.json; without one, that of the shard set. `say` gets
+    a line when the set is taken up, and one for each tar otherwise.
+
+    The folder's bytes depend on the texts, their order and the tokenizer alone. A killed call goes on at the tar. Processes
+    that call it at once, on one machine, wait for the one that works (a lock that ends with its process); those of
+    several machines do the same work and write the same bytes.
+
+    Raises `UserError` where there is nothing to tokenise, or no tokenizer that can; `WorkError` naming the tar for one that
+    is truncated, damaged, or not the one that its index says. Samples without a text do not stop it: they are counted and
+    listed in `quarantine.jsonl`, with key and reason.
+    """
+    say = say or (lambda line: None)
+    inputs = survey(url, tokenizer)
+    key = inputs.key(VERSION, BLOCK_TOKENS)
+    folder = Folder(cache) / key
+    if _whole(folder):
+        say(f"texts: {url}: tokens taken up from {folder}")
+        return folder
+    with _alone(folder, say):
+        if _whole(folder):
+            say(f"texts: {url}: tokens taken up from {folder}, made by another process")
+        else:
+            _make(inputs, key, folder, url, say)
+    return folder
+
+
+def _whole(folder: Folder) -> bool:
+    """Whether everything is there, in its size."""
+    try:
+        ShardSet.model_validate_json((folder / INDEX).read())
+        files = StageManifest.model_validate_json((folder / MANIFEST).read()).files
+    except (FileNotFoundError, ValidationError):
+        return False
+    sizes = {entry.path: entry.size for entry in folder.list()}
+    return all(sizes.get(file.path) == file.bytes for file in files)
+
+
+@contextlib.contextmanager
+def _alone(folder: Folder, say: Say) -> Iterator[None]:
+    """One process of this machine at a time; the lock ends with its holder, however that ends."""
+    import fcntl
+
+    name = f"{folder.name}.lock"
+    if folder.local:
+        place = Path(folder.parent.url) / name
+    else:
+        place = Path(tempfile.gettempdir()) / f"corpusmill-{os.getuid()}-{checksum(folder.url.encode())}.lock"
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UserError(f"data.token_cache: {place}: cannot be written: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"texts: another process makes {folder}; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:  # a network disk without locks: the same work twice does no harm
+            say(f"texts: {place}: cannot be locked ({error.strerror}); going on without")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _make(inputs: Inputs, key: str, folder: Folder, url: str, say: Say) -> None:
+    folder.sweep()
+    encoder = inputs.encoder
+    count, number = sum(len(one.tars) for one in inputs.sets), 0
+    say(f"texts: {url}: {count} tars to tokenise into {folder}")
+    files = [publish(folder, TOKENIZER, inputs.data)]
+    done: dict[Set, list[Done]] = {}
+    for one in inputs.sets:
+        mine = done[one] = []
+        for place, tar in enumerate(one.tars):
+            stem = f"{one.name}-{place:06d}"
+            task = Task(tar, one.source, stem, _place(one), BLOCK_TOKENS, inputs.tokenizer_xxh3)
+            marker, new = write(task, encoder, folder)
+            mine.append(marker)
+            number += 1
+            shard, lost = marker.shard, marker.quarantined
+            say(
+                f"texts: {number} of {count}: {stem}: {shard.ndocs:,} documents, {shard.ntokens:,} tokens"
+                + (f", {lost:,} samples quarantined" if lost else "")
+                + ("" if new else ", done before")
+            )
+    _publish(inputs, key, folder, files, done)
+    lost = sum(marker.quarantined for mine in done.values() for marker in mine)
+    if lost:
+        say(f"texts: {lost:,} samples are no documents: {folder / QUARANTINE} lists them")
+
+
+def _publish(
+    inputs: Inputs, key: str, folder: Folder, files: list[PublishedFile], done: dict[Set, list[Done]]
+) -> None:
+    """The indexes, the quarantine and the manifest; the set's own index last."""
+    markers = [marker for mine in done.values() for marker in mine]
+    files.append(_quarantine(folder, markers))
+    if not any(marker.shard.ndocs for marker in markers):
+        raise WorkError(f"{folder / QUARANTINE}: none of {len(markers)} tars has a text; it says why")
+    entries = []
+    for one, mine in done.items():
+        index = _index(one, mine, inputs)
+        path = f"{_place(one)}/{INDEX}"
+        file = publish(folder, path, _json(index), rows=index.ndocs)
+        files += [*(file for marker in mine for file in marker.files), file]
+        entries.append(
+            ShardSetEntry(
+                source=one.source, split=one.split, index=path, index_xxh3=file.xxh3, ntokens=index.ntokens,
+                ndocs=index.ndocs, text_bytes=index.text_bytes,
+            )
+        )  # fmt: skip
+    top = _json(
+        ShardSet(tokenizer=TOKENIZER, tokenizer_xxh3=inputs.tokenizer_xxh3, **_vocabulary(inputs.encoder), sets=entries)
+    )  # fmt: skip
+    files.append(PublishedFile(path=INDEX, bytes=len(top), xxh3=checksum(top)))
+    manifest = StageManifest(
+        stage="shard", version=f"texts-{VERSION}", key=key, params={"block_tokens": BLOCK_TOKENS},
+        inputs={
+            f"{one.name}/{tar.path}": marker.sha256
+            for one, mine in done.items()
+            for tar, marker in zip(one.tars, mine, strict=True)
+        },
+        partitions=[], counts=Counts(), files=files,
+        counters={
+            "samples": sum(marker.samples for marker in markers),
+            "documents": sum(marker.shard.ndocs for marker in markers),
+            "quarantined": sum(marker.quarantined for marker in markers),
+            "tokens": sum(marker.shard.ntokens for marker in markers),
+        },
+    )  # fmt: skip
+    publish(folder, MANIFEST, _json(manifest))
+    publish(folder, INDEX, top)
+
+
+def _quarantine(folder: Folder, markers: list[Done]) -> PublishedFile:
+    """What the tars have in quarantine, in one file."""
+    whole, size, rows = xxhash.xxh3_128(), 0, 0
+    with (folder / QUARANTINE).create() as stream:
+        for marker in markers:
+            data = (folder / marker.quarantine.path).read()
+            whole.update(data)
+            stream.write(data)
+            size, rows = size + len(data), rows + marker.quarantined
+    return PublishedFile(path=QUARANTINE, rows=rows, bytes=size, xxh3=whole.hexdigest())
+
+
+def _place(one: Set) -> str:
+    return f"{one.source}/{one.split}"
+
+
+def _index(one: Set, mine: list[Done], inputs: Inputs) -> ShardIndex:
+    shards = [marker.shard for marker in mine]
+    totals = {name: sum(getattr(shard, name) for shard in shards) for name in ShardIndex.TOTALS}
+    return ShardIndex(
+        name=one.name, source=one.source, split=one.split, **_vocabulary(inputs.encoder), tokenizer=f"../../{TOKENIZER}",
+        tokenizer_xxh3=inputs.tokenizer_xxh3, block_tokens=BLOCK_TOKENS, shardlist=shards, **totals,
+    )  # fmt: skip
+
+
+def _vocabulary(encoder: Encoder) -> dict[str, Any]:
+    return {
+        "vocab_size": encoder.vocab_size,
+        "eos_id": encoder.eos_id,
+        "dtype": str(encoder.dtype),
+    }
+
+
+def _json(model: ShardIndex | ShardSet | StageManifest) -> bytes:
+    return (model.model_dump_json(indent=1) + "\n").encode()
