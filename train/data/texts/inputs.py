@@ -36,7 +36,7 @@ class Tar:
 
 
 @dataclass(frozen=True)
-class Set:
+class TextSet:
     """The tars of a (source, split), in their order."""
 
     source: str
@@ -52,7 +52,7 @@ class Set:
 class Inputs:
     """All there is at a URL, and the tokenizer for it, which `data` holds in bytes."""
 
-    sets: tuple[Set, ...]
+    sets: tuple[TextSet, ...]
     data: bytes
     encoder: Encoder
 
@@ -87,7 +87,7 @@ def survey(url: str, tokenizer: str | None) -> Inputs:
     top = _top(folder)
     if top is not None:
         own = folder / top.tokenizer
-        data = own.read()
+        data = _named(own)
         if checksum(data) != top.tokenizer_xxh3:
             raise WorkError(f"{own}: not the tokenizer that {folder / INDEX} names (checksum differs)")
         encoder = load_encoder(data, str(own), top.eos_id)
@@ -114,20 +114,17 @@ def _top(folder: Folder) -> ShardSet | None:
         return None
 
 
-def _ours(folder: Folder, top: ShardSet) -> tuple[Set, ...]:
+def _ours(folder: Folder, top: ShardSet) -> tuple[TextSet, ...]:
     if not top.texts:
         raise UserError(f"data.shards: {folder}: a shard set without text shards; nothing to tokenise")
     return tuple(
-        Set(entry.source, entry.split, tuple(_listed(folder / entry.index, entry.index_xxh3)))
+        TextSet(entry.source, entry.split, tuple(_listed(folder / entry.index, entry.index_xxh3)))
         for entry in top.texts
     )
 
 
 def _listed(file: Folder, xxh3: str) -> list[Tar]:
-    try:
-        data = file.read()
-    except FileNotFoundError:
-        raise WorkError(f"{file}: missing, though the set's {INDEX} names it") from None
+    data = _named(file)
     if checksum(data) != xxh3:
         raise WorkError(f"{file}: changed since the set's {INDEX} was written (checksum differs)")
     try:
@@ -139,7 +136,15 @@ def _listed(file: Folder, xxh3: str) -> list[Tar]:
     return [Tar(file.parent / one.url, one.url, one.filesize, one.sha256, one) for one in index.shardlist]
 
 
-def _foreign(folder: Folder) -> tuple[Set, ...]:
+def _named(file: Folder) -> bytes:
+    """A file that a set's list names."""
+    try:
+        return file.read()
+    except FileNotFoundError:
+        raise WorkError(f"{file}: missing, though the set's {INDEX} names it") from None
+
+
+def _foreign(folder: Folder) -> tuple[TextSet, ...]:
     """The sets of a folder of tars: `*.tar`, `<source>/*.tar`, `<source>/train/*.tar`, `<source>/validation/*.tar`; where
     the tars themselves lie at hand or in folders of splits, the source is named after the folder."""
     entries = list(folder.list())
@@ -164,7 +169,7 @@ def _foreign(folder: Folder) -> tuple[Set, ...]:
         tar = Tar(folder / entry.path, path, entry.size, entry.tag, None)
         found.setdefault((name, split), []).append(tar)
     return tuple(
-        Set(source, split, tuple(sorted(found[source, split], key=lambda tar: tar.path)))
+        TextSet(source, split, tuple(sorted(found[source, split], key=lambda tar: tar.path)))
         for source in sorted(named)
         for split in SPLITS
         if (source, split) in found

@@ -40,9 +40,18 @@ def ours(name: str, size: int) -> bool:
 
 def samples(members: Iterable[Member]) -> Iterator[Sample]:
     """A sample for each key; members of one key lie together."""
-    keyed = ((key, member) for member in members if (key := place(member.name)[0]))
-    for key, group in itertools.groupby(keyed, key=lambda pair: pair[0]):
-        yield sample(key, [member for _, member in group])
+    keyed = (member for member in members if place(member.name)[0])
+    for key, group in itertools.groupby(keyed, key=lambda member: place(member.name)[0]):
+        yield sample(key, list(_first(group)))
+
+
+def _first(members: Iterable[Member]) -> Iterator[Member]:
+    """The bytes of the first member of each extension alone: a key may have any number of them."""
+    seen: set[str] = set()
+    for member in members:
+        extension = place(member.name)[1]
+        yield Member(member.name, member.size) if extension in seen else member
+        seen.add(extension)
 
 
 def sample(key: str, members: list[Member]) -> Sample:

@@ -88,16 +88,16 @@ class TarReader:
             said = f"header at byte {at} is damaged ({error})"
             raise self._damaged(said if at else what) from None
         if not 0 <= info.size <= self._size - self.position:
-            raise self._damaged(f"{info.name}: {info.size} bytes do not fit in a tar of {self._size}")
+            raise self._damaged(f"{info.name!r}: {info.size} bytes do not fit in a tar of {self._size}")
         return info
 
     def _declared(self, info: tarfile.TarInfo, pax: dict[str, str]) -> int:
         """Bytes of a member, as its header or the one before it says."""
         if any(key.startswith("GNU.sparse.") for key in pax):
-            raise self._damaged(f"{info.name}: a sparse file; only regular files are read")
+            raise self._damaged(f"{info.name!r}: a sparse file; only regular files are read")
         said = pax.get("size", str(info.size))
         if not (said.isascii() and said.isdigit()) or int(said[:20]) > self._size - self.position:
-            raise self._damaged(f"{info.name}: {said[:40]!r} bytes do not fit in a tar of {self._size}")
+            raise self._damaged(f"{info.name!r}: {said[:40]!r} bytes do not fit in a tar of {self._size}")
         return int(said)
 
     def _extension(self, info: tarfile.TarInfo) -> bytes:
@@ -130,7 +130,7 @@ class TarReader:
     def _take(self, size: int, name: str) -> bytes:
         data = self._read(size)
         if len(data) < size:
-            raise self._damaged(f"truncated: it ends inside {name}")
+            raise self._damaged(f"truncated: it ends inside {name!r}")
         return data
 
     def _skip(self, size: int, name: str) -> None:
@@ -138,7 +138,10 @@ class TarReader:
             size -= len(self._take(min(size, PIECE), name))
 
     def _read(self, size: int) -> bytes:
-        data = self._stream.read(size)
+        try:
+            data = self._stream.read(size)
+        except OSError as error:
+            raise self._damaged(f"cannot be read from byte {self.position} on: {error.strerror}") from None
         self.position += len(data)
         self.sha256.update(data)
         return data

@@ -24,7 +24,7 @@ from schemas.manifest import MANIFEST, Counts, PublishedFile, StageManifest
 from schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry
 from schemas.storage import Folder
 from train.data.texts.encoder import Encoder
-from train.data.texts.inputs import Inputs, Set, survey
+from train.data.texts.inputs import Inputs, TextSet, survey
 from train.data.texts.write import Done, Task, publish, write
 
 VERSION = "1"  # raised with every change that may change a byte of the output
@@ -112,7 +112,7 @@ def _make(inputs: Inputs, key: str, folder: Folder, url: str, say: Say) -> None:
     count, number = sum(len(one.tars) for one in inputs.sets), 0
     say(f"texts: {url}: {count} tars to tokenise into {folder}")
     files = [publish(folder, TOKENIZER, inputs.data)]
-    done: dict[Set, list[Done]] = {}
+    done: dict[TextSet, list[Done]] = {}
     for one in inputs.sets:
         mine = done[one] = []
         for place, tar in enumerate(one.tars):
@@ -134,7 +134,7 @@ def _make(inputs: Inputs, key: str, folder: Folder, url: str, say: Say) -> None:
 
 
 def _publish(
-    inputs: Inputs, key: str, folder: Folder, files: list[PublishedFile], done: dict[Set, list[Done]]
+    inputs: Inputs, key: str, folder: Folder, files: list[PublishedFile], done: dict[TextSet, list[Done]]
 ) -> None:
     """The indexes, the quarantine and the manifest; the set's own index last."""
     markers = [marker for mine in done.values() for marker in mine]
@@ -188,11 +188,11 @@ def _quarantine(folder: Folder, markers: list[Done]) -> PublishedFile:
     return PublishedFile(path=QUARANTINE, rows=rows, bytes=size, xxh3=whole.hexdigest())
 
 
-def _place(one: Set) -> str:
+def _place(one: TextSet) -> str:
     return f"{one.source}/{one.split}"
 
 
-def _index(one: Set, mine: list[Done], inputs: Inputs) -> ShardIndex:
+def _index(one: TextSet, mine: list[Done], inputs: Inputs) -> ShardIndex:
     shards = [marker.shard for marker in mine]
     totals = {name: sum(getattr(shard, name) for shard in shards) for name in ShardIndex.TOTALS}
     return ShardIndex(

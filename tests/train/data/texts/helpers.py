@@ -18,11 +18,37 @@ from schemas.shards import BlockDocuments, ShardSet, TextIndex, TextSetEntry, Te
 from schemas.storage import Folder
 from train.data.shards import open_shards
 
-WORDS = "the of and to in is that it was for on are with as his they at be this from naïve 日本 don't".split()
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "that",
+    "it",
+    "was",
+    "for",
+    "on",
+    "are",
+    "with",
+    "as",
+    "his",
+    "they",
+    "at",
+    "be",
+    "this",
+    "from",
+    "naïve",
+    "日本",
+    "don't",
+]
 
 
 @lru_cache(maxsize=8)
-def tokenizer_json(size: int = 320, eos: str = "<|endoftext|>", nfc: bool = False, special: bool = True) -> bytes:
+def tokenizer_json(
+    size: int = 320, eos: str = "<|endoftext|>", nfc: bool = False, special: bool = True
+) -> bytes:
     """A byte-level BPE tokenizer that knows a few words."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 

@@ -31,14 +31,20 @@ def cut(sizes: list[int], size: int, pieces: list[int]) -> list[Cut]:
     return [*found, *blocks.rest()]
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 12), st.lists(st.integers(0, 12), max_size=4))
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    st.integers(1, 12),
+    st.lists(st.integers(0, 12), max_size=4),
+)
 def test_blocks_are_full_and_say_what_is_in_them(sizes: list[int], size: int, pieces: list[int]) -> None:
     found = cut(sizes, size, [piece for piece in pieces if piece <= len(sizes)])
     whole = cut(sizes, size, [])
     assert [[field.tolist() for field in one] for one in found] == [
         [field.tolist() for field in one] for one in whole
     ]
-    assert [len(one.tokens) for one in found[:-1]] == [size] * (len(found) - 1) and len(found[-1].tokens) <= size
+    assert [len(one.tokens) for one in found[:-1]] == [size] * (len(found) - 1) and len(
+        found[-1].tokens
+    ) <= size
     place = 0
     for one in found:
         edges = [*one.starts.tolist(), len(one.tokens)]

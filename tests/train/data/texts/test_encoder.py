@@ -24,7 +24,18 @@ def llama_like() -> bytes:
     """Not byte-level: blanks become '▁', one is put before the text, unknown characters are bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "é", "ab", "▁a"]
+    pieces = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        "a",
+        "b",
+        "é",
+        "ab",
+        "▁a",
+    ]
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
         models.BPE(vocabulary, [("a", "b"), ("▁", "a")], unk_token="<unk>", byte_fallback=True, fuse_unk=True)
@@ -42,7 +53,10 @@ def test_ids_are_the_librarys(texts: list[str]) -> None:
     tokens, offsets = ENCODER.encode(texts)
     known = library(tokenizer_json())
     for text, low, high in zip(texts, offsets[:-1], offsets[1:], strict=True):
-        assert tokens[low:high].tolist() == [*known.encode(text, add_special_tokens=False).ids, ENCODER.eos_id]
+        assert tokens[low:high].tolist() == [
+            *known.encode(text, add_special_tokens=False).ids,
+            ENCODER.eos_id,
+        ]
         assert known.decode(tokens[low : high - 1].tolist(), skip_special_tokens=False) == text
     assert tokens.dtype == np.uint16 and offsets[-1] == len(tokens)
 
@@ -101,9 +115,13 @@ def test_ends_of_documents(tmp_path: Path) -> None:
     for said in ("[END]", {"content": "[END]", "lstrip": False}):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": said}))
         data, encoder = read_encoder(Folder(file))
-        assert data == tokenizer_json(eos="[END]") and encoder.tokenizer.id_to_token(encoder.eos_id) == "[END]"
+        assert (
+            data == tokenizer_json(eos="[END]") and encoder.tokenizer.id_to_token(encoder.eos_id) == "[END]"
+        )
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "[STOP]"}')
-    with pytest.raises(UserError, match=r"no special token '\[STOP\]', which tokenizer_config.json beside it names"):
+    with pytest.raises(
+        UserError, match=r"no special token '\[STOP\]', which tokenizer_config.json beside it names"
+    ):
         read_encoder(Folder(file))
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(UserError, match=r"tokenizer_config.json beside .*: not a JSON object"):

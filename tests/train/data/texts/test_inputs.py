@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import UserError, WorkError
+from schemas.ids import checksum
 from schemas.storage import Folder
 from tests.train.conftest import write_shards
 from tests.train.data.texts.helpers import tokenizer_file, tokenizer_json, write_ours, write_tar
@@ -37,7 +38,13 @@ def test_sources_and_splits_of_a_folder_of_tars(tmp_path: Path) -> None:
         write_tar(folder / path, ["a"])
     assert sets(survey(str(folder), tokenizer)) == {"c4-en-train": ["a.tar", "b.tar"]}
     shutil.rmtree(folder)
-    for path in ("web/0.tar", "books/train/1.tar", "books/train/0.tar", "books/validation/0.tar", "v/validation/0.tar"):
+    for path in (
+        "web/0.tar",
+        "books/train/1.tar",
+        "books/train/0.tar",
+        "books/validation/0.tar",
+        "v/validation/0.tar",
+    ):
         write_tar(folder / path, ["a"])
     assert sets(survey(str(folder), tokenizer)) == {
         "books-train": ["train/0.tar", "train/1.tar"], "books-validation": ["validation/0.tar"],
@@ -79,7 +86,11 @@ def test_a_users_mistakes_get_one_line(tmp_path: Path) -> None:
     tokenizer = tokenizer_file(tmp_path / "t")
     told(tmp_path / "none", tokenizer, "none: no index.json and no .tar there")
     write_tar(tmp_path / "web/a.tar", ["a"])
-    told(tmp_path / "web", None, "data.tokenizer: .* holds tars of text without an index; name the tokenizer.json")
+    told(
+        tmp_path / "web",
+        None,
+        "data.tokenizer: .* holds tars of text without an index; name the tokenizer.json",
+    )
     told(tmp_path / "web", str(tmp_path / "nothing.json"), "nothing.json: no such file")
     (tmp_path / "web/b.tar.gz").write_bytes(b"")
     told(tmp_path / "web", tokenizer, r"b.tar.gz: compressed tars are not read; unpack it to .tar first")
@@ -110,4 +121,13 @@ def test_an_index_that_is_not_the_one_named(tmp_path: Path) -> None:
     index.write_bytes(before)
     (ours / "tokenizer.json").write_bytes(tokenizer_json(280))
     with pytest.raises(WorkError, match="tokenizer.json: not the tokenizer that .* names"):
+        survey(str(ours), None)
+    (ours / "tokenizer.json").unlink()
+    with pytest.raises(WorkError, match="tokenizer.json: missing, though the set's index.json names it"):
+        survey(str(ours), None)
+    (ours / "tokenizer.json").write_bytes(tokenizer_json())
+    index.write_bytes(b"{}")
+    top = (ours / "index.json").read_text()
+    (ours / "index.json").write_text(top.replace(checksum(before), checksum(b"{}")))
+    with pytest.raises(WorkError, match="train-text/index.json: not a TextIndex: "):
         survey(str(ours), None)

@@ -81,8 +81,11 @@ def test_an_empty_tar_has_no_members() -> None:
     [
         (0, "truncated: it ends at byte 0 without the zeros"),
         (300, "truncated: it ends inside the header at byte 0"),
-        (512 + 100, "truncated: it ends inside a.txt"),
-        (512 + 1024, "truncated: it ends at byte 1536 without the zeros"),  # tarfile: a whole tar of one member
+        (512 + 100, "truncated: it ends inside 'a.txt'"),
+        (
+            512 + 1024,
+            "truncated: it ends at byte 1536 without the zeros",
+        ),  # tarfile: a whole tar of one member
         (512 + 1024 + 100, "truncated: it ends inside the header at byte 1536"),  # tarfile: the same
     ],
 )
@@ -125,7 +128,7 @@ def test_no_tar_at_all() -> None:
 
 @pytest.mark.parametrize("size", [2**40, 20_000, -512])
 def test_a_size_that_does_not_fit_is_an_error(size: int) -> None:
-    with pytest.raises(WorkError, match=f"a.txt: {size} bytes do not fit in a tar of 10752"):
+    with pytest.raises(WorkError, match=f"'a.txt': {size} bytes do not fit in a tar of 10752"):
         read(one(size=size))
 
 
@@ -195,3 +198,12 @@ def test_a_header_for_a_next_one_at_the_end_is_an_error() -> None:
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 4
     with pytest.raises(WorkError, match="belongs to a next one"):
         read(info.tobuf(tarfile.GNU_FORMAT) + b"abc\0" + bytes(508) + bytes(1024))
+
+
+def test_a_disk_that_fails_is_named() -> None:
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(WorkError, match="x.tar: cannot be read from byte 0 on: Input/output error"):
+        list(TarReader(Failing(), 512, "x.tar").members(lambda name, size: True))

@@ -53,7 +53,9 @@ def foreign(tmp_path: Path) -> Path:
     for number in range(4):
         write_tar(tmp_path / f"in/web/{number}.tar", texts(40, number))
     for number in range(2):
-        write_tar(tmp_path / f"in/books/train/{number}.tar", [*texts(9, 10 + number), "", texts(1, 7, 900)[0]])
+        write_tar(
+            tmp_path / f"in/books/train/{number}.tar", [*texts(9, 10 + number), "", texts(1, 7, 900)[0]]
+        )
     write_tar(tmp_path / "in/books/validation/0.tar", texts(5, 20))
     return tmp_path / "in"
 
@@ -128,7 +130,9 @@ def test_the_set_says_what_it_holds(foreign: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read())
     read = (foreign / "web/0.tar").read_bytes()
     assert manifest["inputs"]["web-train/0.tar"] == hashlib.sha256(read).hexdigest()
-    tokens = sum(source.index.ntokens for splits in (opened.train, opened.validation) for source in splits.values())
+    tokens = sum(
+        source.index.ntokens for splits in (opened.train, opened.validation) for source in splits.values()
+    )
     assert manifest["counters"] == {"samples": 187, "documents": 187, "quarantined": 0, "tokens": tokens}
 
 
@@ -158,7 +162,9 @@ def test_a_vocabulary_beyond_uint16(foreign: Path) -> None:
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-PIECE = st.one_of(TEXT, st.sampled_from(["", "\r\n", "the of\r\n" * 40, "日本" * 60, "e\u0301", "<|endoftext|>", "\0"]))
+PIECE = st.one_of(
+    TEXT, st.sampled_from(["", "\r\n", "the of\r\n" * 40, "日本" * 60, "e\u0301", "<|endoftext|>", "\0"])
+)
 
 
 @settings(max_examples=40)
@@ -183,12 +189,16 @@ def test_any_documents(
     known = library(data)
     found = documents(folder)["web"]
     whole = [text for some in tars for text in some]
-    assert [one.tokens for one in found] == [known.encode(text, add_special_tokens=False).ids for text in whole]
+    assert [one.tokens for one in found] == [
+        known.encode(text, add_special_tokens=False).ids for text in whole
+    ]
     for one, text in zip(found, whole, strict=True):
         plain = known.normalizer.normalize_str(text) if nfc else text
         assert known.decode(one.tokens, skip_special_tokens=False) == plain
         assert one.chars[0][0] == 0 and one.chars[-1][1] == len(plain)
-        assert all(after[0] in (end, end - 1) for (_, end), after in zip(one.chars, one.chars[1:], strict=False))
+        assert all(
+            after[0] in (end, end - 1) for (_, end), after in zip(one.chars, one.chars[1:], strict=False)
+        )
     index = open_shards(folder.url).train["web"].index
     assert all(b.ntokens == block for shard in index.shardlist for b in shard.blocks[:-1])
     shutil.rmtree(tmp)
@@ -217,6 +227,13 @@ def test_bad_samples_are_quarantined_counted_and_listed(foreign: Path) -> None:
     assert any("web-train-000001: 3 documents, " in line and "5 samples quarantined" in line for line in said)
     assert said[-1] == f"texts: 5 samples are no documents: {folder / 'quarantine.jsonl'} lists them"
     assert sum(one.doc_id == doc_id("web", "1.tar#ok").hex() for one in documents(folder)["web"]) == 1
+
+
+def test_a_name_that_is_no_utf8_is_a_key_as_well(foreign: Path) -> None:
+    (foreign / "web/1.tar").write_bytes(tar_of([("\udcffa.txt", b"fine"), ("\udcffb.txt", b"\xff")]))
+    folder = make(foreign)
+    assert doc_id("web", "1.tar#\udcffa").hex() in [one.doc_id for one in documents(folder)["web"]]
+    assert [one["key"] for one in quarantine(folder)] == ["\udcffb"]
 
 
 def test_a_tar_without_a_document_is_an_empty_one(foreign: Path) -> None:
@@ -273,7 +290,9 @@ def test_a_damaged_tar_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(WorkError, match=f"{file}: {DAMAGES[damage]}"):
         make(tmp_path / "in")
-    assert not list((tmp_path / "cache").rglob("*.tar")) and not list((tmp_path / "cache").rglob("index.json"))
+    assert not list((tmp_path / "cache").rglob("*.tar")) and not list(
+        (tmp_path / "cache").rglob("index.json")
+    )
 
 
 def test_a_flipped_byte_of_a_text_of_ours_is_noticed(tmp_path: Path) -> None:
@@ -289,9 +308,18 @@ def test_a_flipped_byte_of_a_text_of_ours_is_noticed(tmp_path: Path) -> None:
         token_set(str(ours), str(tmp_path / "cache"))
 
 
+def test_a_tar_that_is_not_there(tmp_path: Path) -> None:
+    ours = write_ours(tmp_path / "in", {("web", "train"): [["a"]]}, tokenizer_json())
+    (ours / "web/train-text/web-train-text-000000.tar").unlink()
+    with pytest.raises(WorkError, match="web-train-text-000000.tar: missing, though its index names it"):
+        token_set(str(ours), str(tmp_path / "cache"))
+
+
 def test_a_sample_of_ours_whose_key_is_no_id(tmp_path: Path) -> None:
     ours = write_ours(tmp_path / "in", {("web", "train"): [["a"]]}, tokenizer_json())
-    (ours / "web/train-text/web-train-text-000000.tar").write_bytes(tar_of([("name.txt", b"a"), ("n.json", b"")]))
+    (ours / "web/train-text/web-train-text-000000.tar").write_bytes(
+        tar_of([("name.txt", b"a"), ("n.json", b"")])
+    )
     with pytest.raises(WorkError, match="'name' is no doc_id"):
         token_set(str(ours), str(tmp_path / "cache"))
 
@@ -351,7 +379,7 @@ def test_the_bytes_do_not_depend_on_threads_or_batches(
     foreign: Path, threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = finish(started(foreign, "other", RAYON_NUM_THREADS=threads))[-1]
-    monkeypatch.setattr("train.data.texts.write.BATCH", 500)
+    monkeypatch.setattr("train.data.texts.documents.BATCH", 500)
     assert contents(make(foreign)) == contents(Folder(there))
 
 
@@ -395,7 +423,9 @@ def test_the_lock_of_a_killed_holder_does_not_block(foreign: Path) -> None:
     inputs = module.survey(str(foreign), str(foreign.parent / "tokenizer.json"))
     place = str(foreign.parent / "cache" / inputs.key(module.VERSION, BLOCK))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    holder = subprocess.Popen([sys.executable, "-c", code, place], stdout=subprocess.PIPE, env=environment, cwd=ROOT)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, place], stdout=subprocess.PIPE, env=environment, cwd=ROOT
+    )
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
     waiting = started(foreign)
     assert waiting.stdout is not None

@@ -1,0 +1,109 @@
+"""The documents of a tar of texts, each with its id, read in batches; the samples that are none; whether it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import BinaryIO, NamedTuple
+
+from schemas.errors import WorkError
+from schemas.ids import doc_id, named_id
+from train.data.texts.inputs import Tar
+from train.data.texts.samples import Sample, foreign, ours, samples
+from train.data.texts.tar import TarReader
+
+BATCH = 1 << 20  # characters of text that are encoded at once
+
+
+class Batch(NamedTuple):
+    """Some documents: 16 bytes of id, and the text, of each."""
+
+    ids: list[bytes]
+    texts: list[str]
+
+
+@dataclass
+class Documents:
+    """The documents of a tar of `source`, in batches; what was found on the way."""
+
+    tar: Tar
+    source: str
+    samples: int = 0
+    sha256: str = ""
+    bad: list[dict[str, str]] = field(default_factory=list)  # lines of the quarantine
+    seen: set[int] = field(default_factory=set)  # 8 bytes of the ids of its documents
+
+    def batches(self) -> Iterator[Batch]:
+        """About `BATCH` characters of text at a time. At the end the tar is known to be whole."""
+        tar = self.tar
+        ids: list[bytes] = []
+        texts: list[str] = []
+        length = 0
+        with self._open() as stream:
+            reader = TarReader(stream, tar.size, str(tar.file))
+            for sample in samples(reader.members(foreign if tar.listed is None else ours)):
+                self.samples += 1
+                identity = self._identity(sample)
+                if identity is None:
+                    continue
+                ids.append(identity)
+                texts.append(sample.text)
+                length += len(sample.text)
+                if length >= BATCH:
+                    yield Batch(ids, texts)
+                    ids, texts, length = [], [], 0
+        self.sha256 = reader.sha256.hexdigest()
+        self._whole(reader.position)
+        if ids:
+            yield Batch(ids, texts)
+
+    def _open(self) -> BinaryIO:
+        try:
+            return self.tar.file.open()
+        except FileNotFoundError:
+            named = "it was listed" if self.tar.listed is None else "its index names it"
+            raise WorkError(f"{self.tar.file}: missing, though {named}") from None
+
+    def _identity(self, sample: Sample) -> bytes | None:
+        """The document's id; None for a sample that is put into the quarantine."""
+        path, wrong = self.tar.path, sample.wrong
+        identity = named_id(sample.key)
+        if self.tar.listed is None:
+            identity = doc_id(self.source, f"{path}#{sample.key}")
+        elif identity is None:
+            raise WorkError(f"{self.tar.file}: '{sample.key}' is no doc_id, as keys of text shards are")
+        short = int.from_bytes(identity[:8], "little")
+        if not wrong and short in self.seen:
+            wrong = "its key was there before"
+        if wrong:
+            place = {"source": self.source, "tar": path, "key": sample.key}
+            self.bad.append({**place, "doc_id": identity.hex(), "reason": wrong})
+            return None
+        self.seen.add(short)
+        return identity
+
+    def _whole(self, read: int) -> None:
+        """Raises `WorkError` if the tar is not the one that was to be read."""
+        tar, said = self.tar, self.tar.listed
+        problem = ""
+        if read != tar.size:
+            problem = f"{read} bytes, {tar.size} were expected"
+        elif said is None:
+            now = tar.file.entry()
+            problem = "" if (now.size, now.tag) == (tar.size, tar.tag) else "changed while it was read"
+        elif self.sha256 != said.sha256:
+            problem = "changed since its index was written (sha256 differs); `corpusmill verify` tells where"
+        elif self.samples != said.nsamples:
+            problem = f"{self.samples} documents, its index says {said.nsamples}"
+        if problem:
+            raise WorkError(f"{tar.file}: {problem}")
+
+
+def ahead(items: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, the next one made by a thread while the last is worked on."""
+    with ThreadPoolExecutor(1, thread_name_prefix="texts") as thread:
+        under_way = thread.submit(next, items, None)
+        while (item := under_way.result()) is not None:
+            under_way = thread.submit(next, items, None)
+            yield item
