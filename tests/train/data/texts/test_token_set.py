@@ -73,7 +73,8 @@ def started(folder: Path, cache: str = "cache", **env: str) -> subprocess.Popen[
         f"m.BLOCK_TOKENS = {BLOCK}; url, cache, tokenizer = sys.argv[1:]; say = partial(print, flush=True)\n"
         "say(m.token_set(url, cache, tokenizer=tokenizer, say=say))"
     )
-    arguments = [str(folder), str(folder.parent / cache), str(folder.parent / "tokenizer.json")]
+    where = cache if "://" in cache else str(folder.parent / cache)
+    arguments = [str(folder), where, str(folder.parent / "tokenizer.json")]
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
@@ -472,3 +473,34 @@ def test_from_and_to_an_object_store(
     }
     token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, say=said.append)
     assert "taken up" in said[-1] and documents(folder) == documents(make(foreign))
+
+
+@pytest.mark.s3
+@pytest.mark.xdist_group("s3")
+def test_processes_of_one_machine_share_the_work_for_an_object_store(
+    foreign: Path, s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.items():
+        monkeypatch.setenv(name, value)
+    processes = [started(foreign, "s3://corpus/shared") for _ in range(2)]
+    said = [finish(process) for process in processes]
+    assert said[0][-1] == said[1][-1]
+    assert sum("to tokenise" in line for lines in said for line in lines) == 1
+    assert contents(Folder(said[0][-1])) == contents(make(foreign))
+
+
+@pytest.mark.s3
+@pytest.mark.xdist_group("s3")
+def test_the_same_work_twice_in_an_object_store_does_no_harm(
+    foreign: Path, s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As processes of two machines do it: each has a folder of its own for locks."""
+    for name, value in s3_server.items():
+        monkeypatch.setenv(name, value)
+    folders = [foreign.parent / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    processes = [started(foreign, "s3://corpus/twice", TMPDIR=str(folder)) for folder in folders]
+    said = [finish(process) for process in processes]
+    assert said[0][-1] == said[1][-1]
+    assert contents(Folder(said[0][-1])) == contents(make(foreign))
