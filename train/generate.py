@@ -10,7 +10,7 @@ from torch import Tensor
 from schemas.errors import UserError
 from schemas.storage import Folder
 from schemas.training import TrainConfig
-from train.data.shards import open_shards
+from train.data.opening import open_run_data
 from train.distributed import join
 from train.evaluate.evaluate import load_model, newest_checkpoint
 from train.run import TOKENIZER
@@ -43,7 +43,7 @@ def generate(
     from tokenizers import Tokenizer
     from tokenizers.decoders import DecodeStream
 
-    shards = open_shards(config.data.shards)
+    shards = open_run_data(config)
     device = join(config).device
     model = load_model(config, newest_checkpoint(run), shards, device)
     tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode("utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -16,8 +17,9 @@ from schemas.manifest import hash_json
 from schemas.storage import Folder
 from schemas.training import TrainConfig
 from train import checkpoint
+from train.data.opening import open_run_data
 from train.data.planning import make_plan
-from train.data.shards import open_shards
+from train.data.shards import Shards
 from train.data.stream import StreamingTokens
 from train.distributed import World, join
 from train.evaluate.validate import validation_losses
@@ -34,9 +36,11 @@ def train(config: TrainConfig) -> dict[str, Any]:
     Raises `UserError` for a config that cannot run here or is not that of the run in its output, `WorkError` for
     data or a store that fails. SIGTERM and SIGINT save a checkpoint and exit with 143 and 130.
     """
+    # Before the processes join: tokenising texts takes longer than they wait for each other.
+    shards = open_run_data(config, say if os.environ.get("RANK", "0") == "0" else None)
     world = join(config)
     try:
-        return Trainer(config, world).run()
+        return Trainer(config, world, shards).run()
     finally:
         world.close()
 
@@ -44,10 +48,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
 class Trainer:
     """The run's parts, put together once; `run` is the loop."""
 
-    def __init__(self, config: TrainConfig, world: World) -> None:
-        self.config, self.world = config, world
+    def __init__(self, config: TrainConfig, world: World, shards: Shards) -> None:
+        self.config, self.world, self.shards = config, world, shards
         self.folder = Folder(config.output_url)
-        self.shards = open_shards(config.data.shards)
         self.plan = make_plan(config.data, self.shards, config.seed, config.schedule.steps)
         self.stream = StreamingTokens(
             self.shards, plan=self.plan, dp_rank=world.rank, dp_world=world.size, say=say,

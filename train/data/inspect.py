@@ -10,11 +10,11 @@ from schemas.data import FetchConfig
 from schemas.errors import UserError
 from schemas.training import TrainConfig
 from train.data.fetch import BlockData, Blocks
+from train.data.opening import open_run_data
 from train.data.order import order
 from train.data.pack import Piece, best_fit
 from train.data.plan import Plan
 from train.data.planning import make_plan
-from train.data.shards import open_shards
 
 
 def describe_batch(
@@ -26,7 +26,7 @@ def describe_batch(
     one for consecutive tokens, several for packed documents), and its documents with the characters of the cleaned text
     that the block holds of each; with `text`, its tokens decoded. Raises `UserError` for a rank that is not there.
     """
-    shards = open_shards(config.data.shards)
+    shards = open_run_data(config)
     plan = make_plan(config.data, shards, config.seed)
     if rank is not None and not 0 <= rank < world:
         raise UserError(f"--rank {rank}: must be 0 to {world - 1} (--world is {world})")

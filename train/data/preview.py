@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from schemas.training import TrainConfig
+from train.data.opening import open_run_data
 from train.data.plan import Plan
 from train.data.planning import MANY_EPOCHS, epochs, last_step, make_plan
-from train.data.shards import Shards, open_shards
+from train.data.shards import Shards
 from train.data.simulate import reads
 
 GET_PRICE = (
@@ -19,7 +20,7 @@ GET_PRICE = (
 
 def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
     """The whole run on `world` data-parallel processes; `warnings` in words. Raises `UserError` as `make_plan` does."""
-    shards = open_shards(config.data.shards)
+    shards = open_run_data(config)
     steps = config.schedule.steps
     plan = make_plan(config.data, shards, config.seed, steps)
     sizes = [_block_bytes(shards, source.name) for source in plan.sources]

@@ -18,11 +18,12 @@ from schemas.data import DataConfig
 from schemas.errors import UserError, WorkError
 from train.data.fetch import BlockData, Blocks, Key
 from train.data.future import Future
+from train.data.opening import open_tokens
 from train.data.order import Address, order
 from train.data.pack import Piece, Rows, best_fit, packed, windows
 from train.data.plan import Plan, difference, past
 from train.data.planning import make_plan
-from train.data.shards import Shards, open_shards
+from train.data.shards import Shards
 
 Batch = dict[str, torch.Tensor]
 GROUP = (
@@ -58,9 +59,12 @@ class StreamingTokens:
         say: Callable[[str], None] = partial(print, file=sys.stderr),
         **data: Any,
     ) -> None:
-        opened = open_shards(shards) if isinstance(shards, str) else shards
-        given = {"micro_batch": 1, **data, "shards": opened.folder.url}
-        self.config = validate(DataConfig, given, "StreamingTokens")
+        url = shards if isinstance(shards, str) else shards.folder.url
+        self.config = validate(DataConfig, {"micro_batch": 1, **data, "shards": url}, "StreamingTokens")
+        if isinstance(shards, str):
+            opened = open_tokens(url, self.config.token_cache, self.config.tokenizer, say)
+        else:
+            opened = shards
         self.plan = plan or make_plan(self.config, opened, seed)
         if not 0 <= dp_rank < dp_world:
             raise UserError(f"dp_rank {dp_rank}: must be 0 to {dp_world - 1} (dp_world is {dp_world})")

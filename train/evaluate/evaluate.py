@@ -15,7 +15,8 @@ from schemas.manifest import hash_json
 from schemas.storage import Folder
 from schemas.training import TrainConfig
 from train import checkpoint
-from train.data.shards import Shards, Source, open_shards
+from train.data.opening import open_run_data
+from train.data.shards import Shards, Source
 from train.data.validation import whole
 from train.distributed import join
 from train.evaluate.unigram import counts, losses, train_counts
@@ -61,7 +62,7 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
     Rows start without context, as in training. Bits per byte = nats / ln 2 / UTF-8 bytes of the split's text: comparable between tokenizers.
     """
     world = join(config)
-    shards = open_shards(config.data.shards)
+    shards = open_run_data(config)
     found = newest_checkpoint(run)
     of = identity(config, found, shards)
     known = _known(run)

@@ -1,0 +1,105 @@
+"""Texts in place of tokens: the same commands, tokenised once."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from schemas.errors import UserError
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from tests.train.data.texts.helpers import WORDS, tokenizer_file, tokenizer_json, write_ours
+from train.data import StreamingTokens
+from train.data.inspect import describe_batch
+from train.data.preview import describe_plan
+from train.data.shards import open_shards
+from train.data.texts.token_set import token_set
+from train.evaluate.evaluate import evaluate
+from train.trainer import train
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """A shard set of texts, two sources with a validation split each."""
+    rng = random.Random(0)
+    tars = {
+        (source, split): [[" ".join(rng.choices(WORDS, k=60)) for _ in range(12)] for _ in range(2)]
+        for source in ("web", "qa")
+        for split in ("train", "validation")
+    }
+    return write_ours(tmp_path / "texts", tars, tokenizer_json())
+
+
+def test_a_run_on_texts_is_the_run_on_their_tokens(
+    texts: Path, config: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"data.weights": {"web": 1, "qa": 1}, "schedule.steps": 6, "schedule.warmup_steps": 1}
+    tokens = token_set(str(texts), str(tmp_path / "other"))
+    runs = {}
+    for name, shards in (("texts", str(texts)), ("tokens", tokens.url)):
+        made = TrainConfig.model_validate(
+            config(**settings, **{"data.shards": shards, "output": str(tmp_path / f"run-{name}")})
+        )
+        runs[name] = (
+            train(made)["weights_xxh3"],
+            describe_batch(made, 4),
+            evaluate(made, Folder(made.output_url))["sources"],
+        )
+        said = capsys.readouterr().err
+        assert ("8 tars to tokenise" in said) == (name == "texts") and "taken up" not in said.split(
+            "texts: 8 of 8"
+        )[0]
+        describe_plan(made)
+    assert runs["texts"] == runs["tokens"]
+    assert len(list((tmp_path / "run-texts/tokens").glob("*/index.json"))) == 1  # tokenised once
+
+
+def test_a_stream_of_texts_needs_a_place_for_their_tokens(texts: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.token_cache: .* holds texts; name a folder"):
+        StreamingTokens(str(texts), sequence_length=16, global_batch=4)
+    said: list[str] = []
+    options = {
+        "sequence_length": 16,
+        "global_batch": 4,
+        "token_cache": str(tmp_path / "cache"),
+        "say": said.append,
+    }
+    with StreamingTokens(str(texts), **options) as stream:
+        first = next(stream)
+    assert "8 tars to tokenise" in said[0]
+    with StreamingTokens(str(texts), **options) as stream:
+        assert torch.equal(next(stream)["tokens"], first["tokens"])
+    assert "tokens taken up from" in said[-1]
+
+
+def test_foreign_tars_are_read_with_a_tokenizer(tmp_path: Path) -> None:
+    import io
+    import tarfile
+
+    (tmp_path / "tars/forum").mkdir(parents=True)
+    with tarfile.open(tmp_path / "tars/forum/0.tar", "w") as tar:
+        for i in range(30):
+            data = json.dumps({"text": " ".join(random.Random(i).choices(WORDS, k=50))}).encode()
+            info = tarfile.TarInfo(f"{i:03d}.json")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    options = {
+        "sequence_length": 16,
+        "global_batch": 4,
+        "token_cache": str(tmp_path / "cache"),
+        "say": lambda line: None,
+    }
+    with pytest.raises(UserError, match=r"data\.tokenizer: .* name the tokenizer\.json"):
+        StreamingTokens(str(tmp_path / "tars"), **options)
+    with StreamingTokens(
+        str(tmp_path / "tars"), tokenizer=tokenizer_file(tmp_path / "t"), **options
+    ) as stream:
+        assert next(stream)["tokens"].shape == (4, 16) and stream.sources == ["forum"]
+    with pytest.raises(UserError, match="give the folder of a shard set"):
+        open_shards(str(tmp_path / "tars"))
