@@ -18,12 +18,13 @@ import xxhash
 
 from pipeline.bpe.back import coming_back
 from pipeline.bpe.encode import encode, normalized
-from pipeline.bpe.load import Bpe, load_bpe
+from pipeline.bpe.load import Bpe
 from pipeline.shard.markers import Marker, known
 from pipeline.shard.plan import Kind, Plan
 from pipeline.shard.scratch import HEAD, SEGMENT, packed
 from pipeline.shard.takedown.log import left
 from pipeline.shard.texts import COLUMNS, id_bytes, rendered
+from pipeline.shard.tokenizer import Tokenizer
 from pipeline.splits import hash_ids, read_validation_groups, split_of
 from pipeline.stage import Partition
 from schemas.errors import WorkError
@@ -62,8 +63,7 @@ class Route:
 
     plan: Plan
     split: Folder
-    tokenizer: Folder
-    eos_token: str
+    tokenizer: Tokenizer
     work: Folder
 
     def __call__(self, partition: Partition) -> list[Routed]:
@@ -99,7 +99,7 @@ class Route:
 
     def _tokens(self, docs: pa.Table) -> tuple[Array, npt.NDArray[np.int64], np.dtype[Any], pa.ChunkedArray]:
         """(tokens, offsets of the documents, type to write them as, the texts that they stand for)."""
-        bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
+        bpe = self.tokenizer.load()
         texts = normalized(bpe, docs["text"])
         ids, offsets = encode(bpe, texts)
         _check(bpe, docs["doc_id"], texts, ids, offsets)

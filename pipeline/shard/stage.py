@@ -42,6 +42,7 @@ class Shards(GlobalStage):
         from pipeline.shard.index import counted, indexes_of, publish_indexes
         from pipeline.shard.route import Route
         from pipeline.shard.takedown.log import publish_log, taken_of
+        from pipeline.shard.tokenizer import Tokenizer
         from pipeline.shard.write import Write, gather
 
         folder, split = context.folder, context.previous["split"]
@@ -57,13 +58,13 @@ class Shards(GlobalStage):
         if plan.kinds != ("text",):
             context.say(f"shard: {how(bpe)}")
         files = [publish_bytes(folder, TOKENIZER, data)]
-        copy = folder / TOKENIZER
+        tokenizer = Tokenizer(folder / TOKENIZER, eos_token, source)
 
         sizes = [part.text_bytes for part in context.partitions]
-        route = Route(plan, split, copy, eos_token, folder / "scratch")
+        route = Route(plan, split, tokenizer, folder / "scratch")
         routed = context.scheduler.map(route, context.partitions, f"shard: {' and '.join(plan.kinds)}", sizes)
         buckets = gather([one for some in routed for one in some])
-        write = Write(plan, copy, eos_token, folder)
+        write = Write(plan, tokenizer, folder)
         weights = [bucket.bytes for bucket in buckets]
         written = context.scheduler.map(write, buckets, "shard: write", weights)
 

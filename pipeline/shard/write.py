@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.load import Bpe, load_bpe
+from pipeline.bpe.load import Bpe
 from pipeline.publish import publish_bytes
 from pipeline.shard.blocks import Blocks
 from pipeline.shard.markers import Marker, known
@@ -22,6 +22,7 @@ from pipeline.shard.merge import Window, in_order
 from pipeline.shard.plan import Plan, SetPlan
 from pipeline.shard.route import Routed
 from pipeline.shard.scratch import SEGMENT
+from pipeline.shard.tokenizer import Tokenizer
 from schemas.blocks import add_block
 from schemas.manifest import PublishedFile, hash_json
 from schemas.shards import Block, Shard, TextShard
@@ -81,8 +82,7 @@ class Write:
     documents, the tokenizer, the seed and the size of a block alone."""
 
     plan: Plan
-    tokenizer: Folder
-    eos_token: str
+    tokenizer: Tokenizer
     folder: Folder
 
     def __call__(self, bucket: Bucket) -> Written:
@@ -110,7 +110,7 @@ class Write:
         scratch = self.folder / "scratch"
         if target.kind == "text":
             return write_texts(in_order(scratch, bucket.files, bucket.segments, "<u8"), f"{stem}.tar", stream)
-        bpe = load_bpe(self.tokenizer.read(), self.eos_token, str(self.tokenizer))
+        bpe = self.tokenizer.load()
         windows = in_order(scratch, bucket.files, bucket.segments, bpe.dtype, gap=1)
         return write_blocks(windows, bpe, stem, self.plan.block_tokens, stream)
 
