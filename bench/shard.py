@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,11 @@ TEXT_BYTES = 13_000_000
 PARTITION = 1200  # documents: about 5 MB of text
 TOKENS = 64_000_000  # for writing alone: 128 MB as uint16
 LENGTHS = (100, 1000)  # tokens of a document: of short ones, the .json takes its share
+REPEATS = 7  # of Parquet in to tars out, and of verifying: the median counts
+LOAD = "load the tokenizer"
+# How fast encoding is depends on the words that the process has seen: each is merged once.
+UNSEEN = "token shards, text, no word of it seen before"
+SEEN = "token shards, text, every word of it seen before"
 
 
 def corpus() -> list[str]:
@@ -83,7 +89,10 @@ def writing() -> dict[str, dict[str, float]]:
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """Name -> MB of input (text, or tokens where said) and CPU seconds. Empty without text."""
+    """Name -> MB of input (text, or tokens where said) and CPU seconds; the process has compiled its kernels, and but for
+    `LOAD` has the tokenizer. Empty without text."""
+    from pipeline.bpe.kernels.table import MISSES
+    from pipeline.bpe.load import load_bpe
     from pipeline.cluster import Workers
     from pipeline.progress import Progress
     from pipeline.publish import publish_table
@@ -122,22 +131,38 @@ def measure() -> dict[str, dict[str, float]]:
             made = recipe("tokens")
             stage(made).run(Context(made, run, run / stage.name, parts, previous, here))
 
-        def shards(form: str, name: str) -> None:
+        def shards(form: str) -> float:
             made = recipe(form)
-            Shards(made).run(Context(made, run, run / name, parts, previous, here))
+            (run / form).delete()
+            return timed(partial(Shards(made).run, Context(made, run, run / form, parts, previous, here)))[1]
 
-        for form in ("tokens", "text"):
-            for name in ("cold", form):  # the first compiles, and fills the table of words that are encoded
-                _, seconds = timed(partial(shards, form, name))
-            result[f"Parquet in to tars out, {form} shards, text"] = {"mb": size, "seconds": seconds}
+        tokenizer, eos_token = run / "tokenizer/tokenizer.json", recipe("tokens").tokenizer.eos_token
+        data, name = tokenizer.read(), str(tokenizer)
+        loads = [timed(partial(load_bpe, data + b"\n" * i, eos_token, name))[1] for i in range(1, REPEATS)]
+        result[LOAD] = {"mb": len(data) / 1e6, "seconds": median(loads)}
+        shards("tokens")  # compiles
+        unseen, seen = [], []
+        for _ in range(REPEATS):
+            engine = load_bpe(data, eos_token, name).engine  # the one that the stage has
+            assert engine is not None
+            engine.forget()
+            unseen.append(shards("tokens"))
+            misses = engine.counters[MISSES]
+            seen.append(shards("tokens"))
+            assert 0 < misses == engine.counters[MISSES]
+        shards("text")  # compiles
+        text = [shards("text") for _ in range(REPEATS)]
+        for what, seconds in ((UNSEEN, unseen), (SEEN, seen), ("text shards, text", text)):
+            result[f"Parquet in to tars out, {what}"] = {"mb": size, "seconds": median(seconds)}
         tars = run / "tokens"
         written = sum(entry.size for entry in tars.list() if entry.path.endswith(".tar")) / 1e6
         for to in ("megatron", "datatrove"):
-            _, seconds = timed(partial(export, tars, run / to, to, here))
-            result[f"export to {to}, tars"] = {"mb": written, "seconds": seconds}
-        problems, seconds = timed(lambda: verify_shards(tars))
-        assert problems == []
-        result["verify, tars"] = {"mb": written, "seconds": seconds}
+            _, taken = timed(partial(export, tars, run / to, to, here))
+            result[f"export to {to}, tars"] = {"mb": written, "seconds": taken}
+        verify_shards(tars)  # loads the tokenizer, as a reader of these shards
+        verified = [timed(lambda: verify_shards(tars)) for _ in range(REPEATS)]
+        assert all(problems == [] for problems, _ in verified)
+        result["verify, tars"] = {"mb": written, "seconds": median(taken for _, taken in verified)}
     return result
 
 
@@ -147,9 +172,13 @@ def main() -> None:
     if not result:
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
+    load = result.pop(LOAD)
     print("| step, and what its MB are | MB | MB/s per core |\n|---|---|---|")
     for name, row in result.items():
         print(f"| {name} | {row['mb']:.1f} | {row['mb'] / max(row['seconds'], 1e-9):.1f} |")
+    print(
+        f"\nLoading the tokenizer ({load['mb']:.1f} MB of JSON) comes to that once a process: {load['seconds'] * 1e3:.0f} ms."
+    )
 
 
 if __name__ == "__main__":
