@@ -38,9 +38,27 @@ class Missing(FileNotFoundError):
     """No such object: what a `Folder` raises, with its URL."""
 
 
+class Truncated(WorkError):
+    """The object ends before the bytes that were asked for."""
+
+
+class Changed(Exception):
+    """The object is another one than the tag names that was asked for."""
+
+
+class Tagged(NamedTuple):
+    """Bytes of an object as they came (any buffer, not copied), what tells this object from a later one of the same
+    name (an ETag that `If-Match` takes; empty if the store has none, or a weak one), and the whole object's bytes."""
+
+    data: Any
+    tag: str
+    size: int
+
+
 @lru_cache(maxsize=64)
-def _store(root: str) -> Any:
-    """The obstore store of a URL's root (scheme and bucket); local paths share one store at `/`."""
+def _store(root: str, once: bool = False) -> Any:
+    """The obstore store of a URL's root (scheme and bucket); local paths share one store at `/`. With `once`, a remote
+    store asks once per call and waits as long as its caller does: for callers with retries and limits of their own."""
     import obstore.store
 
     scheme = root.split("://", 1)[0]
@@ -53,6 +71,9 @@ def _store(root: str) -> Any:
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         if scheme in ("s3", "s3a") and endpoint.startswith("http://"):
             options["client_options"] = {"allow_http": True}  # obstore refuses plain HTTP unless told
+        if once:
+            options["client_options"] = {**options.get("client_options", {}), "timeout": "1h"}
+            options["retry_config"] = {"max_retries": 0}
         return obstore.store.from_url(root, **options)
     except Exception as error:
         raise UserError(f"{root}: cannot be opened as a store: {_first_line(error)}") from None
@@ -148,8 +169,54 @@ class Folder:
         except Exception as error:
             raise self._failed("read", error) from None
         if len(data) != size:
-            raise WorkError(f"{self.url}: truncated: {size} bytes asked at {offset}, {len(data)} there")
+            raise Truncated(f"{self.url}: truncated: {size} bytes asked at {offset}, {len(data)} there")
         return data
+
+    def read_tagged(self, offset: int, size: int, if_match: str = "") -> Tagged:
+        """Up to `size` bytes from `offset` of a local file, in one read; its tag is made of inode, time and size.
+
+        Raises `Changed` if the tag is not `if_match`, `Truncated` if the file has no byte at `offset`.
+        """
+        try:
+            handle = os.open("/" + self.path, os.O_RDONLY)
+            try:
+                there = os.fstat(handle)
+                tag = f"{there.st_ino:x}-{there.st_mtime_ns:x}-{there.st_size:x}"
+                data = os.pread(handle, size, offset)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise self._failed("read", error) from None
+        if if_match and tag != if_match:
+            raise Changed(f"{self.url}: the file is another one now")
+        if size and not data:
+            raise Truncated(f"{self.url}: truncated: ends at byte {there.st_size}, {size} asked at {offset}")
+        return Tagged(data, tag, there.st_size)
+
+    async def read_tagged_async(self, offset: int, size: int, if_match: str = "") -> Tagged:
+        """Up to `size` bytes from `offset` of a remote object, in one request that is never repeated: to cancel the
+        call ends the request. `size` 0 asks for the tag alone. Needs no more than a running event loop.
+
+        Raises `Changed` if the tag is not `if_match`, `Truncated` if the object has no byte at `offset`.
+        """
+        import obstore
+        from obstore.exceptions import PreconditionError
+
+        store = self.store if self.root.startswith("memory://") else _store(self.root, once=True)
+        options: dict[str, Any] = {"range": (offset, offset + size)} if size else {"head": True}
+        if if_match:
+            options["if_match"] = if_match
+        try:
+            answer = await obstore.get_async(store, self.path, options=options)  # type: ignore[arg-type]
+            data = await answer.bytes_async() if size else b""
+        except PreconditionError:
+            raise Changed(f"{self.url}: the object is another one now") from None
+        except Exception as error:
+            if "416 Range Not Satisfiable" in str(error):
+                raise Truncated(f"{self.url}: truncated: ends before byte {offset}, where {size} are asked") from None
+            raise self._failed("read", error) from None
+        tag = answer.meta["e_tag"] or ""
+        return Tagged(data, "" if tag.startswith("W/") else tag, answer.meta["size"])
 
     def read_ranges(self, ranges: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
         """`size` bytes from `offset` of each object (path, offset, size) below the folder, in this order."""

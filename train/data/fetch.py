@@ -1,164 +1,252 @@
-"""Blocks of tokens by range request: checked, retried within a deadline, kept in memory, fetched side by side."""
+"""Blocks of tokens, fetched side by side and ahead of their use, kept in memory, replaced by others if damaged."""
 
 from __future__ import annotations
 
-import random
+import logging
 import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from collections import Counter, deque
+from collections.abc import Iterable
+from concurrent.futures import Future
 
 from schemas.data import FetchConfig
 from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.shards import Block, BlockDocuments
-from schemas.storage import Folder
+from schemas.shards import BlockDocuments
+from train.data.block import BlockData, memory_of, substitutes
+from train.data.memory import Key, Memory, NextUse
+from train.data.reader import VERIFY, Reader
+from train.data.requests import Closed, Damaged, Say
 from train.data.shards import Source
 
-Result = TypeVar("Result")
-Key = tuple[int, int]  # (source, block)
-GAP = 64 << 10  # members that lie this close together are read with one request
+__all__ = ["BlockData", "Blocks", "Key", "NextUse"]
+log = logging.getLogger("train.data")
 
 
-class BlockData(NamedTuple):
-    """`tokens`: uint16 or uint32 [ntokens]; `starts`: int64, first token of each document segment."""
+class Flight:
+    """A block on its way; `ahead` of its use, until someone waits for it."""
 
-    tokens: npt.NDArray[np.unsignedinteger]
-    starts: npt.NDArray[np.int64]
-
-    @property
-    def nbytes(self) -> int:
-        return self.tokens.nbytes + self.starts.nbytes
+    def __init__(self, key: Key, taken: int, ahead: bool) -> None:
+        self.key, self.taken, self.ahead = key, taken, ahead
+        self.begun = False
+        self.done: Future[BlockData] = Future()
 
 
 class Blocks:
-    """The blocks of some sources, by (source, block) number; the least recently used go when memory is full.
+    """The blocks of some sources, by (source, block) number. Thread-safe.
 
-    Thread-safe. A block whose bytes cannot be had, or are not those that the index promises, is asked for again with
-    growing pauses until `attempts` or `deadline` seconds are used up; then `WorkError` names shard and block.
+    In memory are the blocks that `next_use` says are read soonest (without it, those read last), up to
+    `fetch.memory_mb`; more only while one `get` needs more. `train.data.requests` says how a block is asked for.
+
+    A block that stays damaged is replaced by another of its source with at least as many tokens: which one depends on
+    the source's index and the block's number alone, so every rank and every restart takes the same. Each is said by
+    `say` (default: the log) and stands in `replaced` (damaged -> substitute); with more than `fetch.bad_blocks`
+    damaged ones, `WorkError` is raised. A store that cannot be asked until the deadline raises `WorkError` as well.
     """
 
     def __init__(
         self,
         sources: Iterable[Source],
         fetch: FetchConfig = FetchConfig(),
-        next_use: object = None,
-        say: object = None,
+        next_use: NextUse | None = None,
+        say: Say | None = None,
     ) -> None:
-        self.sources = list(sources)
-        self.capacity = int(fetch.memory_mb * 2**20)
-        self.attempts, self.deadline = fetch.attempts, fetch.deadline_s
-        self.hedged, self.replaced = 0, dict[Key, Key]()
-        self.fetched_bytes = self.requests = self.retries = 0
-        self._kept: OrderedDict[Key, BlockData] = OrderedDict()
-        self._bytes = 0
+        self.sources, self.fetch = list(sources), fetch
+        self.replaced: dict[Key, Key] = {}
+        self._say = say or log.warning
+        self._memory: Memory[BlockData] = Memory(int(fetch.memory_mb * 2**20), next_use)
+        self._reader = Reader(self.sources, fetch, self._memory, self._say)
+        self._damaged: dict[Key, str] = {}
         self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._pool = ThreadPoolExecutor(fetch.threads, thread_name_prefix="fetch")
+        self._work_there = threading.Condition(self._lock)
+        self._flights: dict[Key, Flight] = {}  # on their way, or failed and not told yet
+        self._urgent: deque[Flight] = deque()
+        self._ahead: deque[Flight] = deque()
+        self._pinned: Counter[Key] = Counter()  # blocks that a running get needs
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
 
-    def read_ahead(self, keys: Iterable[Key], n: int = 0) -> None:
-        pass
+    @property
+    def requests(self) -> int:
+        """Requests so far."""
+        return self._reader.requests.requests
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes that came from the store."""
+        return self._reader.requests.fetched_bytes
+
+    @property
+    def retries(self) -> int:
+        """Times that something was asked for again after a failure."""
+        return self._reader.requests.retries
+
+    @property
+    def hedged(self) -> int:
+        """Second requests, because the first was slow."""
+        return self._reader.requests.hedged
 
     def get(self, keys: Iterable[Key], n: int = 0) -> dict[Key, BlockData]:
-        """The blocks asked for, the missing ones fetched side by side."""
-        wanted = sorted(set(keys))
+        """The blocks asked for, the missing ones fetched side by side; `n`: the sequence number they are read for.
+
+        A damaged block's key has its substitute's data. Raises `WorkError` naming shard and block.
+        """
         found: dict[Key, BlockData] = {}
+        missing: dict[Key, None] = {}
         with self._lock:
-            for key in wanted:
-                if key in self._kept:
-                    self._kept.move_to_end(key)
-                    found[key] = self._kept[key]
-        missing = [key for key in wanted if key not in found]
-        for key, data in zip(missing, self._pool.map(self._fetch, missing), strict=True):
-            found[key] = data
-            self._keep(key, data)
+            kept = self._memory.kept
+            for key in keys:
+                data = kept.get(key)
+                if data is None:
+                    missing[key] = None
+                else:
+                    found[key] = data
+            self._memory.touch(found, n)
+            if not missing:
+                return found
+            if self._closed:
+                raise Closed("the blocks were closed")
+            needed = [*found, *missing]
+            self._pinned.update(needed)
+            flights = [self._wanted(key) for key in missing]
+        try:
+            for flight in flights:
+                found[flight.key] = flight.done.result()
+        finally:
+            with self._lock:
+                for flight in flights:
+                    if flight.done.done() and self._flights.get(flight.key) is flight:
+                        del self._flights[flight.key]  # it failed, which is told now
+                self._pinned.subtract(needed)
+                self._pinned = +self._pinned
+                self._memory.trim(self._pinned)
         return found
 
+    def read_ahead(self, keys: Iterable[Key], n: int = 0) -> None:
+        """Start fetching blocks, in this order, and do not wait. What memory has no room for without dropping a block
+        that is read sooner is left; a failure shows when `get` asks for the block. `n` counts before the first `get`."""
+        with self._lock:
+            self._memory.begin(n)
+            for key in keys:
+                if self._closed:
+                    return
+                if key not in self._memory.kept and key not in self._flights:
+                    cost = self._cost(key)
+                    if not self._memory.take(key, cost, self._pinned, ahead=True):
+                        return
+                    self._start(Flight(key, cost, ahead=True))
+
     def documents(self, key: Key) -> BlockDocuments:
-        """The `.json` member of a block: its documents' ids and character ranges."""
-        source, number = key
-        shard, block = self.sources[source].blocks[number]
-        file = self.sources[source].folder / shard.url
-        data = self._retry(
-            file,
-            block,
-            lambda: _checked(file.read_range(block.json_offset, block.json_size), block.json_xxh3, ".json"),
-        )
-        return BlockDocuments.model_validate_json(data)
+        """The `.json` member of a block: its documents' ids and character ranges. Of its substitute, if a `get` here
+        found the block damaged: call `get` first to know. Raises `WorkError` if the member is damaged itself."""
+        return self._reader.documents(self.replaced.get(key, key))
 
     def close(self) -> None:
-        """Give up pauses and end the threads."""
-        self._closed.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _keep(self, key: Key, data: BlockData) -> None:
+        """Give up what is on its way, and end the threads."""
         with self._lock:
-            self._kept[key] = data
-            self._bytes += data.nbytes
-            while self._bytes > self.capacity and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+            self._closed = True
+            waiting = [flight for flight in self._flights.values() if not flight.begun]
+            self._flights.clear()
+            self._work_there.notify_all()
+        for flight in waiting:
+            flight.done.set_exception(Closed("the blocks were closed"))
+        self._reader.requests.close()
+        for thread in self._threads:
+            thread.join()
 
-    def _fetch(self, key: Key) -> BlockData:
-        source = self.sources[key[0]]
-        shard, block = source.blocks[key[1]]
-        file = source.folder / shard.url
-        return self._retry(file, block, lambda: self._read(source, file, block))
+    def _cost(self, key: Key) -> int:
+        return memory_of(self.sources[key[0]].blocks[key[1]][1])
 
-    def _read(self, source: Source, file: Folder, block: Block) -> BlockData:
-        ends = (block.offset + block.size, block.docs_offset + block.docs_size)
-        start = min(block.offset, block.docs_offset)
-        if max(ends) - start <= block.size + block.docs_size + GAP:
-            span = file.read_range(start, max(ends) - start)
-            payload = span[block.offset - start : ends[0] - start]
-            docs = span[block.docs_offset - start : ends[1] - start]
-            requests = 1
+    def _wanted(self, key: Key) -> Flight:
+        """The flight of a block that someone waits for. The lock is held."""
+        flight = self._flights.get(key)
+        if flight is None:
+            cost = self._cost(key)
+            self._memory.take(key, cost, self._pinned, ahead=False)
+            flight = Flight(key, cost, ahead=False)
+            self._start(flight)
+        elif flight.ahead:
+            flight.ahead = False
+            self._urgent.append(flight)  # whoever meets it second finds it begun
+        return flight
+
+    def _start(self, flight: Flight) -> None:
+        """The lock is held."""
+        self._flights[flight.key] = flight
+        (self._ahead if flight.ahead else self._urgent).append(flight)
+        if self._idle < len(self._urgent) + len(self._ahead) and len(self._threads) < self.fetch.threads:
+            thread = threading.Thread(target=self._work, name=f"fetch-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
         else:
-            payload, requests = file.read_range(block.offset, block.size), 2
-            docs = file.read_range(block.docs_offset, block.docs_size)
-        with self._lock:
-            self.requests += requests
-            self.fetched_bytes += len(payload) + len(docs)
-        _checked(payload, block.xxh3, ".tokens.npy")
-        _checked(docs, block.docs_xxh3, ".docs.npy")
-        tokens = np.frombuffer(payload, dtype=source.dtype, offset=block.header)
-        # Not np.load: it parses the header by `ast`, which fails now and then when threads do so together (CPython
-        # before 3.12). The header's length stands in its bytes 8 and 9.
-        header = 10 + int.from_bytes(docs[8:10], "little")
-        starts = np.frombuffer(docs, dtype="<u4", offset=header).astype(np.int64)
-        if len(tokens) != block.ntokens:
-            raise WorkError(f"holds {len(tokens)} tokens, the index says {block.ntokens}")
-        if len(tokens) and int(tokens.max()) >= source.index.vocab_size:
-            raise WorkError(f"token {int(tokens.max())} is not in a vocabulary of {source.index.vocab_size}")
-        if len(starts) != block.ndocs or (np.diff(starts) <= 0).any():
-            raise WorkError(".docs.npy does not hold the rising starts of the documents")
-        return BlockData(tokens, starts)
+            self._work_there.notify()
 
-    def _retry(self, file: Folder, block: Block, read: Callable[[], Result]) -> Result:
-        began, pause = time.monotonic(), 0.05
-        for attempt in range(1, self.attempts + 1):
-            try:
-                return read()
-            except (WorkError, FileNotFoundError, ValueError) as error:
-                spent = time.monotonic() - began
-                gone = isinstance(error, FileNotFoundError)
-                if gone or attempt == self.attempts or spent + pause > self.deadline or self._closed.is_set():
-                    raise WorkError(
-                        f"{file}: block {block.key} (bytes {block.offset} to {block.offset + block.size}): {error};"
-                        f" tried {attempt} times in {spent:.1f} s. `corpusmill verify` checks the whole shard set"
-                    ) from None
+    def _work(self) -> None:
+        """What a thread does: blocks that someone waits for first, then those ahead."""
+        while True:
             with self._lock:
-                self.retries += 1
-            self._closed.wait(pause * (1 + random.random()))
-            pause *= 3
-        raise AssertionError("unreachable")
+                while not (self._urgent or self._ahead or self._closed):
+                    self._idle += 1
+                    self._work_there.wait()
+                    self._idle -= 1
+                if self._closed:
+                    return
+                flight = (self._urgent or self._ahead).popleft()
+                if flight.begun:
+                    continue
+                flight.begun = True
+            try:
+                read, data = self._read(flight.key)
+            except BaseException as error:
+                with self._lock:
+                    self._memory.give_back(flight.taken)
+                flight.done.set_exception(error)
+            else:
+                with self._lock:
+                    self._memory.put(flight.key, data, flight.taken, self._cost(read), flight.ahead)
+                    self._flights.pop(flight.key, None)
+                flight.done.set_result(data)
 
+    def _read(self, key: Key) -> tuple[Key, BlockData]:
+        """The block, or the first undamaged one that may stand in for it: which one, and its data."""
+        data = self._undamaged(key)
+        if data is not None:
+            return key, data
+        source = self.sources[key[0]]
+        for number in substitutes(source, key[1]):
+            other = key[0], number
+            data = self._undamaged(other)
+            if data is not None:
+                with self._lock:
+                    known = self.replaced.get(key) == other
+                    self.replaced[key] = other
+                if not known:
+                    self._say(
+                        f"{self._told(key)}. In its place, block {source.blocks[number][1].key} is read"
+                        f" ({len(self._damaged)} damaged blocks of at most {self.fetch.bad_blocks}; data.fetch.bad_blocks)"
+                    )
+                return other, data
+        raise WorkError(f"{self._told(key)}. No undamaged block of '{source.name}' is as long. {VERIFY}")
 
-def _checked(data: bytes, xxh3: str, member: str) -> bytes:
-    if checksum(data) != xxh3:
-        raise WorkError(f"the bytes of {member} are not those that the index promises (checksum differs)")
-    return data
+    def _undamaged(self, key: Key) -> BlockData | None:
+        """The block; None if it is damaged. Raises `WorkError` if that makes too many."""
+        with self._lock:
+            if key in self._damaged:
+                return None
+            data = self._memory.kept.get(key)
+        if data is not None:
+            return data
+        try:
+            return self._reader.read(key)
+        except Damaged as error:
+            with self._lock:
+                self._damaged[key] = str(error)
+                count = len(self._damaged)
+            if count > self.fetch.bad_blocks:
+                raise WorkError(
+                    f"{self._told(key)}. Damaged blocks: {count}; data.fetch.bad_blocks lets {self.fetch.bad_blocks} be"
+                    f" replaced by others. {VERIFY}; write what is damaged again, or raise data.fetch.bad_blocks"
+                ) from None
+            return None
+
+    def _told(self, key: Key) -> str:
+        return f"{self._reader.name(key)} is damaged: {self._damaged[key]}"

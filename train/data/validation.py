@@ -13,6 +13,7 @@ from train.data.pack import Rows, whole_block, windows
 from train.data.shards import Source
 
 Batch = dict[str, torch.Tensor]
+STRICT = FetchConfig(threads=4, memory_mb=64, bad_blocks=0)  # a score of other tokens would not be the split's
 
 
 def _tensors(found: Rows, part: slice = slice(None)) -> Batch:
@@ -30,7 +31,7 @@ def sample(
     """
     per_block = source.sequences(length)
     total = int(per_block.sum())
-    blocks = Blocks([source], FetchConfig(threads=1))
+    blocks = Blocks([source], STRICT)
     try:
         if not total:
             yield from list(whole(source, length, batch))[rank::world]
@@ -51,10 +52,11 @@ def sample(
 
 def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
     """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
-    blocks = Blocks([source], FetchConfig(threads=1))
+    blocks = Blocks([source], STRICT)
     try:
         for number, (_, block) in enumerate(source.blocks):
             if block.ntokens:
+                blocks.read_ahead((0, ahead) for ahead in range(number, min(number + 4, len(source.blocks))))
                 found = whole_block(blocks.get([(0, number)])[0, number], length, source.index.eos_id)
                 for start in range(0, len(found.tokens), batch):
                     yield _tensors(found, slice(start, start + batch))

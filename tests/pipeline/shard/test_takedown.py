@@ -23,6 +23,7 @@ from pipeline.shard.takedown.log import read_log
 from pipeline.shard.verify import verify_shards
 from pipeline.splits import purpose_seed
 from pipeline.verify import verify
+from schemas.data import FetchConfig
 from schemas.errors import UserError, WorkError
 from schemas.shards import TAKEDOWNS, TextShard
 from schemas.storage import Folder
@@ -273,11 +274,11 @@ def test_whoever_holds_the_old_lists_never_reads_other_tokens(run: Path) -> None
     old = open_shards(str(run / "shards"))
     sources = list(old.train.values())
     keys = [(s, b) for s, source in enumerate(sources) for b in range(len(source.blocks))]
-    fetch = Blocks(sources, attempts=1)
+    fetch = Blocks(sources, FetchConfig(attempts=1, bad_blocks=0))
     tokens = {key: data.tokens.copy() for key, data in fetch.get(keys).items()}
     fetch.close()
     take(run, [row["url"] for row in random.Random(2).sample(kept(run), 6)])
-    fetch, failed = Blocks(sources, attempts=1), 0
+    fetch, failed = Blocks(sources, FetchConfig(attempts=1, bad_blocks=0)), 0
     for key in keys:
         try:
             assert (fetch.get([key])[key].tokens == tokens[key]).all()
