@@ -1,0 +1,371 @@
+"""A store that breaks: the token stream stays the same, or the run stops with the block named. Nothing is skipped.
+
+The store is the S3-compatible server behind a proxy that breaks its answers. Each test compares with the stream from
+the same shards on a healthy store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import obstore
+import pytest
+import torch
+
+import schemas.storage
+from schemas.data import FetchConfig
+from schemas.errors import WorkError
+from schemas.storage import Folder
+from tests.faults import proxy as faults
+from tests.faults.proxy import Fault, Server, always, some
+from tests.train.conftest import write_shards
+from train.data import StreamingTokens
+from train.data.shards import Source, open_shards
+
+Batch = dict[str, torch.Tensor]
+SOURCES = {"wiki": 4, "books": 2}
+BATCHES = 14  # in which every block is read, and some again
+PASSING = FetchConfig(attempt_s=0.4, deadline_s=30, attempts=20)
+LASTING = FetchConfig(attempt_s=0.3, deadline_s=1.5, attempts=3)
+
+pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("s3"), pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The shards, in a local folder."""
+    return write_shards(Folder(tmp_path_factory.mktemp("loader")), SOURCES)
+
+
+@pytest.fixture
+def tars(healthy: Folder) -> dict[str, bytes]:
+    return {
+        entry.path: (healthy / entry.path).read() for entry in healthy.list() if entry.path.endswith(".tar")
+    }
+
+
+@pytest.fixture
+def expected(healthy: Folder) -> list[Batch]:
+    return read(healthy.url)
+
+
+@pytest.fixture
+def store(healthy: Folder, s3: str) -> str:
+    """The shards on the store, as the tests may break them."""
+    for entry in healthy.list():
+        (Folder(s3) / entry.path).write((healthy / entry.path).read())
+    return s3
+
+
+@pytest.fixture
+def broken(store: str, s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """The proxy, through which every store is reached that is opened from now on."""
+    with faults.proxy(s3_server["AWS_ENDPOINT_URL"]) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        schemas.storage._store.cache_clear()
+        yield server
+    schemas.storage._store.cache_clear()
+
+
+def opened(url: str, fetch: FetchConfig = PASSING, **options: Any) -> StreamingTokens:
+    return StreamingTokens(
+        url, fetch=fetch, weights={"wiki": 3, "books": 1}, sequence_length=24, global_batch=8, window_blocks=2,
+        seed=5, **options,
+    )  # fmt: skip
+
+
+def read(url: str, fetch: FetchConfig = PASSING, **options: Any) -> list[Batch]:
+    with opened(url, fetch, **options) as stream:
+        return [next(stream) for _ in range(BATCHES)]
+
+
+def same(a: list[Batch], b: list[Batch]) -> bool:
+    return len(a) == len(b) and all(
+        x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def block_of(store: str, number: int = 4) -> tuple[Source, Any, Any]:
+    """A block of 'wiki' that is not the last of its tar, so that others are as long: source, shard, block."""
+    source = open_shards(store).train["wiki"]
+    return source, *source.blocks[number]
+
+
+def rows_of(batches: list[Batch], tokens: np.ndarray) -> list[tuple[int, int]]:
+    """(batch, row) of every sequence that lies in these tokens of a block."""
+    whole = tokens.astype("<i8").tobytes()
+    return [
+        (at, row)
+        for at, batch in enumerate(batches)
+        for row, sequence in enumerate(batch["tokens"])
+        if whole.find(sequence.numpy().astype("<i8").tobytes()) >= 0
+    ]
+
+
+def tokens_of(source: Source, number: int) -> np.ndarray:
+    shard, block = source.blocks[number]
+    data = (source.folder / shard.url).read_range(block.offset, block.size)
+    return np.frombuffer(data, source.dtype, offset=block.header)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        faults.refused(503), faults.refused(403), faults.refused(404), faults.reset, faults.cut, faults.stalled,
+        faults.short, faults.empty, faults.truncated, faults.flipped, faults.slow(2.0),
+    ],
+    ids=["503", "403", "404", "reset", "cut", "stalled", "short", "empty", "truncated", "flipped", "silent"],
+)  # fmt: skip
+def test_a_fault_that_passes_changes_nothing(
+    store: str, broken: Server, expected: list[Batch], fault: Fault
+) -> None:
+    broken.policy = some(0.4, fault, times=2)
+    with opened(store) as stream:
+        found = [next(stream) for _ in range(BATCHES)]
+        assert same(found, expected)
+        assert stream._blocks.retries >= broken.faults > 4
+        assert not stream._blocks.replaced
+
+
+def test_bytes_of_another_place_are_noticed(
+    store: str, broken: Server, expected: list[Batch], tars: dict[str, bytes]
+) -> None:
+    broken.policy = some(0.5, faults.swapped(tars))
+    assert same(read(store), expected)
+    assert broken.faults > 4
+
+
+def test_everything_at_once_on_two_ranks(
+    store: str, broken: Server, expected: list[Batch], tars: dict[str, bytes]
+) -> None:
+    kinds = (
+        faults.refused(503), faults.refused(500), faults.reset, faults.cut, faults.short, faults.empty, faults.truncated,
+        faults.flipped, faults.swapped(tars), faults.slow(0.2),
+    )  # fmt: skip
+    broken.policy = some(0.8, *kinds, times=3)
+    fetch = PASSING.model_copy(update={"memory_mb": 0.001, "threads": 4})  # every block again and again
+    halves = [read(store, fetch, dp_rank=rank, dp_world=2, prefetch=rank) for rank in range(2)]
+    whole = [{name: torch.cat([a[name], b[name]]) for name in a} for a, b in zip(*halves, strict=True)]
+    assert same(whole, expected)
+    assert broken.faults > 50
+
+
+def test_slow_answers_are_asked_for_twice(store: str, broken: Server, expected: list[Batch]) -> None:
+    counts: dict[str, int] = {"requests": 0}
+
+    def policy(request: faults.Request) -> Fault | None:  # once 40 came fast, every 25th takes long
+        counts["requests"] += request.path.endswith(".tar")
+        return faults.slow(20) if counts["requests"] > 40 and counts["requests"] % 25 == 0 else None
+
+    broken.policy = policy
+    fetch = FetchConfig(attempt_s=60, memory_mb=0.001)
+    with opened(store, fetch, prefetch=0) as stream:
+        assert same([next(stream) for _ in range(BATCHES)], expected)
+        assert stream._blocks.hedged >= broken.faults > 0  # no answer took 20 s, and none was asked for again
+        assert stream._blocks.retries == 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        faults.refused(503),
+        faults.refused(403),
+        faults.reset,
+        faults.cut,
+        faults.stalled,
+        faults.slow(60),
+        None,
+    ],
+    ids=["503", "403", "reset", "cut", "stalled", "silent", "unreachable"],
+)
+def test_a_store_that_does_not_answer_stops_the_run(
+    store: str, broken: Server, monkeypatch: pytest.MonkeyPatch, fault: Fault | None
+) -> None:
+    _, shard, block = block_of(store)
+    if fault:
+        broken.policy = always(fault, shard.url, block.offset, block.offset + block.size)
+    with opened(store, LASTING) as stream:
+        if fault is None:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+            schemas.storage._store.cache_clear()
+        with pytest.raises(WorkError) as error:
+            for _ in range(BATCHES):
+                next(stream)
+        assert not stream._blocks.replaced  # what a batch holds does not depend on the weather
+    told = str(error.value)
+    if fault:
+        where = f"{shard.url}: block {block.key} (bytes {block.offset} to {block.offset + block.size}): "
+        assert told.startswith(f"{store}/wiki/train/{where}")
+    else:
+        assert "-train-" in told and ".tar: block " in told
+    assert "deadline_s (1.5 s)" in told and "asked" in told and "corpusmill verify" in told
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["flipped", "swapped", "short", "empty", "truncated", "missing"])
+def test_a_damaged_block_is_replaced_and_told(
+    store: str,
+    healthy: Folder,
+    broken: Server,
+    expected: list[Batch],
+    tars: dict[str, bytes],
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+) -> None:
+    source, shard, block = block_of(healthy.url)
+    known: dict[str, Fault] = {"swapped": faults.swapped(tars), "missing": faults.refused(404)}
+    fault = known.get(kind) or getattr(faults, kind)
+    broken.policy = always(fault, shard.url, block.offset, block.offset + block.size)
+    with opened(store, LASTING) as stream, caplog.at_level(logging.WARNING, "train.data"):
+        first = [next(stream) for _ in range(BATCHES)]
+        [(bad, other)] = stream._blocks.replaced.items()
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1 and f"{shard.url}: block {block.key} " in lines[0]
+    assert source.blocks[other[1]][1].key in lines[0] and "1 damaged blocks of at most 4" in lines[0]
+    assert source.blocks[bad[1]][1].key == block.key
+
+    was = rows_of(expected, tokens_of(source, bad[1]))
+    differ = [
+        (at, row)
+        for at, batch in enumerate(expected)
+        for row in range(8)
+        if not torch.equal(batch["tokens"][row], first[at]["tokens"][row])
+    ]
+    assert differ == was and len(was) >= 3  # the slots that held it, and no other
+    assert set(was) <= set(rows_of(first, tokens_of(source, other[1])))
+
+    assert same(read(store, LASTING), first)  # another run
+    halves = [read(store, LASTING, dp_rank=rank, dp_world=2) for rank in range(2)]
+    assert same(
+        [{n: torch.cat([a[n], b[n]]) for n in a} for a, b in zip(*halves, strict=True)], first
+    )  # other ranks
+
+
+def test_too_many_damaged_blocks_stop_the_run(store: str, broken: Server) -> None:
+    broken.policy = always(faults.flipped, "wiki-train-000001.tar")
+    with opened(store, LASTING.model_copy(update={"bad_blocks": 2})) as stream:
+        with pytest.raises(WorkError) as error:
+            for _ in range(BATCHES):
+                next(stream)
+    told = str(error.value)
+    assert "wiki-train-000001.tar: block wiki-train000001-" in told and "checksum differs" in told
+    assert "Damaged blocks: 3; data.fetch.bad_blocks lets 2 be" in told and "corpusmill verify" in told
+    broken.policy = lambda request: None
+    with opened(store, LASTING.model_copy(update={"bad_blocks": 0})) as stream:
+        next(stream)  # the store has healed, and nothing is kept of its damage
+
+
+def test_a_missing_tar_stops_the_run(store: str, broken: Server) -> None:
+    Folder(store).delete(["wiki/train/wiki-train-000002.tar"])
+    with pytest.raises(WorkError, match=r"wiki-train-000002\.tar: block .* not found"):
+        read(store, LASTING.model_copy(update={"bad_blocks": 2}))
+
+
+def test_the_same_object_put_there_again_changes_nothing(
+    store: str,
+    broken: Server,
+    expected: list[Batch],
+    tars: dict[str, bytes],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fetch = PASSING.model_copy(update={"memory_mb": 0.001})
+    with opened(store, fetch, prefetch=0) as stream, caplog.at_level(logging.WARNING, "train.data"):
+        found = [next(stream) for _ in range(4)]
+        for name in ("wiki-train-000000.tar", "wiki-train-000001.tar"):
+            file = Folder(store) / f"wiki/train/{name}"
+            before = file.entry().tag
+            obstore.put(
+                file.store, file.path, tars[f"wiki/train/{name}"], use_multipart=True
+            )  # the same bytes, another ETag
+            assert file.entry().tag != before
+        found += [next(stream) for _ in range(BATCHES - 4)]
+        assert not stream._blocks.replaced
+    assert same(found, expected)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2 and all("replaced since it was first read" in line for line in lines)
+    assert sum(count for tag, count in broken.conditions.items() if tag) > 20  # If-Match
+
+
+def test_another_object_in_its_place_is_damage(store: str, broken: Server, tars: dict[str, bytes]) -> None:
+    fetch = LASTING.model_copy(update={"memory_mb": 0.001, "bad_blocks": 0})
+    with opened(store, fetch, prefetch=0) as stream:
+        next(stream)
+        for number in range(4):
+            file = Folder(store) / f"wiki/train/wiki-train-{number:06d}.tar"
+            file.write(bytes(byte ^ 1 for byte in tars[f"wiki/train/{file.name}"]))
+        with pytest.raises(
+            WorkError, match=r"wiki-train-.*\.tar: block .* \(the object was replaced since: ETag .*, now "
+        ):
+            for _ in range(BATCHES):
+                next(stream)
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> Callable[..., FetchConfig]:
+    def config(**settings: Any) -> FetchConfig:
+        return FetchConfig(cache=str(tmp_path / "cache"), **settings)
+
+    return config
+
+
+def test_the_second_run_reads_the_disk_alone(
+    store: str, broken: Server, expected: list[Batch], cached: Callable[..., FetchConfig]
+) -> None:
+    assert same(read(store, cached()), expected)
+    first = broken.tar_gets()
+    assert first == 18  # each block once
+    assert same(read(store, cached()), expected)
+    assert broken.tar_gets() == first
+
+
+def test_a_damaged_file_of_the_cache_is_fetched_again(
+    store: str, broken: Server, expected: list[Batch], cached: Callable[..., FetchConfig], tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    read(store, cached())
+    files = sorted((tmp_path / "cache").iterdir())
+    files[0].write_bytes(faults.flip(files[0].read_bytes()))
+    files[1].write_bytes(files[1].read_bytes()[:-7])
+    files[2].write_bytes(b"")
+    files[3].write_bytes(files[4].read_bytes())
+    before = broken.tar_gets()
+    with caplog.at_level(logging.WARNING, "train.data"):
+        assert same(read(store, cached()), expected)
+    assert broken.tar_gets() == before + 4
+    assert sum("damaged in the cache, fetched again" in r.getMessage() for r in caplog.records) == 4
+    assert same(read(store, cached()), expected)
+    assert broken.tar_gets() == before + 4
+
+
+def test_the_cache_keeps_to_its_size(
+    store: str, broken: Server, expected: list[Batch], cached: Callable[..., FetchConfig], tmp_path: Path
+) -> None:
+    limit = 6000
+    for _ in range(3):  # across restarts
+        assert same(read(store, cached(cache_gb=limit / 2**30, memory_mb=0.001)), expected)
+        held = sum(file.stat().st_size for file in (tmp_path / "cache").iterdir())
+        assert limit / 2 < held <= limit
+
+
+def test_the_cache_serves_no_other_object(
+    store: str,
+    broken: Server,
+    expected: list[Batch],
+    tars: dict[str, bytes],
+    cached: Callable[..., FetchConfig],
+) -> None:
+    read(store, cached())
+    first = broken.tar_gets()
+    name = "wiki/train/wiki-train-000000.tar"
+    file = Folder(store) / name
+    obstore.put(file.store, file.path, tars[name], use_multipart=True)
+    assert same(read(store, cached()), expected)
+    assert broken.tar_gets() == first + 3  # its blocks
+    file.write(bytes(len(tars[name])))
+    with pytest.raises(WorkError, match=r"wiki-train-000000\.tar: block .*checksum differs"):
+        read(store, cached(attempts=2, bad_blocks=0))
