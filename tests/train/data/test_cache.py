@@ -60,7 +60,9 @@ def test_threads_together_keep_to_the_size(tmp_path: Path) -> None:
 
 def test_what_is_used_last_goes_first_and_the_unknown_before_it(tmp_path: Path) -> None:
     unknown = ranges(3, object_hash(Folder("s3://b/old.tar"), ""))
-    uses = {place: float("inf") if number == 4 else number * 7 % 10 for number, place in enumerate(ranges(12))}
+    uses = {
+        place: float("inf") if number == 4 else number * 7 % 10 for number, place in enumerate(ranges(12))
+    }
 
     def use(some: Sequence[Range]) -> list[float | None]:
         return [uses.get(place) for place in some]
@@ -75,7 +77,9 @@ def test_what_is_used_last_goes_first_and_the_unknown_before_it(tmp_path: Path) 
         cache.put(place, bytes(100))
         [name] = before - {file.name for file in tmp_path.iterdir()}
         gone.append(name)
-    known = [ranges(12)[number].name for number in (4, 7)]  # never used; used at 9, as the two that stay for their turn
+    known = [
+        ranges(12)[number].name for number in (4, 7)
+    ]  # never used; used at 9, as the two that stay for their turn
     assert gone == [*(place.name for place in unknown), *known]
 
 
@@ -115,5 +119,7 @@ def test_a_disk_that_fails_is_said_once(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UserError, match=r"data\.fetch\.cache: .*file/x: cannot be used: Not a directory; give"):
+    with pytest.raises(
+        UserError, match=r"data\.fetch\.cache: .*file/x: cannot be used: Not a directory; give"
+    ):
         DiskCache(str(tmp_path / "file/x"), 1000)

@@ -66,7 +66,14 @@ def asking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def test_the_whole_range_is_asked_for_again(asking: Callable[..., Requests]) -> None:
-    answers: list[Any] = [WorkError("503"), RIGHT[:5], b"wrong bytes", Truncated("416"), Missing("404"), RIGHT]
+    answers: list[Any] = [
+        WorkError("503"),
+        RIGHT[:5],
+        b"wrong bytes",
+        Truncated("416"),
+        Missing("404"),
+        RIGHT,
+    ]
     file = Scripted(lambda number, tag: answers[number])
     reader = asking(attempts=5)
     assert reader.read(file, 7, SIZE, check) == RIGHT
@@ -98,7 +105,9 @@ def test_a_request_is_given_up_and_ended(asking: Callable[..., Requests]) -> Non
     assert (len(file.asked), file.cancelled) == (3, 2)
     silent = Scripted(lambda number, tag: [60, RIGHT])
     with pytest.raises(WorkError, match=r"no answer within"):
-        asking(attempt_s=60, deadline_s=0.1).read(silent, 0, SIZE, check)  # the deadline limits a request as well
+        asking(attempt_s=60, deadline_s=0.1).read(
+            silent, 0, SIZE, check
+        )  # the deadline limits a request as well
     assert len(silent.asked) == 1
 
 
@@ -178,7 +187,9 @@ def test_other_bytes_in_another_object(asking: Callable[..., Requests]) -> None:
     said: list[str] = []
     reader, file = asking(said, attempts=2), Scripted(replaced(b"wrong bytes"))
     reader.read(file, 0, SIZE, check)
-    with pytest.raises(Damaged, match=r"checksum differs \(the object was replaced since: ETag old, now new\)"):
+    with pytest.raises(
+        Damaged, match=r"checksum differs \(the object was replaced since: ETag old, now new\)"
+    ):
         reader.read(file, 0, SIZE, check)
     assert said == []
 
@@ -213,7 +224,9 @@ def test_a_local_file(asking: Callable[..., Requests], tmp_path: Path) -> None:
     reader, file = asking(said, attempts=2), Folder(tmp_path / "a")
     file.write(b"??" + RIGHT)
     assert reader.read(file, 2, SIZE, check) == RIGHT
-    with pytest.raises(Damaged, match=r"truncated: 1 of 11 bytes came, for the object ends at byte 13 \(2 times\)"):
+    with pytest.raises(
+        Damaged, match=r"truncated: 1 of 11 bytes came, for the object ends at byte 13 \(2 times\)"
+    ):
         reader.read(file, 12, SIZE, check)
     with pytest.raises(Damaged, match="truncated: ends at byte 13"):
         reader.read(file, 13, SIZE, check)
