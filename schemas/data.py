@@ -60,18 +60,23 @@ class FetchConfig(Strict):
         default=120.0, gt=0, description="seconds after which a block that cannot be had stops the run"
     )
     attempt_s: float = Field(default=20.0, gt=0, description="seconds after which one request is given up")
-    attempts: int = Field(default=6, ge=1, description="requests for a block before it counts as bad")
+    attempts: int = Field(
+        default=6, ge=1, description="wrong answers for a block before it counts as damaged"
+    )
     hedge: bool = Field(
         default=True, description="ask a second time for a block that takes longer than nearly all do (p99)"
     )
-    cache: str | None = Field(default=None, description="local folder that keeps fetched blocks between runs")
+    cache: str | None = Field(
+        default=None,
+        description="local folder that keeps fetched blocks between runs; processes may share it",
+    )
     cache_gb: float = Field(
         default=50.0, gt=0, description="of that folder, GiB; first to go: latest used again"
     )
     bad_blocks: int = Field(
         default=4,
         ge=0,
-        description="damaged blocks that are replaced by others, each named in the log, before the run stops",
+        description="damaged blocks that a process replaces by others, each named in the log, before the run stops",
     )
 
 

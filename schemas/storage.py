@@ -213,7 +213,9 @@ class Folder:
             raise Changed(f"{self.url}: the object is another one now") from None
         except Exception as error:
             if "416 Range Not Satisfiable" in str(error):
-                raise Truncated(f"{self.url}: truncated: ends before byte {offset}, where {size} are asked") from None
+                raise Truncated(
+                    f"{self.url}: truncated: ends before byte {offset}, where {size} are asked"
+                ) from None
             raise self._failed("read", error) from None
         tag = answer.meta["e_tag"] or ""
         return Tagged(data, "" if tag.startswith("W/") else tag, answer.meta["size"])

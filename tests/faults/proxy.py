@@ -265,8 +265,9 @@ def some(share: float, *faults: Fault, times: int = 1, seed: int = 0) -> Policy:
     def policy(request: Request) -> Fault | None:
         if request.bytes is None or not request.path.endswith(".tar") or request.times >= times:
             return None
-        chance = random.Random(f"{request.path.rpartition('/')[2]} {request.bytes} {seed}")
-        return chance.choice(faults) if chance.random() < share else None
+        what = f"{request.path.rpartition('/')[2]} {request.bytes} {seed}"
+        hit = random.Random(what).random() < share
+        return random.Random(f"{what} {request.times}").choice(faults) if hit else None
 
     return policy
 

@@ -6,7 +6,6 @@ the same shards on a healthy store.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +53,12 @@ def expected(healthy: Folder) -> list[Batch]:
 
 
 @pytest.fixture
+def said() -> list[str]:
+    """What a stream says that has `say=said.append`."""
+    return []
+
+
+@pytest.fixture
 def store(healthy: Folder, s3: str) -> str:
     """The shards on the store, as the tests may break them."""
     for entry in healthy.list():
@@ -88,6 +93,19 @@ def same(a: list[Batch], b: list[Batch]) -> bool:
         x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
         for x, y in zip(a, b, strict=True)
     )
+
+
+def rows_alone(batch: Batch) -> Batch:
+    """What a batch holds per row."""
+    return {name: batch[name] for name in ("tokens", "labels", "documents", "positions", "source_id", "n")}
+
+
+def joined(ranks: list[list[Batch]]) -> list[Batch]:
+    """The rows of all ranks, batch by batch."""
+    return [
+        {name: torch.cat([rows_alone(part)[name] for part in parts]) for name in rows_alone(parts[0])}
+        for parts in zip(*ranks, strict=True)
+    ]
 
 
 def block_of(store: str, number: int = 4) -> tuple[Source, Any, Any]:
@@ -150,9 +168,8 @@ def test_everything_at_once_on_two_ranks(
     broken.policy = some(0.8, *kinds, times=3)
     fetch = PASSING.model_copy(update={"memory_mb": 0.001, "threads": 4})  # every block again and again
     halves = [read(store, fetch, dp_rank=rank, dp_world=2, prefetch=rank) for rank in range(2)]
-    whole = [{name: torch.cat([a[name], b[name]]) for name in a} for a, b in zip(*halves, strict=True)]
-    assert same(whole, expected)
-    assert broken.faults > 50
+    assert same(joined(halves), [rows_alone(batch) for batch in expected])
+    assert broken.faults > 40
 
 
 def test_slow_answers_are_asked_for_twice(store: str, broken: Server, expected: list[Batch]) -> None:
@@ -214,19 +231,18 @@ def test_a_damaged_block_is_replaced_and_told(
     broken: Server,
     expected: list[Batch],
     tars: dict[str, bytes],
-    caplog: pytest.LogCaptureFixture,
+    said: list[str],
     kind: str,
 ) -> None:
     source, shard, block = block_of(healthy.url)
     known: dict[str, Fault] = {"swapped": faults.swapped(tars), "missing": faults.refused(404)}
     fault = known.get(kind) or getattr(faults, kind)
     broken.policy = always(fault, shard.url, block.offset, block.offset + block.size)
-    with opened(store, LASTING) as stream, caplog.at_level(logging.WARNING, "train.data"):
+    with opened(store, LASTING, say=said.append) as stream:
         first = [next(stream) for _ in range(BATCHES)]
         [(bad, other)] = stream._blocks.replaced.items()
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 1 and f"{shard.url}: block {block.key} " in lines[0]
-    assert source.blocks[other[1]][1].key in lines[0] and "1 damaged blocks of at most 4" in lines[0]
+    assert len(said) == 1 and f"{shard.url}: block {block.key} " in said[0]
+    assert source.blocks[other[1]][1].key in said[0] and "1 damaged blocks of at most 4" in said[0]
     assert source.blocks[bad[1]][1].key == block.key
 
     was = rows_of(expected, tokens_of(source, bad[1]))
@@ -241,9 +257,7 @@ def test_a_damaged_block_is_replaced_and_told(
 
     assert same(read(store, LASTING), first)  # another run
     halves = [read(store, LASTING, dp_rank=rank, dp_world=2) for rank in range(2)]
-    assert same(
-        [{n: torch.cat([a[n], b[n]]) for n in a} for a, b in zip(*halves, strict=True)], first
-    )  # other ranks
+    assert same(joined(halves), [rows_alone(batch) for batch in first])  # other ranks
 
 
 def test_too_many_damaged_blocks_stop_the_run(store: str, broken: Server) -> None:
@@ -271,10 +285,10 @@ def test_the_same_object_put_there_again_changes_nothing(
     broken: Server,
     expected: list[Batch],
     tars: dict[str, bytes],
-    caplog: pytest.LogCaptureFixture,
+    said: list[str],
 ) -> None:
     fetch = PASSING.model_copy(update={"memory_mb": 0.001})
-    with opened(store, fetch, prefetch=0) as stream, caplog.at_level(logging.WARNING, "train.data"):
+    with opened(store, fetch, prefetch=0, say=said.append) as stream:
         found = [next(stream) for _ in range(4)]
         for name in ("wiki-train-000000.tar", "wiki-train-000001.tar"):
             file = Folder(store) / f"wiki/train/{name}"
@@ -286,15 +300,15 @@ def test_the_same_object_put_there_again_changes_nothing(
         found += [next(stream) for _ in range(BATCHES - 4)]
         assert not stream._blocks.replaced
     assert same(found, expected)
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 2 and all("replaced since it was first read" in line for line in lines)
+    assert len(said) == 2 and all("replaced since it was first read" in line for line in said)
     assert sum(count for tag, count in broken.conditions.items() if tag) > 20  # If-Match
 
 
 def test_another_object_in_its_place_is_damage(store: str, broken: Server, tars: dict[str, bytes]) -> None:
     fetch = LASTING.model_copy(update={"memory_mb": 0.001, "bad_blocks": 0})
     with opened(store, fetch, prefetch=0) as stream:
-        next(stream)
+        for _ in range(6):  # all tars are read from
+            next(stream)
         for number in range(4):
             file = Folder(store) / f"wiki/train/wiki-train-{number:06d}.tar"
             file.write(bytes(byte ^ 1 for byte in tars[f"wiki/train/{file.name}"]))
@@ -325,7 +339,7 @@ def test_the_second_run_reads_the_disk_alone(
 
 def test_a_damaged_file_of_the_cache_is_fetched_again(
     store: str, broken: Server, expected: list[Batch], cached: Callable[..., FetchConfig], tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    said: list[str],
 ) -> None:  # fmt: skip
     read(store, cached())
     files = sorted((tmp_path / "cache").iterdir())
@@ -334,10 +348,10 @@ def test_a_damaged_file_of_the_cache_is_fetched_again(
     files[2].write_bytes(b"")
     files[3].write_bytes(files[4].read_bytes())
     before = broken.tar_gets()
-    with caplog.at_level(logging.WARNING, "train.data"):
-        assert same(read(store, cached()), expected)
+    said.clear()
+    assert same(read(store, cached(), say=said.append), expected)
     assert broken.tar_gets() == before + 4
-    assert sum("damaged in the cache, fetched again" in r.getMessage() for r in caplog.records) == 4
+    assert len(said) == 4 and all("damaged in the cache, fetched again" in line for line in said)
     assert same(read(store, cached()), expected)
     assert broken.tar_gets() == before + 4
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from schemas.errors import UserError, WorkError
-from schemas.storage import IN_FLIGHT, Folder
+from schemas.storage import IN_FLIGHT, Changed, Folder, Tagged, Truncated, _store
 
 
 def exercise(folder: Folder) -> None:
@@ -129,3 +131,56 @@ def test_a_stream_of_a_remote_file_that_went_away_names_it() -> None:
     file.parent.delete()
     with pytest.raises(FileNotFoundError, match="memory://went/a.bin: not found"):
         stream.read(10)
+
+
+@pytest.mark.s3
+@pytest.mark.xdist_group("s3")
+def test_a_tag_names_the_object_on_every_store(s3: str, tmp_path: Path) -> None:
+    for url in (str(tmp_path), "memory://tagged", s3):
+        file = Folder(url) / "a.bin"
+
+        def ask(offset: int, size: int, tag: str = "", file: Folder = file) -> Tagged:
+            if file.local:
+                return file.read_tagged(offset, size, tag)
+            return asyncio.run(file.read_tagged_async(offset, size, tag))
+
+        with pytest.raises(FileNotFoundError, match="not found"):
+            ask(0, 4)
+        file.write(b"0123456789")
+        first = ask(2, 3)
+        assert (bytes(first.data), first.size) == (b"234", 10) and first.tag
+        assert bytes(ask(8, 5, first.tag).data) == b"89"
+        assert ask(0, 0) == (b"", first.tag, 10)
+        file.write(b"0123456789!")
+        with pytest.raises(Changed, match="another one"):
+            ask(2, 3, first.tag)
+        assert bytes(ask(2, 3).data) == b"234" and ask(0, 0).tag != first.tag
+        if url != "memory://tagged":
+            with pytest.raises(Truncated, match="truncated: ends"):
+                ask(11, 3)
+
+
+def test_one_request_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the store refuses is not asked for again behind the caller's back, as all other reads are."""
+    asked: list[str] = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["If-Match"])
+            self.send_error(503)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        for name, value in (("ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}"), ("REGION", "x")):
+            monkeypatch.setenv(f"AWS_{name}", value)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        _store.cache_clear()
+        with pytest.raises(WorkError, match=r"s3://busy/a: cannot read: .*503 Service Unavailable"):
+            asyncio.run(Folder("s3://busy/a").read_tagged_async(0, 4, '"tag"'))
+        server.shutdown()
+    _store.cache_clear()
+    assert asked == ['"tag"']

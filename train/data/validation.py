@@ -13,7 +13,8 @@ from train.data.pack import Rows, whole_block, windows
 from train.data.shards import Source
 
 Batch = dict[str, torch.Tensor]
-STRICT = FetchConfig(threads=4, memory_mb=64, bad_blocks=0)  # a score of other tokens would not be the split's
+# No block is replaced by another: a score of other tokens would not be the split's.
+STRICT = FetchConfig(threads=4, memory_mb=64, bad_blocks=0)
 
 
 def _tensors(found: Rows, part: slice = slice(None)) -> Batch:

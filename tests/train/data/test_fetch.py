@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -229,7 +230,7 @@ def test_what_someone_waits_for_comes_first(sources: list[Source], reads: Any) -
     with ThreadPoolExecutor(1) as pool:
         wanted = pool.submit(blocks.get, [(0, 8), (1, 3)])
         while len(blocks._urgent) < 2:
-            pass
+            time.sleep(0.001)
         first.set()
         wanted.result()
         names = [
@@ -337,7 +338,7 @@ def test_closing_while_threads_wait(sources: list[Source], reads: Any) -> None:
         begun.wait()
         closing = pool.submit(blocks.close)
         while not blocks._closed:
-            pass
+            time.sleep(0.001)
         go_on.set()
         closing.result()
         with pytest.raises(Closed):
