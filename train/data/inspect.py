@@ -42,8 +42,8 @@ def describe_batch(
     sources = [shards.train[source.name] for source in plan.sources]
     blocks = Blocks(sources, FetchConfig(**{**config.data.fetch.model_dump(), "bad_blocks": 2**31}))
     try:
+        data = blocks.get(keys)  # all of it, so that a damaged block shows the documents of its substitute
         members = {key: blocks.documents(key) for key in sorted(set(keys))}
-        data = blocks.get(keys) if text or plan.packing == "best_fit" else {}
     finally:
         blocks.close()
     decode = _decoder(shards.tokenizer()) if text else None
@@ -52,7 +52,7 @@ def describe_batch(
         shard, block = sources[key[0]].blocks[key[1]]
         member = members[key]
         starts = np.array(member.token_starts)
-        for row in _rows(plan, stretch.length, data.get(key), cell):
+        for row in _rows(plan, stretch.length, data[key], cell):
             covered = [
                 d
                 for start, size in row
@@ -82,12 +82,11 @@ def describe_batch(
     return {"step": step, "plan": plan.sha256, "sequences": sequences}
 
 
-def _rows(plan: Plan, length: int, block: BlockData | None, cell: int) -> list[list[Piece]]:
+def _rows(plan: Plan, length: int, block: BlockData, cell: int) -> list[list[Piece]]:
     """The rows of a cell as pieces of its block, by their labels."""
     parts = plan.sequence_length // length
     if plan.packing == "windows":
         return [[Piece((cell * parts + part) * length + 1, length)] for part in range(parts)]
-    assert block is not None
     rows = (len(block.tokens) - 1) // plan.sequence_length * parts
     return best_fit(block.starts, len(block.tokens), length, rows)[cell * parts : (cell + 1) * parts]
 
