@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.bpe.classes import classes
-from pipeline.bpe.kernels.merge import MAX_ID, NO_RANK, Merges, fill_pairs, fill_whole
+from pipeline.bpe.kernels.merge import EMPTY, MAX_ID, NO_RANK, Merges, fill_pairs
 from pipeline.bpe.kernels.scan import encode_batch
 from pipeline.bpe.kernels.table import Table, new_table
+from pipeline.bpe.kernels.tokens import NOT_MADE, Tokens, fill_lowest, fill_shorter, last_merges
+from pipeline.bpe.kernels.trie import new_trie
 from pipeline.bpe.names import alphabet
 from pipeline.bpe.recognise import Reading, UnknownToUs
 
@@ -25,7 +27,7 @@ class Engine:
         """Raises `UnknownToUs` if the vocabulary is not one that the kernels can hold."""
         self.reading = reading
         self._model = _model(content)
-        self._merges: Merges | None = None
+        self._vocabulary: tuple[Merges, Tokens] | None = None
         self._table = table
         self._lock = Lock()
 
@@ -38,11 +40,11 @@ class Engine:
         steps = np.array(self.reading.steps, np.int64).reshape(-1, 2)
         known = classes(self.reading.classes)
         with self._lock:
-            if self._merges is None:
-                self._merges = make_merges(*self._model)
+            if self._vocabulary is None:
+                self._vocabulary = vocabulary(*self._model)
             if self._table is None:
                 self._table = new_table()
-            count = encode_batch(data, bounds, steps, known, self._merges, self._table, out, ends)
+            count = encode_batch(data, bounds, steps, known, *self._vocabulary, self._table, out, ends)
         return out[:count].copy(), ends
 
     def forget(self) -> None:
@@ -58,8 +60,8 @@ class Engine:
 
 def _model(
     content: dict[str, Any],
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], list[bytes] | None]:
-    """(token of each byte, (left, right) by rank, what each pair makes, with `ignore_merges` the bytes of every token)."""
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], list[bytes], bool]:
+    """(token of each byte, (left, right) by rank, what each pair makes, the bytes of every token, `ignore_merges`)."""
     model = content["model"]
     vocabulary: dict[str, int] = model["vocab"]
     if max(vocabulary.values()) > MAX_ID or len(model["merges"]) >= NO_RANK:
@@ -75,28 +77,72 @@ def _model(
         left, right = pair.split(" ") if isinstance(pair, str) else pair
         pairs[rank] = vocabulary[left], vocabulary[right]
         made[rank] = vocabulary[left + right]
-    names = None
-    if model.get("ignore_merges"):
-        names = [b""] * (max(vocabulary.values()) + 1)
-        stands_for = alphabet()
-        for token, index in vocabulary.items():
-            if all(char in stands_for for char in token):
-                names[index] = bytes(stands_for[char] for char in token)
-    return byte_ids, pairs, made, names
+    names = [b""] * (max(vocabulary.values()) + 1)
+    stands_for = alphabet()
+    for token, index in vocabulary.items():
+        if all(char in stands_for for char in token):
+            names[index] = bytes(stands_for[char] for char in token)
+    return byte_ids, pairs, made, names, bool(model.get("ignore_merges"))
 
 
-def make_merges(
+def vocabulary(
     byte_ids: npt.NDArray[np.int32],
     pairs: npt.NDArray[np.int32],
     made: npt.NDArray[np.int32],
-    names: list[bytes] | None,
+    names: list[bytes],
+    whole: bool,
+) -> tuple[Merges, Tokens]:
+    """What `_model` reads, as the kernels read it."""
+    merges = make_merges(byte_ids, pairs, made)
+    return merges, make_tokens(merges, pairs, names, whole)
+
+
+def make_merges(
+    byte_ids: npt.NDArray[np.int32], pairs: npt.NDArray[np.int32], made: npt.NDArray[np.int32]
 ) -> Merges:
-    table = np.full(1 << (2 * len(pairs) + 1).bit_length(), 0xFFFFFFFFFFFFFFFF, np.uint64)
-    fill_pairs(np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]), table)
-    whole, data, starts = np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(1, np.int64)
-    if names is not None:
-        data = np.frombuffer(b"".join(names) or b"\0", np.uint8).copy()
-        starts = np.cumsum([0, *map(len, names)], dtype=np.int64)
-        whole = np.zeros(1 << (2 * len(names) + 1).bit_length(), np.int32)
-        fill_whole(data, starts, whole)
-    return Merges(byte_ids, table, made, whole, data, starts)
+    """The merges of a vocabulary as `_model` reads them."""
+    return Merges(byte_ids, _pair_table(pairs), made)
+
+
+def _pair_table(pairs: npt.NDArray[np.int32], first: int = 0) -> npt.NDArray[np.uint64]:
+    """(left, right) -> row + `first`; a quarter to a half of its places is taken."""
+    table = np.full(1 << (2 * len(pairs)).bit_length(), EMPTY, np.uint64)
+    fill_pairs(pairs, first, table)
+    return table
+
+
+def make_tokens(merges: Merges, pairs: npt.NDArray[np.int32], names: list[bytes], whole: bool) -> Tokens:
+    """The tokens of a vocabulary as `_model` reads it."""
+    data = np.frombuffer(b"".join(names), np.uint8)
+    starts = np.cumsum([0, *map(len, names)], dtype=np.int64)
+    ranks = np.empty(len(names), np.int64)
+    last_merges(data, starts, merges, ranks)
+    made, single = int((ranks > NOT_MADE).sum()), int((ranks == -1).sum())
+    ids = np.argsort(np.where(ranks == NOT_MADE, NO_RANK, ranks), kind="stable").astype(np.int32)
+    numbers = np.empty(len(names), np.int64)
+    numbers[ids] = np.arange(len(names))
+    halves = np.repeat(np.arange(made, dtype=np.int32)[:, None], 2, axis=1)
+    halves[single:] = numbers[pairs[ranks[ids[single:made]]]]
+    order = sorted((token for token, name in enumerate(names) if name), key=names.__getitem__)
+    units = new_trie(data, starts, np.array(order, np.int64), numbers)
+    shorter = np.empty((made, 2), np.int32)
+    fill_shorter(data, starts, ids, units, shorter)
+    # A place of `lowest` tells pairs apart of which one is made this many tokens after the other.
+    shift = max(0, made.bit_length() - 16)
+    lowest = np.empty(1 << (4 * made).bit_length(), np.uint16)
+    fill_lowest(halves, single, shift, lowest)
+    # Every half is made before its token: then ranks rise with each merge, whatever the text.
+    ordered = bool((halves[single:] < np.arange(single, made)[:, None]).all())
+    return Tokens(
+        ids,
+        halves,
+        shorter,
+        _pair_table(halves[single:], single),
+        lowest,
+        shift,
+        units,
+        made,
+        single,
+        ordered,
+        whole,
+    )

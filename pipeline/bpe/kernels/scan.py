@@ -7,19 +7,21 @@ from typing import Any, Final
 import numba as nb
 import numpy as np
 
-from pipeline.bpe.kernels.bytes import fetch, pointer
+from pipeline.bpe.kernels.backtrack import encode_piece
+from pipeline.bpe.kernels.bytes import pointer
 from pipeline.bpe.kernels.characters import class_pointers
 from pipeline.bpe.kernels.cuts import cut
-from pipeline.bpe.kernels.merge import merge, pointers
-from pipeline.bpe.kernels.table import MISSES, find, keep, key, table_pointers
+from pipeline.bpe.kernels.merge import pointers
+from pipeline.bpe.kernels.table import MISSES, fetch_entry, fetch_slot, find, keep, key, table_pointers
+from pipeline.bpe.kernels.tokens import token_pointers
 
 AHEAD: Final = 64
 
 
 @nb.njit(cache=True, nogil=True)
 def encode_batch(
-    data: Any, bounds: Any, steps: Any, classes: Any, merges: Any, table: Any, out: Any, ends: Any
-) -> Any:
+    data: Any, bounds: Any, steps: Any, classes: Any, merges: Any, tokens: Any, table: Any, out: Any, ends: Any
+) -> Any:  # fmt: skip
     """Tokens of the texts `data[bounds[i]:bounds[i + 1]]` into `out`; `ends[i]`: their number up to the end of text i.
     Returns the number of all.
 
@@ -32,7 +34,8 @@ def encode_batch(
     edges = np.zeros(depth, np.int64)  # where the current piece of each step ends
     pieces = np.empty((AHEAD, 5), np.uint64)  # start, size (0: a text ends here), first and second word, hash
     room = np.empty((4, 256), np.int32)  # what `merge` works in
-    text, known, vocabulary = pointer(data), class_pointers(classes), pointers(merges)
+    text, known = pointer(data), class_pointers(classes)
+    defined, vocabulary = pointers(merges), token_pointers(tokens)
     kept, written = table_pointers(table), pointer(out)
     row, done = 0, 0
     count: Any = np.int64(0)
@@ -52,11 +55,13 @@ def encode_batch(
                     edges[step] = cut(steps[step, 0], steps[step, 1], text, at, end, known)
                 end = edges[step]
             first, second, value = key(text, at, end - at, whole)
-            fetch(kept.slots, 4 * np.int64(value & np.uint64(kept.slots_size - 1)))
+            fetch_slot(value, kept)
             pieces[waiting, 0], pieces[waiting, 1] = np.uint64(at), np.uint64(end - at)
             pieces[waiting, 2], pieces[waiting, 3], pieces[waiting, 4] = first, second, value
             waiting += 1
             at = end
+        for piece in range(waiting):
+            fetch_entry(pieces[piece, 4], kept)
         for piece in range(waiting):
             start, size = np.int64(pieces[piece, 0]), np.int64(pieces[piece, 1])
             if size == 0:
@@ -64,26 +69,26 @@ def encode_batch(
                 done += 1
                 continue
             first, second, value = pieces[piece, 2], pieces[piece, 3], pieces[piece, 4]
-            slot = find(text, start, size, first, second, value, kept)
-            if slot >= 0:
-                number = np.int64(kept.slots[4 * slot + 2] >> np.uint64(32))
-                tokens = kept.slots[4 * slot + 3]
+            entry = find(text, start, size, first, second, value, kept)
+            if entry >= 0:
+                number = np.int64(kept.entries[4 * entry + 2] >> np.uint64(32))
+                packed = kept.entries[4 * entry + 3]
                 if number <= 2:
-                    written[count] = np.uint32(tokens & np.uint64(0xFFFFFFFF))
-                    written[count + 1] = np.uint32(tokens >> np.uint64(32))
+                    written[count] = np.uint32(packed & np.uint64(0xFFFFFFFF))
+                    written[count + 1] = np.uint32(packed >> np.uint64(32))
                 else:
                     for i in range(number):
-                        written[count + i] = kept.long_ids[np.int64(tokens) + i]
+                        written[count + i] = kept.long_ids[np.int64(packed) + i]
             else:
                 if size > room.shape[1]:
                     room = np.empty((4, 2 * size), np.int32)
                 ids = pointer(room[0])
-                number = merge(
-                    text, start, size, vocabulary, ids, pointer(room[1]), pointer(room[2]), pointer(room[3])
-                )
+                number = encode_piece(
+                    text, start, size, defined, vocabulary, ids, pointer(room[1]), pointer(room[2]), pointer(room[3])
+                )  # fmt: skip
                 for i in range(number):
                     written[count + i] = ids[i]
-                keep(text, start, size, first, second, value, -1 - slot, ids, number, kept)
+                keep(text, start, size, first, second, value, -1 - entry, ids, number, kept)
                 kept.counters[MISSES] += 1
             count += number
     return count
