@@ -64,6 +64,18 @@ def _unaligned_code(typing: Any, data: Any, at: Any) -> Any:
 _unaligned: Any = intrinsic(_unaligned_code)
 
 
+def _zeros_code(typing: Any, word: Any) -> Any:
+    """The number of zero bits below the lowest one of a uint64; 64 if it is 0."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+    return types.int64(types.uint64), code
+
+
+trailing_zeros: Any = intrinsic(_zeros_code)
+
+
 @nb.njit(cache=True, nogil=True)
 def load(data: Any, at: Any, size: Any, stop: Any) -> Any:
     """The first `size` bytes (1 to 8) from `at`, little-endian, zero behind them. Reads nothing from `stop` on."""

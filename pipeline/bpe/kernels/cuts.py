@@ -22,6 +22,7 @@ from pipeline.bpe.kernels.characters import (
     SYMBOL,
     look,
     run,
+    run_latin,
     run_without,
 )
 
@@ -70,7 +71,7 @@ def _gpt2(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
         if not next_bits & SPACE:
             bits, after = next_bits, next_after
     if bits & LETTER:
-        return run(data, after, stop, classes, LETTER)
+        return _letters(data, after, stop, classes)
     if bits & SPACE:
         return _blanks(data, at, stop, classes, False)
     if bits & NUMBER:
@@ -88,13 +89,13 @@ def _cl100k(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
             return end
     bits, after = look(data, at, stop, classes)
     if bits & LETTER:
-        return run(data, after, stop, classes, LETTER)
+        return _letters(data, after, stop, classes)
     if bits & NUMBER:
         return _numbers(data, after, stop, classes, NUMBER, most)
     if lead != _CR and lead != _LF and after < stop:
         next_bits, next_after = look(data, after, stop, classes)
         if next_bits & LETTER:
-            return run(data, next_after, stop, classes, LETTER)
+            return _letters(data, next_after, stop, classes)
     return _others(data, at, after, bits, stop, classes, False)
 
 
@@ -136,7 +137,7 @@ def _small_at_the_end(data: Any, at: int, stop: int, classes: Any) -> int:
         bits, after = look(data, i, stop, classes)
         if not bits & CAPITAL:
             if bits & SMALL:
-                return run(data, after, stop, classes, SMALL)
+                return run(data, run_latin(data, after, stop, False), stop, classes, SMALL)
             break
         i = after
         if bits & SMALL:
@@ -237,6 +238,12 @@ def _blanks(data: Any, at: int, stop: int, classes: Any, lines: bool) -> int:
     if lines and newline > at:
         return newline
     return i if i == stop or last == at else last
+
+
+@nb.njit(cache=True, nogil=True)
+def _letters(data: Any, at: int, stop: int, classes: Any) -> int:
+    r"""The end of `\p{L}*`."""
+    return run(data, run_latin(data, at, stop, True), stop, classes, LETTER)
 
 
 @nb.njit(cache=True, nogil=True)
