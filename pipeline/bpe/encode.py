@@ -34,6 +34,8 @@ def encode(bpe: Bpe, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.uint32], np
     offsets = np.zeros(len(texts) + 1, dtype=np.int64)
     if counts:
         np.cumsum(np.concatenate(counts), out=offsets[1:])
+    if len(ids) == 1:
+        return ids[0], offsets
     return (np.concatenate(ids) if ids else np.zeros(0, np.uint32)), offsets
 
 

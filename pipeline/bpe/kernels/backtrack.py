@@ -19,15 +19,17 @@ from pipeline.bpe.kernels.trie import longest
 
 
 @nb.njit(cache=True, nogil=True)
-def stay_apart(first: Any, second: Any, tokens: Any) -> bool:
+def stay_apart(first: Any, second: Any, known: bool, tokens: Any) -> bool:
     """Whether merging the bytes of two tokens gives these two tokens.
 
     Their merges are undone from the last one on; before each, no pair across the border may have had its turn.
+    `known`: the two are no token together.
     """
     limit: Any = np.int64(tokens.made)
     while True:
-        if merges_before(first, second, limit, tokens):
+        if not known and merges_before(first, second, limit, tokens):
             return False
+        known = False
         if max(first, second) < tokens.single:
             return True
         if first > second:
@@ -66,19 +68,23 @@ def _backtrack(data: Any, at: Any, size: Any, token: Any, end: Any, tokens: Any,
         dead[i] = 0
     count: Any = np.int64(0)
     place: Any = np.int64(0)
+    # Whether this token, and the one before, is the longest one at its place: it makes no other with the next then.
+    longest_here, longest_before = True, False
     while True:
         while token >= 0:
             if not (dead[end >> 5] >> (end & 31)) & 1 and (
-                count == 0 or stay_apart(np.int64(ids[count - 1]), token, tokens)
+                count == 0 or stay_apart(np.int64(ids[count - 1]), token, longest_before, tokens)
             ):
                 break
             token = np.int64(tokens.shorter[2 * token])
+            longest_here = False
             if token >= 0:
                 end = place + np.int64(tokens.shorter[2 * token + 1])
         if token >= 0:
             ids[count] = token
             count += 1
             place = end
+            longest_here, longest_before = True, longest_here
             if place == size:
                 break
             token, end, _ = longest(data, at + place, at + size, tokens.units, tokens.made)
@@ -88,6 +94,7 @@ def _backtrack(data: Any, at: Any, size: Any, token: Any, end: Any, tokens: Any,
         else:
             dead[place >> 5] |= np.int32(1) << np.int32(place & 31)
             count -= 1
+            longest_here = longest_before = False
             token, end = np.int64(ids[count]), place
             place -= np.int64(tokens.shorter[2 * token + 1])
     for i in range(count):

@@ -30,7 +30,7 @@ def run(data: Any, merges: Merges, tokens: Tokens, ids: Any, room: Any) -> Any:
 
 @nb.njit
 def apart(first: int, second: int, tokens: Tokens) -> bool:
-    return stay_apart(first, second, token_pointers(tokens))
+    return stay_apart(first, second, False, token_pointers(tokens))
 
 
 def bytes_of(merges: Triples) -> list[bytes]:
