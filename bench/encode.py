@@ -23,6 +23,7 @@ from pipeline.bpe.kernels.table import LONG_BYTES, LONG_IDS, MISSES, SLOTS
 TIKTOKEN = Peer("tiktoken", ("tiktoken==0.14.0",), "tiktoken_encode.py")
 FORMS = ("gpt2", "llama3", "gpt4o")
 VOCAB_SIZE = 32_000
+TIMES = 3  # measurements of each state, of which the quickest counts, for the library as for us
 SET_BYTES = 6_000_000  # of each set at most: documents spread over all of it
 EOS = "<|endoftext|>"
 
@@ -68,14 +69,19 @@ def train(form: str, documents: list[str]) -> bytes:
     return bytes(tokenizer.to_str().encode())
 
 
-def seconds(function: Callable[[], Any], times: int) -> float:
-    """CPU seconds of this process and all its threads, the least of so many times."""
-    least = float("inf")
-    for _ in range(times):
-        start = time.process_time()
-        function()
-        least = min(least, time.process_time() - start)
-    return least
+def least(times: dict[str, float], key: str, function: Callable[[], Any]) -> Any:
+    """What a function returns; its CPU seconds, of this process and all its threads, into `times` if they are fewer."""
+    start = time.process_time()
+    result = function()
+    times[key] = min(times[key], time.process_time() - start)
+    return result
+
+
+def fresh(bpe: Any) -> Any:
+    """The library's tokenizer with an empty cache of words."""
+    from pipeline.bpe.load import library
+
+    return library(bpe.tokenizer.to_str().encode(), "tokenizer.json")
 
 
 def measure(form: str, sets: dict[str, list[str]], folder: Path) -> dict[str, dict[str, Any]]:
@@ -114,31 +120,36 @@ def compare(bpe: Any, documents: list[str]) -> tuple[dict[str, Any], list[str]]:
     def column(some: list[str]) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(some, pa.large_string())])
 
-    def library() -> None:
-        batches.append(bpe.tokenizer.encode_batch_fast(documents, add_special_tokens=False))
+    def library(some: list[str]) -> list[Any]:
+        encodings: list[Any] = theirs.encode_batch_fast(some, add_special_tokens=False)
+        return encodings
 
-    whole, first, second = column(documents), column(documents[::2]), column(documents[1::2])
-    batches: list[Any] = []
-    cold = half = float("inf")
-    for _ in range(3):
+    parts = documents, documents[::2], documents[1::2]
+    whole, first, second = map(column, parts)
+    ours, others = ({"cold": float("inf"), "half": float("inf"), "warm": float("inf")} for _ in range(2))
+    ids, offsets = encode(bpe, whole)
+    for _ in range(TIMES):  # in turn, so that a change of the machine's pace meets both sides
         bpe.engine.forget()
-        cold = min(cold, seconds(lambda: encode(bpe, whole), 1))
+        least(ours, "cold", lambda: encode(bpe, whole))
+        new = int(bpe.engine.counters[MISSES])
+        least(ours, "warm", lambda: encode(bpe, whole))
         bpe.engine.forget()
         encode(bpe, first)
-        half = min(half, seconds(lambda: encode(bpe, second), 1))
-    bpe.engine.forget()
-    ids, offsets = encode(bpe, whole)
-    new = int(bpe.engine.counters[MISSES])
-    warm, theirs = seconds(lambda: encode(bpe, whole), 5), seconds(library, 1)
-    rows = [np.array(encoding.ids, np.uint32) for encoding in batches[0]]
+        least(ours, "half", lambda: encode(bpe, second))
+        theirs = fresh(bpe)
+        batch = least(others, "cold", lambda: library(parts[0]))
+        least(others, "warm", lambda: library(parts[0]))
+        theirs = fresh(bpe)
+        library(parts[1])
+        least(others, "half", lambda: library(parts[2]))
+    rows = [np.array(encoding.ids, np.uint32) for encoding in batch]
     pairs = zip(rows, np.split(ids, offsets[1:-1]), strict=True)
-    size = text_mb(documents)
-    rates = {
-        "cold": size / cold, "half": text_mb(documents[1::2]) / half, "warm": size / warm, "library": size / theirs,
-    }  # fmt: skip
+    size = {"cold": text_mb(documents), "half": text_mb(parts[2]), "warm": text_mb(documents)}
+    rates = {key: size[key] / ours[key] for key in ours}
+    rates |= {f"library {key}": size[key] / others[key] for key in others}
     equal = sum(np.array_equal(row, other) for row, other in pairs)
     digests = [hashlib.sha256(row.tobytes()).hexdigest()[:16] for row in rows]
-    return {"mb": size, "docs": len(documents), "new": new, "equal": equal, **rates}, digests
+    return {"mb": size["cold"], "docs": len(documents), "new": new, "equal": equal, **rates}, digests
 
 
 def text_mb(documents: list[str]) -> float:
@@ -159,20 +170,23 @@ def main() -> None:
         f"Byte-level BPE of {VOCAB_SIZE} tokens, trained on half of these texts; text in memory, ids out; MB/s per core in CPU\n"
         f"seconds on all sides, the library (tokenizers {version('tokenizers')}, `encode_batch_fast`) on one thread\n"
         f"(RAYON_NUM_THREADS=1, TOKENIZERS_PARALLELISM=false), {TIKTOKEN.label} by `encode_ordinary`. Cold: the table of\n"
-        "pre-tokens is empty at the start; half: it has seen every other document, and the rest is measured; warm: it has seen\n"
-        "all of them. The library has its cache of words too. Kernels are compiled before. The table holds at most\n"
-        f"{SLOTS // 2} pre-tokens in {(32 * SLOTS + LONG_BYTES + 4 * LONG_IDS) / 2**20:.0f} MiB.\n"
+        "pre-tokens is empty at the start, as is the library's cache of words; half: both have seen every other document, and\n"
+        "the rest is measured; warm: both have seen all of them. A ratio is that of two rates in the same state, each the best\n"
+        f"of {TIMES}, measured in turn. A large corpus begins cold and is soon beyond half. Kernels are compiled before. The table\n"
+        f"holds at most {SLOTS // 2} pre-tokens in {(20 * SLOTS + LONG_BYTES + 4 * LONG_IDS) / 2**20:.0f} MiB.\n"
     )
     print(
-        "| pre-tokenizer | text | MB | new pre-tokens | cold | half | warm | library | ratio cold | half | warm | equal ids |"
-        " tiktoken | ratio warm | equal ids |"
+        "| pre-tokenizer | text | MB | new pre-tokens | cold | half | warm | library cold | half | warm | ratio cold | half | warm |"
+        " equal ids | tiktoken | ratio warm | equal ids |"
     )
-    print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as place:
         for form in FORMS:
             for name, row in measure(form, sets, Path(place)).items():
-                rates = f"{row['cold']:.1f} | {row['half']:.1f} | {row['warm']:.1f} | {row['library']:.2f}"
-                ratios = " | ".join(f"{row[key] / row['library']:.0f}" for key in ("cold", "half", "warm"))
+                states = ("cold", "half", "warm")
+                rates = " | ".join(f"{row[key]:.1f}" for key in states)
+                rates += " | " + " | ".join(f"{row[f'library {key}']:.2f}" for key in states)
+                ratios = " | ".join(f"{row[key] / row[f'library {key}']:.0f}" for key in states)
                 peer = (
                     f"{row['tiktoken']:.1f} | {row['warm'] / row['tiktoken']:.0f} | {row['same']} of {row['docs']}"
                     if "tiktoken" in row

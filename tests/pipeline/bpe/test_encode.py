@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import random
 import tarfile
 import unicodedata
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,40 @@ def test_ids_are_the_librarys(form: str, texts: list[str]) -> None:
 @given(texts=st.lists(nasty(), max_size=6))
 def test_with_whole_tokens_before_merges(form: str, texts: list[str]) -> None:
     bpe = trained(form, ignore_merges=True)
+    assert ours(bpe, texts) == of_library(bpe, texts)
+
+
+@lru_cache(maxsize=1)
+def converted() -> Bpe:
+    """Merges as converters of tiktoken's files write them: of each token all ways to cut it into two that are tokens, some
+    of which are of later tokens."""
+    content = json.loads(trained("llama3").tokenizer.to_str())["model"]
+    order = content["vocab"]
+    pairs = [
+        sorted(
+            ((token[:i], token[i:]) for i in range(1, len(token)) if {token[:i], token[i:]} <= {*order}),
+            key=lambda pair: (order[pair[0]], order[pair[1]]),
+        )
+        for token in sorted(set(order) - {EOS}, key=order.__getitem__)
+    ]
+    merges = [list(pair) for ways in pairs for pair in ways]
+    assert len(merges) > len(content["merges"])
+    return changed(trained("llama3"), model={**content, "merges": merges, "ignore_merges": True})
+
+
+@settings(max_examples=100)
+@given(texts=st.lists(nasty(), max_size=6))
+def test_merges_converted_from_tiktoken(texts: list[str]) -> None:
+    bpe = converted()
+    assert ours(bpe, texts) == of_library(bpe, texts)
+
+
+@settings(max_examples=60)
+@given(texts=st.lists(nasty(), max_size=6), seed=st.integers(0, 3))
+def test_merges_in_any_order(texts: list[str], seed: int) -> None:
+    model = json.loads(trained("gpt4o").tokenizer.to_str())["model"]
+    random.Random(seed).shuffle(model["merges"])
+    bpe = changed(trained("gpt4o"), model=model)
     assert ours(bpe, texts) == of_library(bpe, texts)
 
 
