@@ -145,10 +145,13 @@ def _tables(
     bounds = np.zeros(size + 1, np.int64)
     np.cumsum([len(data) for data in of], out=bounds[1:])
     lengths = np.diff(bounds).astype(np.int32)
-    leads = np.array([sum((byte & 0xC0) != 0x80 for byte in data) for data in of], np.int32)
-    inside = np.array([bool(data) and (data[0] & 0xC0) == 0x80 for data in of])
+    data = np.frombuffer(b"".join(of), np.uint8)
+    begins = (data & 0xC0) != 0x80  # a UTF-8 character, at that byte
+    leads = np.diff(np.cumsum(begins, dtype=np.int32)[bounds - 1] * (bounds > 0)).astype(np.int32)
+    inside = np.zeros(size, np.bool_)
+    inside[lengths > 0] = ~begins[bounds[:-1][lengths > 0]]
     lengths[eos_id] = leads[eos_id] = 0
-    return size, lengths, leads, inside, Pieces(np.frombuffer(b"".join(of), np.uint8), bounds)
+    return size, lengths, leads, inside, Pieces(data, bounds)
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:

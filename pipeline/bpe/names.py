@@ -15,7 +15,7 @@ def alphabet() -> dict[str, int]:
 
 def token_bytes(token: str) -> bytes:
     """The bytes that a byte-level token's name stands for; a name outside the alphabet stands for itself."""
-    stands_for = alphabet()
-    if all(char in stands_for for char in token):
-        return bytes(stands_for[char] for char in token)
-    return token.encode()
+    try:
+        return bytes(map(alphabet().__getitem__, token))
+    except KeyError:
+        return token.encode()

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
+
+from pipeline.bpe.kernels.bytes import load, pointer
+from pipeline.bpe.kernels.bytes import same as equal
 
 
 @njit(cache=True, nogil=True)
@@ -16,16 +20,22 @@ def come_back(
     Text k is `data[offsets[k]:offsets[k + 1]]` (uint8, int64[K + 1]), its tokens are `ids[starts[k]:starts[k + 1]]`; token i
     stands for the bytes `pieces[bounds[i]:bounds[i + 1]]`.
     """
+    text, whole, known, end, edges = pointer(data), len(data), pointer(pieces), len(pieces), pointer(bounds)
+    tokens = pointer(ids)
     for k in range(len(offsets) - 1):
         at, stop = offsets[k], offsets[k + 1]
-        equal = True
+        right = True
         for j in range(starts[k], starts[k + 1]):
-            token = ids[j]
-            for b in range(bounds[token], bounds[token + 1]):
-                if at >= stop or data[at] != pieces[b]:
-                    equal = False
-                    break
-                at += 1
-            if not equal:
+            token = np.int64(tokens[j])
+            begin = edges[token]
+            size = edges[token + 1] - begin
+            if at + size > stop:
+                right = False
+            elif size > 8:
+                right = equal(text, at, known, begin, size)
+            elif size > 0:
+                right = load(text, at, size, whole) == load(known, begin, size, end)
+            if not right:
                 break
-        same[k] = equal and at == stop
+            at += size
+        same[k] = right and at == stop
