@@ -1,176 +1,121 @@
-"""The loader: tokens/s of StreamingTokens beside webdataset over the same tars, in the same run."""
+"""The loader: tokens/s of StreamingTokens beside four other loaders, from a disk and from an S3-compatible server; the
+bytes and memory that it takes, the time to the first batch, its share of a training run, and how well it shuffles."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import tarfile
+import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-SEQUENCE, BATCH, BLOCK, BLOCKS, TARS, SOURCES = 2048, 32, 2**19, 16, 2, ("a", "b")
+from bench import _loader_peers, _loader_s3, _loader_shuffle, _loader_train
+from bench._loader_ours import FAR, alone
+from bench._loader_set import BATCH, BLOCK, BLOCKS, SEQUENCE, SOURCES, write_set
+from bench.object_store import NoServer
+from bench.peers import NotMeasured, Peer, ask
+
+__all__ = ["measure", "write_set"]
+TARS = 8  # of a source: webdataset takes tars by chance
 
 
-def write_set(root: Path, vocabulary: int = 50_000, blocks: int = BLOCKS) -> str:
-    """A shard set of random tokens (uint16), as `corpusmill shard` lays it out."""
-    from schemas.ids import checksum
-    from schemas.shards import Block, Shard, ShardIndex, ShardSet, ShardSetEntry
-
-    rng = np.random.default_rng(0)
-    entries = []
-    (root / "tokenizer.json").write_bytes(b"{}")
-    for source in SOURCES:
-        folder = root / source / "train"
-        folder.mkdir(parents=True)
-        shards = []
-        for number in range(TARS):
-            path, table = folder / f"{source}-train-{number:06d}.tar", []
-            with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-                for block in range(blocks):
-                    tokens = rng.integers(1, vocabulary, BLOCK).astype(np.uint16)
-                    starts = np.unique(np.concatenate([[0], rng.integers(0, BLOCK, BLOCK // 700)])).astype(
-                        np.uint32
-                    )
-                    key, places, payloads = f"{source}-{number:06d}-{block:06d}", {}, {}
-                    for name, value in (("tokens.npy", tokens), ("docs.npy", starts)):
-                        buffer = io.BytesIO()
-                        np.save(buffer, value)
-                        payloads[name] = buffer.getvalue()
-                    payloads["json"] = json.dumps({"doc_ids": []}).encode()
-                    for name, payload in payloads.items():
-                        info = tarfile.TarInfo(f"{key}.{name}")
-                        info.size = len(payload)
-                        places[name] = tar.offset + 512
-                        tar.addfile(info, io.BytesIO(payload))
-                    size = {name: len(payload) for name, payload in payloads.items()}
-                    xxh3 = {name: checksum(payload) for name, payload in payloads.items()}
-                    table.append(
-                        Block(
-                            key=key, ntokens=BLOCK, ndocs=len(starts), header=size["tokens.npy"] - 2 * BLOCK,
-                            offset=places["tokens.npy"], size=size["tokens.npy"], xxh3=xxh3["tokens.npy"],
-                            docs_offset=places["docs.npy"], docs_size=size["docs.npy"], docs_xxh3=xxh3["docs.npy"],
-                            json_offset=places["json"], json_size=size["json"], json_xxh3=xxh3["json"],
-                        )
-                    )  # fmt: skip
-            data = path.read_bytes()
-            shards.append(
-                Shard(
-                    url=path.name, nsamples=blocks, filesize=len(data), sha256=hashlib.sha256(data).hexdigest(),
-                    ntokens=blocks * BLOCK, ndocs=sum(b.ndocs for b in table), text_bytes=0, blocks=table,
-                )
-            )  # fmt: skip
-        total = TARS * blocks * BLOCK
-        index = ShardIndex(
-            name=f"{source}-train", source=source, split="train", dtype="uint16", vocab_size=vocabulary, eos_id=0,
-            tokenizer="../../tokenizer.json", tokenizer_xxh3="", block_tokens=BLOCK, ntokens=total,
-            ndocs=sum(s.ndocs for s in shards), text_bytes=0, shardlist=shards,
-        ).model_dump_json().encode()  # fmt: skip
-        (folder / "index.json").write_bytes(index)
-        entries.append(
-            ShardSetEntry(
-                source=source, split="train", index=f"{source}/train/index.json", index_xxh3=checksum(index),
-                ntokens=total, ndocs=1, text_bytes=0,
-            )
-        )  # fmt: skip
-    whole = ShardSet(
-        tokenizer="tokenizer.json",
-        tokenizer_xxh3="",
-        vocab_size=vocabulary,
-        eos_id=0,
-        dtype="uint16",
-        sets=entries,
-    )
-    (root / "index.json").write_text(whole.model_dump_json())
-    return str(root)
+def measure() -> dict[str, Any]:
+    """All figures by subject."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for name in ("set", "rows", "peers", "train"):
+            (folder / name).mkdir()
+        found: dict[str, Any] = {"train": _loader_train.measure(folder / "train")}
+        root, rows = write_set(folder / "set", tars=TARS, rows=folder / "rows"), folder / "rows"
+        data: dict[Peer, Path] = {}
+        missing: dict[Peer, str] = {}
+        for peer in _loader_peers.PEERS:
+            try:
+                data[peer] = _loader_peers.prepare(peer, root, rows, folder / "peers")
+            except NotMeasured as reason:
+                missing[peer] = str(reason)
+        mine, peak, table = _loader_peers.measure(root, data)
+        table += [_loader_peers.Row(peer, {}, 0.0, why) for peer, why in missing.items()]
+        found |= {"mine": mine, "peak_mb": peak, "peers": table, "fill": alone("fill", 3)}
+        found |= {"shuffle": shuffles(root, rows, data, missing, folder), "first": alone("first", root)}
+        try:
+            found["s3"] = _loader_s3.measure(root)
+        except NoServer as reason:
+            found["s3"] = str(reason)
+        return found
 
 
-def ours(root: str) -> Iterator[Any]:
-    """Batches of our stream: an exact mixture, checked blocks, document boundaries."""
-    from train.data import StreamingTokens
+def shuffles(
+    root: str, rows: Path, data: dict[Peer, Path], missing: dict[Peer, str], folder: Path
+) -> dict[str, _loader_shuffle.Shuffle | str]:
+    """Name of a loader -> how it shuffled one epoch, or why that is not known; and what chance alone does."""
 
-    with StreamingTokens(root, sequence_length=SEQUENCE, global_batch=BATCH, prefetch=4) as stream:
-        while True:
-            batch = next(stream)
-            yield batch["tokens"], batch["labels"]
+    def judged(file: Path) -> _loader_shuffle.Shuffle:
+        return _loader_shuffle.judge(_loader_shuffle.places(np.load(file), rows))
 
-
-def peer(root: str) -> Iterator[Any]:
-    """Batches of the same shape from webdataset: mixed tars, shuffle buffer of sequences, no checks, no boundaries."""
-    import torch
-    import webdataset as wds
-
-    def cut(samples: Iterator[dict[str, Any]]) -> Iterator[np.ndarray]:
-        for sample in samples:
-            tokens = sample["tokens.npy"]
-            for start in range(0, len(tokens) - SEQUENCE, SEQUENCE):
-                yield tokens[start : start + SEQUENCE + 1]
-
-    sources = [
-        wds.WebDataset(
-            sorted(map(str, Path(root, s, "train").glob("*.tar"))), resampled=True, shardshuffle=False
-        )
-        .decode()
-        .compose(cut)
-        for s in SOURCES
-    ]
-    mixed = iter(wds.DataPipeline(wds.RandomMix(sources, [0.5, 0.5]), wds.shuffle(1000)))
-    while True:
-        rows = np.stack([next(mixed) for _ in range(BATCH)]).astype(np.int64)
-        yield torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(rows[:, 1:].copy())
+    file = folder / "order.npy"
+    alone("order", root, file)
+    found: dict[str, _loader_shuffle.Shuffle | str] = {"StreamingTokens": judged(file)}
+    for peer in data:
+        try:
+            ask(peer, "order", data[peer], file)
+            found[peer.label] = judged(file)
+        except NotMeasured as reason:
+            found[peer.label] = str(reason)
+    found |= {peer.label: why for peer, why in missing.items()}
+    chance = np.random.default_rng(0).permutation(found["StreamingTokens"].sequences)
+    return {**found, "(a uniform permutation)": _loader_shuffle.judge(chance)}
 
 
-def speed(loader: Callable[[str], Iterator[Any]], root: str, seconds: float) -> float:
-    """Tokens/s after ten batches of warming up."""
-    batches = loader(root)
-    for _ in range(10):
-        next(batches)
-    tokens, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        tokens += next(batches)[0].numel()
-    rate = tokens / (time.perf_counter() - began)
-    batches.close()  # type: ignore[attr-defined]
-    return rate
+def first_lines(found: dict[str, list[float]], where: str) -> str:
+    """Seconds to the first batch, in words."""
 
+    def middle(name: str) -> str:
+        opening, batch = median(found[name][::2]), median(found[name][1::2])
+        return f"{batch:.3f} s, {opening + batch:.3f} s with opening"
 
-def measure(seconds: float = 4.0) -> dict[str, Any]:
-    """Best of two rounds each, in turn, so that a busy machine harms both alike."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = write_set(Path(folder))
-        rounds = [(speed(ours, root, seconds), speed(peer, root, seconds)) for _ in range(2)]
-        from train.data import StreamingTokens
-
-        began = time.perf_counter()
-        with StreamingTokens(root, sequence_length=SEQUENCE, global_batch=BATCH) as stream:
-            state = {**stream.state_dict(), "n": BATCH * 1_000_000}
-            stream.load_state_dict(state)
-            next(stream)
-        resume = time.perf_counter() - began
-    mine, theirs = max(a for a, _ in rounds), max(b for _, b in rounds)
-    return {
-        "tokens_per_second": mine,
-        "webdataset_tokens_per_second": theirs,
-        "ratio": mine / theirs,
-        "resume": resume,
-    }
+    return f"| {where} | {middle('start')} | {middle('far')} | {sum(found['cold']):.3f} s |"
 
 
 def main() -> None:
+    """Print Markdown."""
     found = measure()
-    total = len(SOURCES) * TARS * BLOCKS * BLOCK
-    print(
-        f"{total / 1e6:.0f} M tokens in {len(SOURCES) * TARS} local tars, {BATCH} sequences of {SEQUENCE}, one process;"
-        " ours checks every block, marks documents and mixes exactly.\n"
-    )
-    print("| loader | M tokens/s | times |\n|---|---:|---:|")
-    print(f"| StreamingTokens | {found['tokens_per_second'] / 1e6:.1f} | {found['ratio']:.2f} |")
-    print(f"| webdataset, shuffle buffer | {found['webdataset_tokens_per_second'] / 1e6:.1f} | 1.00 |")
-    print(f"\nOpening the set and the first batch at step 1,000,000: {found['resume']:.2f} s.")
+    sequences = len(SOURCES) * TARS * BLOCKS * _loader_shuffle.PER_BLOCK
+    fill, mine = found["fill"], median(found["mine"])
+    lines = [
+        f"{len(SOURCES) * TARS * BLOCKS * BLOCK / 1e6:.0f} M tokens (uint16) in two sources, {sequences:,} sequences of"
+        f" {SEQUENCE}, on a local disk, cached in memory; batches of {BATCH} as torch int64, medians of"
+        f" {_loader_peers.ROUNDS} rounds in turn, after ten batches of warming up. Ours mixes the sources exactly, checks"
+        " every block against the index, and writes tokens, labels, document numbers and positions. The others write one"
+        " tensor of which tokens and labels are views, check nothing and know no documents; each in its own format and with"
+        " 0 or 2 workers, whichever is faster: with the two sources mixed by its own means, half from each, and with one"
+        " of them alone, which is less work.",
+        "",
+        *_loader_peers.table(found["mine"], found["peak_mb"], found["peers"]),
+        "",
+        f"The limit is memory: {fill['bytes_per_token']:.0f} bytes are written for a token. Writing these tensors alone,"
+        f" in NumPy on one thread, gives {fill['tokens_per_second'] / 1e6:.0f} M tokens/s"
+        f" ({fill['tokens_per_second'] * fill['bytes_per_token'] / 1e9:.1f} GB/s); ours does"
+        f" {mine / fill['tokens_per_second']:.0%} of that.",
+        "",
+        *([f"Not measured from an S3-compatible server: {found['s3']}."] if isinstance(found["s3"], str)
+          else _loader_s3.lines(found["s3"])),
+        "",
+        f"| time to the first batch | step 0 | resumed at step {FAR:,} | first stream of a process, with opening |",
+        "|---|---|---|---:|",
+        first_lines(found["first"], "local"),
+        *([] if isinstance(found["s3"], str) else [first_lines(found["s3"]["first"], "S3-compatible server")]),
+        "",
+        _loader_train.line(found["train"]),
+        "",
+        "How one epoch of one source is shuffled (webdataset and datasets: tars or files, then a buffer of 1000 sequences;"
+        " litdata: chunks of 33 MB, then all of a chunk; mosaicml-streaming: py1e):",
+        "",
+        *_loader_shuffle.table(found["shuffle"]),
+    ]  # fmt: skip
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
