@@ -172,6 +172,23 @@ class DataConfig(Mixture):
         """Sequences in the batch of step `step`."""
         return _ramped(self.batch_ramp, self.global_batch, step)
 
+    def tokens(self, step: int) -> int:
+        """Tokens that the steps up to this one train on."""
+        total = done = 0
+        for end in sorted({*self.sequence_ramp, *self.batch_ramp, step}):
+            last = min(end, step)
+            total += (last - done) * self.batch_at(last) * self.length_at(last)
+            done = last
+        return total
+
+    def steps_for(self, tokens: int) -> int:
+        """The fewest steps that train on this many tokens or more."""
+        ends = [
+            last for last in sorted({*self.sequence_ramp, *self.batch_ramp}) if self.tokens(last) < tokens
+        ]
+        done = ends[-1] if ends else 0
+        return done - (self.tokens(done) - tokens) // (self.batch_at(done + 1) * self.length_at(done + 1))
+
     def reads(self, source: str) -> bool:
         """Whether any stage reads a source of that name."""
         named = [stage.weights or stage.repeats for stage in (self, *self.stages)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.data import DataConfig
 from schemas.manifest import PublishedFile, Strict
@@ -55,6 +55,16 @@ class TrainConfig(Strict):
     log: LogConfig = LogConfig()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = Field(default=None, ge=1, description="of one process; null: PyTorch's own choice")
+
+    @model_validator(mode="after")
+    def lengths(self) -> TrainConfig:
+        try:
+            schedule = self.schedule.counted(self.data)
+        except ValueError as error:
+            raise ValueError(f"schedule: {error}") from None
+        if schedule != self.schedule:  # frozen for everybody else
+            object.__setattr__(self, "schedule", schedule)
+        return self
 
     @property
     def output_url(self) -> str:

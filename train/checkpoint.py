@@ -23,9 +23,9 @@ from schemas.manifest import MANIFEST, PublishedFile
 from schemas.storage import Folder
 from schemas.training import CheckpointManifest
 from train.model.decoder import Decoder
+from train.optim.state import prepare, state_tensors
 
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 Tensors = dict[str, torch.Tensor]
 
 
@@ -74,11 +74,9 @@ def model_tensors(model: Decoder) -> Tensors:
 
 
 def optimizer_tensors(model: Decoder, optimizer: torch.optim.Optimizer) -> Tensors:
-    """AdamW's moments under `<moment>/<parameter name>`: names, not places, survive a change of code."""
+    """The optimizer's state under `<key>/<parameter name>` (`train.optim.state`)."""
     return {
-        f"{moment}/{name}": optimizer.state[parameter][moment].detach().cpu().contiguous()
-        for name, parameter in model.named_parameters()
-        for moment in MOMENTS
+        name: tensor.detach().cpu().contiguous() for name, tensor in state_tensors(model, optimizer).items()
     }
 
 
@@ -139,6 +137,8 @@ def load_step(run: Folder, step: int) -> Checkpoint:
 @torch.no_grad()
 def restore(checkpoint: Checkpoint, model: Decoder, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Put the tensors in place. Raises `WorkError` if one is missing, too many, or of another shape."""
+    if optimizer is not None:
+        prepare(optimizer)
     parameters = dict(model.named_parameters())
     found = checkpoint.tensors(MODEL)
     _same(checkpoint, MODEL, {name: tuple(p.shape) for name, p in parameters.items()}, found)
@@ -146,13 +146,10 @@ def restore(checkpoint: Checkpoint, model: Decoder, optimizer: torch.optim.Optim
         parameter.copy_(found[name])
     if optimizer is None:
         return
-    moments = checkpoint.tensors(OPTIMIZER)
-    shapes = {
-        f"{m}/{n}": () if m == "step" else tuple(p.shape) for n, p in parameters.items() for m in MOMENTS
-    }
-    _same(checkpoint, OPTIMIZER, shapes, moments)
-    for name, parameter in parameters.items():
-        optimizer.state[parameter] = {m: moments[f"{m}/{name}"].to(parameter.device) for m in MOMENTS}
+    there, saved = state_tensors(model, optimizer), checkpoint.tensors(OPTIMIZER)
+    _same(checkpoint, OPTIMIZER, {name: tuple(tensor.shape) for name, tensor in there.items()}, saved)
+    for name, tensor in there.items():
+        tensor.copy_(saved[name])
 
 
 def _same(checkpoint: Checkpoint, file: str, shapes: dict[str, tuple[int, ...]], found: Tensors) -> None:
@@ -160,7 +157,7 @@ def _same(checkpoint: Checkpoint, file: str, shapes: dict[str, tuple[int, ...]],
     wrong = [name for name in {**shapes, **there} if shapes.get(name) != there.get(name)]
     if wrong:
         raise WorkError(
-            f"{checkpoint.folder}/{file}: made for another model: {wrong[0]} is {there.get(wrong[0], 'absent')}, this"
+            f"{checkpoint.folder}/{file}: made for another model or optimizer: {wrong[0]} is {there.get(wrong[0], 'absent')}, this"
             f" model has {shapes.get(wrong[0], 'no such tensor')} ({len(wrong)} tensors differ)"
         )
 

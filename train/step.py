@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from train.model.decoder import Decoder
 from train.model.initialise import key
-from train.optim import learning_rate, set_rate
+from train.optim import rate_at, set_rate
 
 if TYPE_CHECKING:
     from schemas.training import TrainConfig
@@ -71,7 +71,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
         count_losses(state.window, part, loss.detach())
     parameters = list(state.model.parameters())
     norm = nn.utils.clip_grad_norm_(parameters, config.optimizer.grad_clip or float("inf"))
-    rate = learning_rate(config.schedule, config.optimizer.lr, state.step)
+    rate = rate_at(config, state.step)
     set_rate(state.optimizer, rate)
     before = [p.detach().clone() for p in parameters] if watch else []
     state.optimizer.step()

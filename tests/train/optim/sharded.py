@@ -1,0 +1,50 @@
+"""Run by torchrun: each optimizer on shards (ZeRO-3) against the same one on whole parameters."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from schemas.model import ModelConfig
+from schemas.optim import OptimizerConfig
+from train.model.decoder import Decoder
+from train.optim import make_optimizer
+from train.optim.state import prepare, state_tensors
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    tokens = (torch.arange(6)[:, None] * 5 + torch.arange(17) * 3) % 23
+    for kind in sys.argv[1:]:
+        models = [
+            Decoder(ModelConfig(dim=24, layers=2, heads=2, ffn_dim=40, vocab_multiple=8), 24) for _ in "ab"
+        ]
+        for layer in models[1].layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(models[1], mesh=mesh)
+        config = OptimizerConfig.model_validate({"kind": kind, "lr": 0.01})
+        optimizers = [make_optimizer(model, config) for model in models]
+        prepare(optimizers[1])
+        prepare(optimizers[0])
+        for _ in range(3):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                model(tokens[:, :-1], tokens[:, 1:]).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        names = [set(state_tensors(m, o)) for m, o in zip(models, optimizers, strict=True)]
+        assert names[0] == names[1]
+        whole, shards = (dict(model.named_parameters()) for model in models)
+        for name, parameter in whole.items():
+            torch.testing.assert_close(shards[name].full_tensor(), parameter, atol=1e-5, rtol=0, msg=name)
+        if dist.get_rank() == 0:
+            print(f"{kind} agrees", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""From a config to an optimizer: PyTorch's own where it has one, ours where it has none that fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from schemas.errors import UserError
+from train.optim.adafactor import Adafactor
+from train.optim.groups import groups_of
+from train.optim.lamb import Lamb
+from train.optim.lion import Lion
+from train.optim.muon import Muon
+from train.optim.schedule import set_rate
+
+if TYPE_CHECKING:
+    from schemas.optim import OptimizerConfig
+
+
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer of a config over a model's parameters, in groups (`train.optim.groups`).
+
+    Raises `UserError` if 8-bit states are asked for and torchao is not installed.
+    """
+    groups, lr, betas, eps = groups_of(model, config), config.lr, config.betas, config.eps
+    found: torch.optim.Optimizer
+    match config.kind:
+        case "adamw" if config.state_bits == 8:
+            found = _adamw_8bit(groups, config)
+        case "adamw":
+            found = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
+        case "muon":
+            found = Muon(groups, lr, betas, eps, config.momentum, config.nesterov, config.muon_scale)
+        case "lion":
+            found = Lion(groups, lr, betas)
+        case "lamb":
+            found = Lamb(groups, lr, betas, eps)
+        case "adafactor":
+            found = Adafactor(groups, lr)
+        case "sgd":
+            nesterov = config.nesterov and config.momentum > 0
+            found = torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=nesterov)
+    set_rate(found, lr)
+    return found
+
+
+def _adamw_8bit(groups: list[dict], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """AdamW whose moments are 8-bit codes in blocks of 256 with a scale each (Dettmers et al. 2022)."""
+    try:
+        from torchao.optim import AdamW8bit
+    except ImportError:
+        raise UserError(
+            "optimizer.state_bits: 8 needs torchao, which is not installed: pip install torchao, or set it to 32"
+        ) from None
+    return AdamW8bit(groups, lr=config.lr, betas=config.betas, eps=config.eps)

@@ -1,0 +1,48 @@
+"""An optimizer's state as tensors with names: `<key>/<parameter name>`, whatever the optimizer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from train.optim.schedule import set_rate
+
+
+def prepare(optimizer: torch.optim.Optimizer) -> None:
+    """Give a fresh optimizer its state, as a first step makes it, by a step of rate 0 with gradients of 0.
+
+    Without this a fresh optimizer has no state, and nothing would notice that none was restored.
+    """
+    if any(optimizer.state.values()):
+        return
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    kept = [p.grad for p in parameters]
+    first = optimizer.param_groups[0]
+    rate = float(first["lr"]) / first.get("lr_ratio", 1.0)
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    set_rate(optimizer, 0.0)
+    optimizer.step()
+    set_rate(optimizer, rate)
+    for p, grad in zip(parameters, kept, strict=True):
+        p.grad = grad
+
+
+def state_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The live tensors of an optimizer's state, by name; names, not places, survive a change of code.
+
+    A quantised moment comes as its parts: `exp_avg.codes/<name>`, `exp_avg.scale/<name>`.
+    """
+    found: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                found.update({f"{key}{part}/{name}": tensor for part, tensor in _parts(value).items()})
+    return found
+
+
+def _parts(tensor: Tensor) -> dict[str, Tensor]:
+    """A tensor that wraps others (torchao's) as those; a sharded one (DTensor) and a plain one stay whole."""
+    if not hasattr(tensor, "__tensor_flatten__") or hasattr(tensor, "full_tensor"):
+        return {"": tensor}
+    return {f".{name}": getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
