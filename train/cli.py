@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from train.estimate.command import estimate
+
 Config = Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")]
 Run = Annotated[
     str, typer.Argument(metavar="CONFIG|RUN", help="a training config (.yaml), or a run's folder or URL")
@@ -183,4 +185,5 @@ EXAMPLES: dict[Callable[..., None], str] = {
     generate: " --prompt 'The history of'",
     plan: "",
     batch: " --step 100",
+    estimate: " --gpu H200 --count 8 --zero 1 --price 2.5",
 }

@@ -1,0 +1,59 @@
+"""`corpusmill estimate`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+
+def estimate(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")],
+    gpu: Annotated[str, typer.Option(help="the GPU's name; a wrong one lists those known")] = "H200",
+    count: Annotated[int, typer.Option(min=1, help="GPUs; dp = count / (tp x pp)")] = 1,
+    mfu: Annotated[float, typer.Option(help="share of the peak FLOP/s that the model gets")] = 0.4,
+    price: Annotated[float | None, typer.Option(help="USD a GPU hour")] = None,
+    carbon: Annotated[float | None, typer.Option(help="kg CO2e a kWh")] = None,
+    pue: Annotated[float, typer.Option(min=1.0, help="power usage effectiveness of the data centre")] = 1.1,
+    headroom: Annotated[
+        float, typer.Option(min=0, max=0.9, help="share of the GPU's memory that is left free")
+    ] = 0.08,
+    tp: Annotated[int, typer.Option(min=1, help="tensor parallel processes")] = 1,
+    pp: Annotated[int, typer.Option(min=1, help="pipeline stages")] = 1,
+    ep: Annotated[int, typer.Option(min=1, help="processes that share the experts, of those of dp")] = 1,
+    zero: Annotated[int, typer.Option(min=0, max=3, help="ZeRO stage")] = 0,
+    sequence_parallel: Annotated[bool, typer.Option(help="with tp: norms and residuals are cut too")] = True,
+    schedule: Annotated[
+        Literal["gpipe", "1f1b", "interleaved", "zero_bubble"], typer.Option(help="of the pipeline")
+    ] = "1f1b",
+    chunks: Annotated[int, typer.Option(min=2, help="interleaved: pieces of the model in a process")] = 2,
+    checkpointing: Annotated[
+        Literal["none", "selective", "full"], typer.Option(help="activations computed again in backward")
+    ] = "none",
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, bf16, fp16, fp8; default: the config's")
+    ] = None,
+    vocab: Annotated[
+        int | None, typer.Option(min=1, help="vocabulary, where the shards are not there yet")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as model.dim=4096")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="print one machine-readable result")] = False,
+) -> None:
+    """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits."""
+    from schemas.config import load
+    from schemas.training import TrainConfig
+    from train.cli import print_table, show
+    from train.estimate.layout import Layout
+    from train.estimate.report import Terms, tables
+    from train.estimate.report import estimate as work
+
+    layout = Layout(1, tp, pp, ep, zero, sequence_parallel, schedule, chunks)
+    terms = Terms(gpu, count, mfu, price, carbon, pue, headroom, vocab, precision, checkpointing)
+    result = work(load(TrainConfig, config, set_), layout, terms)
+    if json_:
+        show(result)
+        return
+    for title, lines in tables(result):
+        print_table(lines, title)

@@ -1,0 +1,125 @@
+"""A model as the estimate sees it: its parameters by name and shape (built without memory), and a few widths."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+
+from train.model.decoder import Decoder
+from train.optim.groups import kind_of
+
+if TYPE_CHECKING:
+    from schemas.model import ModelConfig
+    from schemas.optim import ParameterKind
+
+# What tensor parallelism leaves whole in each process.
+WHOLE = re.compile(r"norm|router|position_embedding|(\.o|\.down)\.bias")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One parameter. `layer` is None for embeddings, the last norm and the head."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: ParameterKind
+    layer: int | None
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def expert(self) -> bool:
+        """Whether it is a stack of experts, [experts, out, in]."""
+        return len(self.shape) == 3
+
+    @property
+    def product(self) -> bool:
+        """Whether tokens are multiplied by it."""
+        return self.kind in ("matrices", "head")
+
+    @property
+    def cut_by_tensor(self) -> bool:
+        return not WHOLE.search(self.name)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder. `top_k` experts of `experts` take each token in layers that have them (0: none have)."""
+
+    weights: tuple[Weight, ...]
+    layers: int
+    heads: int
+    kv_heads: int
+    dropout: float
+    top_k: int = 0
+    loss_chunk: int | None = None  # tokens whose logits are in memory at once; None: all
+
+    @property
+    def parameters(self) -> int:
+        return sum(weight.numel for weight in self.weights)
+
+    @cached_property
+    def vocab(self) -> int:
+        return next(w.shape[0] for w in self.weights if w.name == "embedding.weight")
+
+    @cached_property
+    def dim(self) -> int:
+        return next(w.shape[1] for w in self.weights if w.name == "embedding.weight")
+
+    @property
+    def tied(self) -> bool:
+        return not any(weight.kind == "head" for weight in self.weights)
+
+    def width(self, layer: int, part: str) -> int:
+        """Features that come out of a matrix product of a layer: q, k, v, up, gate, shared.up, router; 0 if it has none."""
+        return self._widths.get((layer, part), 0)
+
+    @cached_property
+    def _widths(self) -> dict[tuple[int, str], int]:
+        place = re.compile(r"layers\.(\d+)\.(?:attention|ffn)\.([\w.]+?)(?:\.weight)?$")
+        found = ((place.match(w.name), w) for w in self.weights if len(w.shape) > 1)
+        return {(int(match[1]), match[2]): w.shape[-2] for match, w in found if match}
+
+    def has_experts(self, layer: int) -> bool:
+        return any(weight.expert for weight in self.by_layer[layer])
+
+    @cached_property
+    def experts(self) -> int:
+        return max((weight.shape[0] for weight in self.weights if weight.expert), default=0)
+
+    @cached_property
+    def by_layer(self) -> dict[int | None, list[Weight]]:
+        found: dict[int | None, list[Weight]] = {}
+        for weight in self.weights:
+            found.setdefault(weight.layer, []).append(weight)
+        return found
+
+    def active(self, weight: Weight) -> float:
+        """Elements of a weight that one token is multiplied by."""
+        if weight.expert:
+            return weight.numel * self.top_k / weight.shape[0]
+        return float(weight.numel) if weight.product else 0.0
+
+
+def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
+    """The shape of a config's decoder, of any size."""
+    with torch.device("meta"):
+        model = Decoder(config, vocab_size)
+    weights = []
+    for name, parameter in model.named_parameters():
+        layer = re.match(r"layers\.(\d+)\.", name)
+        weights.append(
+            Weight(name, tuple(parameter.shape), kind_of(name, parameter), int(layer[1]) if layer else None)
+        )
+    moe = getattr(config, "moe", None)
+    return Shape(
+        tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
+        moe.top_k if moe else 0, getattr(config, "loss_chunk", None),
+    )  # fmt: skip
