@@ -2,45 +2,150 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from pydantic import Field, model_validator
 
 from schemas.manifest import Strict
 
+# What a preset sets where the config says nothing.
+PRESETS: dict[str, dict[str, Any]] = {
+    "llama": {"norm": "rmsnorm", "positions": "rope", "activation": "swiglu", "bias": False},
+    "gpt2": {"norm": "layernorm", "positions": "learned", "activation": "gelu", "bias": True},
+}
+
+
+class RopeScaling(Strict):
+    """RoPE beyond the length that a model was trained on: its frequencies changed (`train.model.rope`)."""
+
+    kind: Literal["linear", "ntk", "yarn", "llama3"]
+    factor: float = Field(gt=1, description="new length / original length")
+    original_length: int = Field(default=8192, ge=1, description="yarn, llama3: length of the first training")
+    low_freq_factor: float = Field(default=1.0, gt=0, description="llama3")
+    high_freq_factor: float = Field(default=4.0, gt=0, description="llama3")
+    beta_fast: float = Field(default=32.0, gt=0, description="yarn: turns beyond which nothing is stretched")
+    beta_slow: float = Field(default=1.0, gt=0, description="yarn: turns below which all is stretched")
+
+    @model_validator(mode="after")
+    def orders(self) -> RopeScaling:
+        for high, low in (("high_freq_factor", "low_freq_factor"), ("beta_fast", "beta_slow")):
+            if getattr(self, high) <= getattr(self, low):
+                raise ValueError(
+                    f"{high} {getattr(self, high):g} must be above {low} {getattr(self, low):g}: raise it"
+                )
+        return self
+
+
+class MoEConfig(Strict):
+    """Mixture of experts in place of a layer's feed-forward: each token goes to `top_k` of them, none is dropped."""
+
+    experts: int = Field(ge=2)
+    top_k: int = Field(default=2, ge=1)
+    ffn_dim: int | None = Field(
+        default=None, ge=1, description="width of an expert; null: the model's ffn_dim"
+    )
+    shared_experts: int = Field(
+        default=0, ge=0, description="experts that every token passes, as one layer of their width together"
+    )
+    scores: Literal["softmax", "sigmoid"] = Field(
+        default="sigmoid", description="weights are the scores of the chosen, normalised to 1"
+    )
+    balance: Literal["bias", "loss", "none"] = Field(
+        default="bias",
+        description="bias: a bias per expert, moved each step (DeepSeek-V3); loss: Switch's, per sequence",
+    )
+    bias_rate: float = Field(default=1e-3, gt=0, description="`balance: bias`: the bias moves by this a step")
+    balance_loss: float = Field(default=1e-2, gt=0, description="`balance: loss`: its weight")
+    router_z_loss: float = Field(default=0.0, ge=0, description="weight (ST-MoE: 1e-3)")
+    first: int = Field(default=0, ge=0, description="layers before this one (counted from 0) stay dense")
+    every: int = Field(default=1, ge=1, description="from there on, each how-many-th layer has experts")
+
+    @model_validator(mode="after")
+    def chosen(self) -> MoEConfig:
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k {self.top_k} exceeds experts {self.experts}: set top_k to {self.experts}")
+        return self
+
 
 class ModelConfig(Strict):
-    """A Llama-style decoder. The vocabulary comes from the shard set."""
+    """A decoder; `preset` fills in what is not given. The vocabulary comes from the shard set."""
 
+    preset: Literal["llama", "gpt2"] = "llama"
     dim: int = Field(default=256, ge=8)
     layers: int = Field(default=4, ge=1)
     heads: int = Field(default=4, ge=1)
     kv_heads: int | None = Field(
         default=None, ge=1, description="key and value heads (GQA); null: as many as heads"
     )
-    ffn_dim: int | None = Field(default=None, ge=1, description="null: 8/3 of dim, up to a multiple of 64")
-    rope_theta: float = Field(default=10_000.0, gt=1)
+    head_dim: int | None = Field(default=None, ge=1, description="null: dim / heads")
+    ffn_dim: int | None = Field(
+        default=None, ge=1, description="null: 8/3 of dim, up to a multiple of 64, for swiglu; else 4 x dim"
+    )
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norm_eps: float = Field(default=1e-5, gt=0)
+    positions: Literal["rope", "learned"] = "rope"
+    max_positions: int = Field(default=1024, ge=1, description="`positions: learned`: how many there are")
+    rope_theta: float = Field(default=10_000.0, gt=1)
+    rope_scaling: RopeScaling | None = None
+    activation: Literal["swiglu", "gelu", "relu2"] = Field(
+        default="swiglu", description="gelu: GPT-2's (tanh); relu2: the square of relu"
+    )
+    bias: bool = Field(default=False, description="in every matrix product but the head, and in layernorm")
+    qk_norm: bool = Field(default=False, description="RMSNorm over each head's query and key, before RoPE")
     tie_embeddings: bool = True
     dropout: float = Field(default=0.0, ge=0, lt=1)
+    z_loss: float = Field(
+        default=0.0, ge=0, description="weight of log(Z)^2 of each scored token (PaLM: 1e-4)"
+    )
+    moe: MoEConfig | None = None
     vocab_multiple: int = Field(
         default=64, ge=1, description="the vocabulary is padded up to a multiple of this"
     )
+    loss_chunk: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens whose logits are in memory at once, for a third more work in the head; null: all",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        preset = given.get("preset", "llama")
+        return {**PRESETS.get(preset if isinstance(preset, str) else "", {}), **given}
 
     @model_validator(mode="after")
     def shapes(self) -> ModelConfig:
-        if self.dim % self.heads:
+        if self.head_dim is None and self.dim % self.heads:
             raise ValueError(
                 f"dim {self.dim} is not a multiple of heads {self.heads}: set dim to"
                 f" {-(-self.dim // self.heads) * self.heads}"
             )
-        if (self.dim // self.heads) % 2:
+        if self.positions == "rope" and self.head_size % 2:
+            if self.head_dim:
+                raise ValueError(
+                    f"head_dim {self.head_dim} is odd, and RoPE rotates pairs: set head_dim to {self.head_dim + 1}"
+                )
             raise ValueError(
-                f"dim / heads = {self.dim // self.heads} is odd, and RoPE rotates pairs: set dim to"
-                f" {self.heads * (self.dim // self.heads + 1)}"
+                f"dim / heads = {self.head_size} is odd, and RoPE rotates pairs: set dim to"
+                f" {self.heads * (self.head_size + 1)}"
             )
         if self.heads % self.key_value_heads:
             fit = next(n for n in range(min(self.key_value_heads, self.heads), 0, -1) if self.heads % n == 0)
             raise ValueError(
                 f"heads {self.heads} is not a multiple of kv_heads {self.key_value_heads}: set kv_heads to {fit}"
+            )
+        if self.rope_scaling and self.positions != "rope":
+            raise ValueError(
+                "rope_scaling changes RoPE, and positions is 'learned': set positions to rope or rope_scaling to null"
+            )
+        if self.rope_scaling and self.rope_scaling.kind == "ntk" and self.head_size < 4:
+            raise ValueError("rope_scaling.kind ntk needs heads of 4 or more dimensions: set kind to linear")
+        if self.moe and self.moe.first >= self.layers:
+            raise ValueError(
+                f"moe.first {self.moe.first} leaves no layer of {self.layers} with experts: set moe.first to"
+                f" {self.layers - 1} or less"
             )
         return self
 
@@ -49,6 +154,21 @@ class ModelConfig(Strict):
         return self.kv_heads or self.heads
 
     @property
+    def head_size(self) -> int:
+        """Dimensions of a head."""
+        return self.head_dim or self.dim // self.heads
+
+    @property
     def hidden(self) -> int:
         """Width of the feed-forward layer."""
-        return self.ffn_dim or -(-8 * self.dim // (3 * 64)) * 64
+        plain = -(-8 * self.dim // (3 * 64)) * 64 if self.activation == "swiglu" else 4 * self.dim
+        return self.ffn_dim or plain
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether layer `layer`, counted from 0, is a mixture of experts."""
+        moe = self.moe
+        return moe is not None and layer >= moe.first and (layer - moe.first) % moe.every == 0
+
+    def padded(self, vocab_size: int) -> int:
+        """Rows of the embedding for a vocabulary."""
+        return -(-vocab_size // self.vocab_multiple) * self.vocab_multiple

@@ -47,6 +47,9 @@ class TrainConfig(Strict):
     seed: int = Field(default=0, ge=0, lt=2**63)
     data: DataConfig
     model: ModelConfig = ModelConfig()
+    init_from: str | None = Field(
+        default=None, description="folder or URL of a model in the Hugging Face layout to start from"
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     precision: Literal["fp32", "bf16"] = "bf16"
@@ -66,6 +69,15 @@ class TrainConfig(Strict):
             object.__setattr__(self, "schedule", schedule)
         return self
 
+    @model_validator(mode="after")
+    def positions(self) -> TrainConfig:
+        length, most = self.data.sequence_length, self.model.max_positions
+        if self.model.positions == "learned" and length > most:
+            raise ValueError(
+                f"data.sequence_length {length} exceeds model.max_positions {most}: set model.max_positions to {length}"
+            )
+        return self
+
     @property
     def output_url(self) -> str:
         return self.output or f"runs/{self.name}"
@@ -77,7 +89,7 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp",
+    "data.batch_ramp", "model.loss_chunk",
 )  # fmt: skip
 
 

@@ -70,7 +70,8 @@ def save(
 
 
 def model_tensors(model: Decoder) -> Tensors:
-    return {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    """Parameters, and what else decides the model's answers: the experts' biases."""
+    return {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
 
 
 def optimizer_tensors(model: Decoder, optimizer: torch.optim.Optimizer) -> Tensors:
@@ -139,11 +140,11 @@ def restore(checkpoint: Checkpoint, model: Decoder, optimizer: torch.optim.Optim
     """Put the tensors in place. Raises `WorkError` if one is missing, too many, or of another shape."""
     if optimizer is not None:
         prepare(optimizer)
-    parameters = dict(model.named_parameters())
+    everything = model.state_dict()
     found = checkpoint.tensors(MODEL)
-    _same(checkpoint, MODEL, {name: tuple(p.shape) for name, p in parameters.items()}, found)
-    for name, parameter in parameters.items():
-        parameter.copy_(found[name])
+    _same(checkpoint, MODEL, {name: tuple(value.shape) for name, value in everything.items()}, found)
+    for name, value in everything.items():
+        value.copy_(found[name])
     if optimizer is None:
         return
     there, saved = state_tensors(model, optimizer), checkpoint.tensors(OPTIMIZER)

@@ -81,6 +81,25 @@ def generate(
     sys.stdout.write("\n")
 
 
+def export(
+    run: Run,
+    out: Annotated[str, typer.Argument(metavar="OUT", help="folder or URL to write the model to")],
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Write the newest checkpoint in the Hugging Face layout."""
+    from schemas.storage import Folder
+    from train.export.export import export as work
+    from train.run import open_run
+
+    result = work(*open_run(run, set_), Folder(out), dtype)
+    if json_:
+        show(result)
+    else:
+        typer.echo(f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights")
+
+
 def plan(
     config: Config,
     world: Annotated[int, typer.Option(min=1, help="data-parallel processes that it will run on")] = 1,
@@ -183,6 +202,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     train: " --set schedule.steps=100",
     evaluate: " --json",
     generate: " --prompt 'The history of'",
+    export: " model/",
     plan: "",
     batch: " --step 100",
     estimate: " --gpu H200 --count 8 --zero 1 --price 2.5",

@@ -52,6 +52,14 @@ class World:
             dist.destroy_process_group()
 
 
+def all_sum(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of all processes' tensors, on the device; the tensor itself if there is one process."""
+    if dist.is_initialized():
+        tensor = tensor.clone()
+        dist.all_reduce(tensor)
+    return tensor
+
+
 def join(config: TrainConfig) -> World:
     """Join the processes that torchrun started (gloo on CPU, NCCL on CUDA), or be the only one.
 

@@ -17,7 +17,7 @@ from schemas.storage import Folder
 TAIL = 50  # rows that a checkpoint carries, should the file lose them
 # Dense bf16 FLOP/s of one device without sparsity, as its maker states it.
 PEAK_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12}
-MFU_FORMULA = "tokens/s of one process x (6 x weights of matrix products + 6 x layers x dim x sequence_length) / peak bf16 FLOP/s"
+MFU_FORMULA = "tokens/s of one process x (6 x active weights of matrix products + 6 x layers x heads x head_dim x sequence_length) / peak bf16 FLOP/s"
 
 
 class MetricsLog:

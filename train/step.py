@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from train.distributed import all_sum
+from train.model.attend import sequence_starts
 from train.model.decoder import Decoder
 from train.model.initialise import key
+from train.model.moe import move_biases
 from train.optim import rate_at, set_rate
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ class Metrics(NamedTuple):
     grad_norm: Tensor  # before clipping
     param_norm: Tensor | None = None
     update_norm: Tensor | None = None  # of the step's change of all parameters
+    # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
+    auxiliary: dict[str, Tensor] | None = None
 
 
 def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = False) -> Metrics:
@@ -69,17 +74,23 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
             # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
             (loss.sum() * (state.world / valid)).backward()
         count_losses(state.window, part, loss.detach())
+    sums = state.model.take_sums(all_sum)
     parameters = list(state.model.parameters())
     norm = nn.utils.clip_grad_norm_(parameters, config.optimizer.grad_clip or float("inf"))
     rate = rate_at(config, state.step)
     set_rate(state.optimizer, rate)
     before = [p.detach().clone() for p in parameters] if watch else []
     state.optimizer.step()
+    if "load" in sums:
+        move_biases(state.model.experts, sums["load"])
     state.optimizer.zero_grad(set_to_none=True)
     if not watch:
         return Metrics(rate, norm)
     now = [p.detach() for p in parameters]
-    return Metrics(rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))))
+    auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
+    return Metrics(
+        rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))), auxiliary
+    )
 
 
 def total_norm(tensors: list[Tensor]) -> Tensor:
@@ -92,12 +103,14 @@ def precision(config: TrainConfig, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
 
 
-def inputs(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+def inputs(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
     """The decoder's arguments. Rows of one document each need no mask, and get the faster kernel."""
     single = not bool(batch["documents"].any())
     names = ("tokens", "labels") if single else ("tokens", "labels", "documents", "positions")
-    moved = [batch[name].to(device, non_blocking=True) for name in names]
-    return moved[0], moved[1], None if single else moved[2], None if single else moved[3]
+    found = [batch[name] for name in names]
+    if device.type == "cuda" and not single:
+        found.append(sequence_starts(batch["documents"]))
+    return tuple(part.to(device, non_blocking=True) for part in found)
 
 
 def count_losses(sums: Tensor, batch: Batch, loss: Tensor) -> None:

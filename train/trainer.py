@@ -23,8 +23,10 @@ from train.data.shards import Shards
 from train.data.stream import StreamingTokens
 from train.distributed import World, join
 from train.evaluate.validate import validation_losses
+from train.export.load import load_weights
 from train.metrics import MFU_FORMULA, Console, MetricsLog, memory_mib, mfu, say
 from train.model.decoder import Decoder
+from train.model.moe import load_figures
 from train.optim import make_optimizer
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
 from train.step import Metrics, TrainState, train_step
@@ -120,6 +122,8 @@ class Trainer:
             if self.world.first:
                 self._describe()
                 (self.folder / TOKENIZER).write(self.shards.tokenizer())
+            if self.config.init_from:
+                load_weights(state.model, Folder(self.config.init_from), self.shards.tokenizer())
             return []
         found = found or checkpoint.load_step(self.folder, step)
         saved = found.state
@@ -160,6 +164,7 @@ class Trainer:
             "grad_norm": float(metrics.grad_norm),
             "param_norm": None if metrics.param_norm is None else float(metrics.param_norm),
             "update_norm": None if metrics.update_norm is None else float(metrics.update_norm),
+            **self._auxiliary(metrics),
             "tokens_per_second": round(speed, 1),
             "mfu": mfu(speed / world.size, state.model.flops_per_token(length), world.device),
             "loader_stall": round(stalled / max(seconds, 1e-9), 5),
@@ -170,6 +175,13 @@ class Trainer:
             row["validation"] = self.validation
         self.log.write(row)
         self.console.log(row)
+
+    def _auxiliary(self, metrics: Metrics) -> dict[str, Any]:
+        """Of this step: the losses beside the cross entropy, and how full the experts were."""
+        values = dict(metrics.auxiliary or {})
+        load = values.pop("load", None)
+        row: dict[str, Any] = {name: float(value) for name, value in values.items()}
+        return row if load is None else {**row, "expert_load": load_figures(self.config.model, load)}
 
     def _sums(self) -> torch.Tensor:
         """[sources, 2] loss and tokens of all processes since the last row; raises `WorkError` if it went wrong."""

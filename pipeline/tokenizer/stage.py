@@ -61,7 +61,7 @@ class Tokenizer(GlobalStage):
         from pipeline.bpe.encode import how
         from pipeline.bpe.load import load_bpe
         from pipeline.tokenizer.compare import load_other
-        from pipeline.tokenizer.hugging_face import config, special_tokens_map
+        from schemas.hugging_face import config, special_tokens_map
         from pipeline.tokenizer.measure import measure
         from pipeline.tokenizer.origin import SAMPLE_BYTES
         from pipeline.tokenizer.sample import draw

@@ -1,14 +1,22 @@
-"""First values of the parameters: each from a generator of its own, keyed by (seed, name), so that no layout,
-no order of construction and no other parameter changes them."""
+"""First values of the parameters, each a pure function of (seed, parameter's name, index): any slice of any parameter
+can be made alone, on any device, so every layout of a model over processes starts from the same weights."""
 
 from __future__ import annotations
 
 import hashlib
+import math
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from train.model.decoder import Decoder
 
 STD = 0.02
+RESIDUAL = ("attention.o.weight", "ffn.down.weight", "ffn.shared.down.weight", "ffn.down")
+VOCABULARY = ("embedding.weight", "head.weight")
+CHUNK = 1 << 20  # numbers made at once: bounds the memory that making them takes
 
 
 def key(*parts: int | str) -> int:
@@ -18,15 +26,83 @@ def key(*parts: int | str) -> int:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int, layers: int) -> None:
-    """Norms to 1; matrices normal with deviation 0.02, those that write into the residual stream divided by
-    sqrt(2 x layers) (GPT-2)."""
+def initialise(model: Decoder, seed: int) -> None:
+    """Every parameter its `first_values`; the experts' biases to 0."""
     for name, parameter in model.named_parameters():
-        if parameter.ndim == 1:
-            parameter.fill_(1.0)
-            continue
-        std = STD / (2 * layers) ** 0.5 if name.endswith(("attention.o.weight", "ffn.down.weight")) else STD
-        generator = torch.Generator(device="cpu").manual_seed(key("init", seed, name))
+        whole = tuple(slice(None) for _ in parameter.shape)
         parameter.copy_(
-            torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator)
+            first_values(
+                name, parameter.shape, whole, seed, model.config.layers, model.vocab_size, parameter.device
+            )
         )
+    for buffer in model.buffers():
+        buffer.zero_()
+
+
+def first_values(
+    name: str,
+    shape: tuple[int, ...],
+    slices: tuple[slice, ...],
+    seed: int,
+    layers: int,
+    vocab_size: int,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """`slices` of a parameter of `shape`, float32: norms 1, biases 0; matrices normal with deviation 0.02, those that
+    write into the residual stream divided by sqrt(2 x layers) (GPT-2, Radford et al. 2019).
+
+    Rows that pad the vocabulary are 0: no text ever looks them up, so all that they do is take part in the softmax,
+    and from 0 they begin there as a token of mean likelihood, whatever is in the other rows and however many they are.
+    """
+    if len(shape) == 1:
+        size = len(range(*slices[0].indices(shape[0])))
+        return torch.full((size,), 0.0 if name.endswith("bias") else 1.0, device=device)
+    std = STD / math.sqrt(2 * layers) if name.endswith(RESIDUAL) else STD
+    values = normal_slice(shape, slices, key("init", seed, name), std, device)
+    if name in VOCABULARY:
+        rows = torch.arange(*slices[0].indices(shape[0]), device=device)
+        values[rows >= vocab_size] = 0.0
+    return values
+
+
+def normal_slice(
+    shape: tuple[int, ...],
+    slices: tuple[slice, ...],
+    key: int,
+    std: float = 1.0,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """`slices` (steps forward) of a tensor of `shape` of normal numbers, float32, none of the others being made.
+
+    Number i in row-major order is Box and Muller's (1958) transform, in float64, of the halves of 64 bits hashed from
+    (key, i) by SplitMix64's finaliser (Steele et al. 2014), applied twice. Nothing lies beyond 6.7 deviations.
+    """
+    ranges = [range(*part.indices(size)) for part, size in zip(slices, shape, strict=True)]
+    sizes = [len(places) for places in ranges]
+    values = torch.empty(math.prod(sizes), dtype=torch.float32, device=device)
+    for start in range(0, len(values), CHUNK):
+        place = torch.arange(start, min(start + CHUNK, len(values)), device=device)
+        if sizes == list(shape):
+            index = place
+        else:
+            index, below, stride = torch.zeros_like(place), 1, 1
+            for size, places, whole in zip(reversed(sizes), reversed(ranges), reversed(shape), strict=True):
+                index += (place // below % size * places.step + places.start) * stride
+                below, stride = below * size, stride * whole
+        bits = _mix(_mix(index * _signed(0x9E3779B97F4A7C15) + key) ^ key)
+        first = ((bits >> 32 & 0xFFFFFFFF).double() + 0.5) * 2.0**-32
+        second = (bits & 0xFFFFFFFF).double() * (2 * math.pi * 2.0**-32)
+        values[start : start + CHUNK] = (-2 * first.log()).sqrt() * second.cos() * std
+    return values.view(sizes)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64, whose products wrap; a shift is masked, since it repeats the sign."""
+    x = (x ^ (x >> 30 & (1 << 34) - 1)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> 27 & (1 << 37) - 1)) * _signed(0x94D049BB133111EB)
+    return x ^ (x >> 31 & (1 << 33) - 1)
+
+
+def _signed(bits: int) -> int:
+    """64 bits as the int64 that they are."""
+    return bits - (1 << 64) if bits >> 63 else bits

@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from schemas.model import ModelConfig
-from train.model.decoder import IGNORED, Decoder, rotate, rotation
+from train.model.decoder import Decoder
+from train.model.losses import IGNORED
+from train.model.rope import rotate, rotation
 
 SMALL = ModelConfig(dim=32, layers=2, heads=4, kv_heads=2, ffn_dim=48, vocab_multiple=8)
 

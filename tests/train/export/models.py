@@ -1,0 +1,42 @@
+"""Small models of every kind that the Hugging Face layout knows, with weights that are all different."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from schemas.model import ModelConfig
+from train.model.decoder import Decoder
+
+SMALL: dict[str, Any] = {"dim": 32, "layers": 3, "heads": 4, "ffn_dim": 48, "vocab_multiple": 8}
+MOE = {"experts": 4, "top_k": 2, "ffn_dim": 24}
+SOFTMAX = {**MOE, "scores": "softmax", "balance": "loss"}
+LLAMA3 = {"kind": "llama3", "factor": 8.0, "original_length": 16, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaForCausalLM", {"kv_heads": 2}),
+    "llama free": ("LlamaForCausalLM", {"tie_embeddings": False, "bias": True, "head_dim": 12}),
+    "llama linear": ("LlamaForCausalLM", {"rope_scaling": {"kind": "linear", "factor": 3.0}}),
+    "llama ntk": ("LlamaForCausalLM", {"rope_scaling": {"kind": "ntk", "factor": 4.0}}),
+    "llama yarn": ("LlamaForCausalLM", {"rope_scaling": {"kind": "yarn", "factor": 4.0, "original_length": 16}}),
+    "llama llama3": ("LlamaForCausalLM", {"rope_scaling": LLAMA3, "rope_theta": 500.0}),
+    "qwen3": ("Qwen3ForCausalLM", {"qk_norm": True, "kv_heads": 2, "head_dim": 16}),
+    "mixtral": ("MixtralForCausalLM", {"moe": SOFTMAX, "kv_heads": 2, "tie_embeddings": False}),
+    "qwen3 moe": ("Qwen3MoeForCausalLM", {"moe": {**SOFTMAX, "first": 1}, "qk_norm": True}),
+    "glm4": ("Glm4MoeForCausalLM", {"moe": {**MOE, "first": 1, "shared_experts": 2}, "kv_heads": 2}),
+    "glm4 plain": ("Glm4MoeForCausalLM", {"moe": {**MOE, "balance": "loss"}, "qk_norm": True, "tie_embeddings": False}),
+    "gpt2": ("GPT2LMHeadModel", {"preset": "gpt2", "max_positions": 24}),
+    "gpt2 relu2": ("GPT2LMHeadModel", {"preset": "gpt2", "activation": "relu2", "tie_embeddings": False}),
+}  # fmt: skip
+
+
+def model_of(settings: dict[str, Any], vocab_size: int = 90, spread: float = 0.05) -> Decoder:
+    """A decoder whose norms, biases and padding rows are as far from their first values as its matrices."""
+    model = Decoder(ModelConfig.model_validate({**SMALL, **settings}), vocab_size, seed=1).eval()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            if name.endswith("ffn.bias") and model.config.moe and model.config.moe.balance != "bias":
+                continue  # nothing ever moves it
+            value.add_(torch.randn(value.shape, generator=generator), alpha=spread)
+    return model

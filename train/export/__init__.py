@@ -1,0 +1,1 @@
+"""Models of ours in the Hugging Face layout, and theirs as a start of ours."""

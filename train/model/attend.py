@@ -1,0 +1,113 @@
+"""Attention within documents: one question, `attend`, and the kernel that this device answers it with.
+
+- CPU: `scaled_dot_product_attention` under a mask. It is the reference that every other path is tested against.
+- CUDA in bf16 or fp16: the variable-length kernel of flash attention, given where documents begin (`cu_seqlens`).
+- CUDA else: FlexAttention under a block mask of the documents.
+
+Rows of one document each need none of it: causal attention, the fastest kernel that there is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:
+    varlen_attn = None
+# Their names differ between PyTorch 2.10 and 2.13.
+OPTIONS = frozenset(inspect.signature(varlen_attn).parameters) if varlen_attn else frozenset[str]()
+FLASH = (8, 0)  # compute capability from which flash attention runs
+
+
+class Boundaries(NamedTuple):
+    """Where attention stops, made once for all layers; at most one is set. None set: each row is one document."""
+
+    mask: Tensor | None = None  # bool [B, 1, T, T]
+    cu_seqlens: Tensor | None = None  # int32 [documents + 1], over rows laid end to end; zero-length ones may follow
+    blocks: Any = None  # FlexAttention's BlockMask
+
+
+def boundaries(documents: Tensor | None, cu_seqlens: Tensor | None, dtype: torch.dtype) -> Boundaries:
+    """For `documents` [B, T] (None: each row is one), with queries of `dtype`; picks the kernel."""
+    if documents is None:
+        return Boundaries()
+    if documents.device.type != "cuda":
+        return Boundaries(mask=document_mask(documents))
+    fits = dtype in (torch.bfloat16, torch.float16) and torch.cuda.get_device_capability() >= FLASH
+    if cu_seqlens is not None and varlen_attn is not None and fits:
+        return Boundaries(cu_seqlens=cu_seqlens)
+    return Boundaries(blocks=block_mask(documents))
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
+    """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]."""
+    grouped = q.shape[1] != k.shape[1]
+    if within.cu_seqlens is not None:
+        return _variable_length(q, k, v, within.cu_seqlens)
+    if within.blocks is not None:
+        return _flex()(q, k, v, block_mask=within.blocks, enable_gqa=grouped)
+    # On CPU a mask costs nothing beside is_causal (measured).
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=within.mask, is_causal=within.mask is None, enable_gqa=grouped
+    )
+
+
+def document_mask(documents: Tensor) -> Tensor:
+    """bool [B, 1, T, T]: position i sees j if j <= i and both belong to one document."""
+    T = documents.shape[1]
+    same = documents[:, :, None] == documents[:, None, :]
+    return (same & torch.ones(T, T, dtype=torch.bool, device=documents.device).tril())[:, None]
+
+
+def block_mask(documents: Tensor) -> Any:
+    """The same for FlexAttention (Dong et al. 2024): it skips blocks of 128 x 128 that hold nothing."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def visible(row: Tensor, _head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (i >= j) & (documents[row, i] == documents[row, j])
+
+    B, T = documents.shape
+    return create_block_mask(visible, B, None, T, T, device=str(documents.device))
+
+
+def sequence_starts(documents: Tensor) -> Tensor:
+    """`cu_seqlens` of `documents` [B, T] on the CPU, filled up to a power of 2 with empty documents, so that compiled
+    code meets few lengths of it. On CUDA it would wait for the device: make it before the batch goes there."""
+    B, T = documents.shape
+    new = torch.ones(B, T, dtype=torch.bool)
+    new[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    starts = new.flatten().nonzero().flatten()
+    room = 1 << len(starts).bit_length()  # at least one more than there are documents
+    return torch.cat((starts, starts.new_full((room - len(starts),), B * T))).to(torch.int32)
+
+
+def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """Rows laid end to end; no document is longer than a row, so T bounds them all without asking the device."""
+    B, H, T, D = q.shape
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in OPTIONS else {"is_causal": True}
+    if "enable_gqa" in OPTIONS:
+        causal["enable_gqa"] = H != k.shape[1]
+    else:
+        k, v = (x.repeat_interleave(H // x.shape[1], dim=1) for x in (k, v))
+    flat = [x.transpose(1, 2).reshape(B * T, x.shape[1], D) for x in (q, k, v)]
+    return varlen_attn(*flat, cu_seqlens, cu_seqlens, T, T, **causal).view(B, T, H, D).transpose(1, 2)
+
+
+def _flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention if torch.compiler.is_compiling() else _compiled_flex()
+
+
+@lru_cache(maxsize=1)
+def _compiled_flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)  # eager, it would make the whole matrix

@@ -1,0 +1,91 @@
+"""One layer: attention and feed-forward, each behind a norm and added to the residual stream.
+
+Shapes: B rows, T positions, C = dim, H heads, K key-value heads, D = head_size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from train.model.attend import Boundaries, attend
+from train.model.moe import Experts, Routed
+from train.model.rope import Rotation, rotate
+
+if TYPE_CHECKING:
+    from schemas.model import ModelConfig
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    """RMSNorm (Zhang & Sennrich 2019), or LayerNorm (Ba et al. 2016) with or without a bias."""
+    if config.norm == "rmsnorm":
+        return nn.RMSNorm(config.dim, eps=config.norm_eps)
+    return nn.LayerNorm(config.dim, eps=config.norm_eps, bias=config.bias)
+
+
+class Attention(nn.Module):
+    """Causal self-attention that stays within documents; H / K query heads share a key-value head (GQA)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = config.heads, config.key_value_heads, config.head_size
+        self.q = nn.Linear(config.dim, self.heads * self.head_dim, bias=config.bias)
+        self.k = nn.Linear(config.dim, self.kv_heads * self.head_dim, bias=config.bias)
+        self.v = nn.Linear(config.dim, self.kv_heads * self.head_dim, bias=config.bias)
+        self.o = nn.Linear(self.heads * self.head_dim, config.dim, bias=config.bias)
+        # One weight for all heads, as Qwen3 has it (Henry et al. 2020, Dehghani et al. 2023).
+        self.q_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
+        self.k_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
+
+    def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries) -> Tensor:
+        B, T, _ = x.shape
+        q, k, v = (w(x).view(B, T, -1, self.head_dim).transpose(1, 2) for w in (self.q, self.k, self.v))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+        if rope is not None:
+            q, k = rotate(q, rope), rotate(k, rope)
+        return self.o(attend(q, k, v, within).transpose(1, 2).reshape(B, T, -1))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (Shazeer 2020), GELU (tanh, as GPT-2) or squared ReLU (So et al. 2021)."""
+
+    def __init__(self, config: ModelConfig, hidden: int) -> None:
+        super().__init__()
+        self.activation = config.activation
+        gated = config.activation == "swiglu"
+        self.gate = nn.Linear(config.dim, hidden, bias=config.bias) if gated else None
+        self.up = nn.Linear(config.dim, hidden, bias=config.bias)
+        self.down = nn.Linear(hidden, config.dim, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate is not None:
+            return self.down(F.silu(self.gate(x)) * self.up(x))
+        up = self.up(x)
+        return self.down(F.gelu(up, approximate="tanh") if self.activation == "gelu" else F.relu(up).square())
+
+
+class Layer(nn.Module):
+    """The residual stream [B, T, C] in and out; beside it what the router of a layer with experts did, else None.
+
+    Dropout falls on what each half adds.
+    """
+
+    def __init__(self, config: ModelConfig, number: int) -> None:
+        super().__init__()
+        self.attention_norm = make_norm(config)
+        self.attention = Attention(config)
+        self.ffn_norm = make_norm(config)
+        experts = config.has_experts(number)
+        self.ffn = Experts(config, FeedForward) if experts else FeedForward(config, config.hidden)
+        self.dropout = config.dropout
+
+    def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries) -> tuple[Tensor, Routed | None]:
+        x = x + F.dropout(
+            self.attention(self.attention_norm(x), rope, within), self.dropout, self.training
+        )
+        found = self.ffn(self.ffn_norm(x))
+        y, routed = found if isinstance(self.ffn, Experts) else (found, None)
+        return x + F.dropout(y, self.dropout, self.training), routed

@@ -1,0 +1,131 @@
+"""Mixture of experts (Shazeer et al. 2017): a router sends each token to k of E feed-forwards, and drops none.
+
+Shapes: N = B x T tokens, C = dim, F = width of an expert, E experts, k = top_k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from schemas.model import ModelConfig
+
+grouped_mm: Callable[..., Tensor] | None = getattr(F, "grouped_mm", None)  # since PyTorch 2.10
+
+
+class Routed(NamedTuple):
+    """What a router did, for the loss and for the balance. The losses are weighted, of each token, float32 [B, T]."""
+
+    balance_loss: Tensor
+    router_z_loss: Tensor
+    load: Tensor  # int64 [E]: tokens that each expert got
+
+
+class Experts(nn.Module):
+    """The feed-forward of a layer with experts.
+
+    Weights of a token's experts are their scores, softmax or sigmoid, normalised to 1 over the k chosen. The choice
+    may be moved by `bias`, which the loss does not see (Wang et al. 2024, DeepSeek-V3); `move_biases` sets it.
+    """
+
+    def __init__(self, config: ModelConfig, feed_forward: type[nn.Module]) -> None:
+        super().__init__()
+        moe = config.moe
+        assert moe is not None
+        self.config, self.activation = moe, config.activation
+        hidden = moe.ffn_dim or config.hidden
+        gated = config.activation == "swiglu"
+        self.router = nn.Linear(config.dim, moe.experts, bias=False)
+        self.gate = nn.Parameter(torch.empty(moe.experts, hidden, config.dim)) if gated else None
+        self.up = nn.Parameter(torch.empty(moe.experts, hidden, config.dim))
+        self.down = nn.Parameter(torch.empty(moe.experts, config.dim, hidden))
+        self.shared = feed_forward(config, moe.shared_experts * hidden) if moe.shared_experts else None
+        self.bias: Tensor
+        self.register_buffer("bias", torch.zeros(moe.experts))  # float32, and moved only with `balance: bias`
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Routed]:
+        tokens = x.flatten(0, 1)  # [N, C]
+        weights, chosen, routed = self.route(x)
+        order = chosen.flatten().argsort(stable=True)  # [N k]: pairs of token and expert, expert by expert
+        sent = tokens[order // self.config.top_k]
+        back = self.compute(sent, routed.load)[order.argsort()].view(len(tokens), self.config.top_k, -1)
+        y = (back * weights[..., None].to(back.dtype)).sum(1)
+        if self.shared is not None:
+            y = y + self.shared(tokens)
+        return y.view(x.shape), routed
+
+    def route(self, x: Tensor) -> tuple[Tensor, Tensor, Routed]:
+        """Weights, float32, and numbers of each token's experts [N, k], in float32 throughout (Switch, Fedus et al. 2022).
+
+        The balance loss is Switch's, E x sum over experts of share x mean probability, taken over each row of B:
+        so neither the micro-batch nor the number of processes changes it.
+        """
+        moe, (B, T, _) = self.config, x.shape
+        with torch.autocast(x.device.type, enabled=False):
+            logits = F.linear(x.float(), self.router.weight.float())  # [B, T, E]
+        scores = logits.softmax(-1) if moe.scores == "softmax" else logits.sigmoid()
+        chosen = (scores.detach() + self.bias).topk(moe.top_k, dim=-1).indices
+        weights = scores.gather(-1, chosen)
+        weights = weights / weights.sum(-1, keepdim=True)
+        counts = torch.zeros(B, moe.experts, dtype=torch.int64, device=x.device)
+        counts.scatter_add_(1, chosen.flatten(1), torch.ones_like(chosen.flatten(1)))
+        none = logits.new_zeros(B, T)
+        balance_loss, router_z_loss = none, none
+        if moe.balance == "loss":
+            share = counts / (T * moe.top_k)
+            probability = scores / scores.sum(-1, keepdim=True)
+            balance_loss = moe.balance_loss * moe.experts * (share[:, None] * probability).sum(-1)
+        if moe.router_z_loss:
+            router_z_loss = moe.router_z_loss * logits.logsumexp(-1).square()
+        routed = Routed(balance_loss, router_z_loss, counts.sum(0))
+        return weights.flatten(0, 1), chosen.flatten(0, 1), routed
+
+    def compute(self, x: Tensor, load: Tensor) -> Tensor:
+        """x [N k, C] through the experts, of which the first takes the first `load[0]` rows, and so on."""
+        up = grouped(x, self.up, load)
+        if self.gate is not None:
+            up = F.silu(grouped(x, self.gate, load)) * up
+        else:
+            up = F.gelu(up, approximate="tanh") if self.activation == "gelu" else F.relu(up).square()
+        return grouped(up, self.down, load)
+
+
+def grouped(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
+    """x [N, in] times weight [E, out, in], `load[e]` rows for each expert e in turn; [N, out]."""
+    if torch.is_autocast_enabled(x.device.type):  # which does not know of grouped_mm
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, weight = x.to(dtype), weight.to(dtype)
+    if grouped_mm is None or (x.device.type == "cuda" and x.dtype != torch.bfloat16):
+        return one_by_one(x, weight, load)
+    return grouped_mm(x, weight.transpose(-2, -1), offs=load.cumsum(0).to(torch.int32))
+
+
+def one_by_one(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
+    """`grouped` as a loop over the experts: the reference. It waits for the device to know the loads."""
+    parts = x.split(load.tolist())
+    return torch.cat([F.linear(part, w) for part, w in zip(parts, weight, strict=True)])
+
+
+def load_figures(config: ModelConfig, load: Tensor) -> dict[str, dict[str, float]]:
+    """Of each layer with experts, the load of its fullest and its emptiest one; 1 is an even share."""
+    share = load.double() / load.double().mean(1, keepdim=True).clamp(min=1)
+    ends = torch.stack((share.amax(1), share.amin(1)), dim=1).tolist()
+    numbers = [number for number in range(config.layers) if config.has_experts(number)]
+    return {
+        f"layer_{number}": {"max": high, "min": low} for number, (high, low) in zip(numbers, ends, strict=True)
+    }
+
+
+@torch.no_grad()
+def move_biases(experts: list[Experts], load: Tensor) -> None:
+    """Balance without a loss (Wang et al. 2024): each expert's bias up by `bias_rate` if it got less than the mean
+    of a step, down if more. `load` [layers, E]: tokens of all processes in the step."""
+    error = load.double().mean(1, keepdim=True) - load
+    for layer, sign in zip(experts, error.sign(), strict=True):
+        if layer.config.balance == "bias":
+            layer.bias += layer.config.bias_rate * sign.to(layer.bias.dtype)
