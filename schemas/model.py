@@ -63,7 +63,9 @@ class MoEConfig(Strict):
     @model_validator(mode="after")
     def chosen(self) -> MoEConfig:
         if self.top_k > self.experts:
-            raise ValueError(f"top_k {self.top_k} exceeds experts {self.experts}: set top_k to {self.experts}")
+            raise ValueError(
+                f"top_k {self.top_k} exceeds experts {self.experts}: set top_k to {self.experts}"
+            )
         return self
 
 

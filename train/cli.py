@@ -97,7 +97,9 @@ def export(
     if json_:
         show(result)
     else:
-        typer.echo(f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights")
+        typer.echo(
+            f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights"
+        )
 
 
 def plan(

@@ -88,9 +88,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
         return Metrics(rate, norm)
     now = [p.detach() for p in parameters]
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    return Metrics(
-        rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))), auxiliary
-    )
+    return Metrics(rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))), auxiliary)
 
 
 def total_norm(tensors: list[Tensor]) -> Tensor:

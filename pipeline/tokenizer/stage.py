@@ -61,11 +61,11 @@ class Tokenizer(GlobalStage):
         from pipeline.bpe.encode import how
         from pipeline.bpe.load import load_bpe
         from pipeline.tokenizer.compare import load_other
-        from schemas.hugging_face import config, special_tokens_map
         from pipeline.tokenizer.measure import measure
         from pipeline.tokenizer.origin import SAMPLE_BYTES
         from pipeline.tokenizer.sample import draw
         from pipeline.tokenizer.train import untrained
+        from schemas.hugging_face import config, special_tokens_map
 
         params: TokenizerParams = self.params
         for path in params.compare:  # before the work, not after it

@@ -13,8 +13,8 @@ import pytest
 from bench.peers import NotMeasured, environment
 from pipeline.bpe.encode import encode
 from pipeline.bpe.load import load_bpe
-from schemas.hugging_face import config, special_tokens_map
 from pipeline.tokenizer.train import train
+from schemas.hugging_face import config, special_tokens_map
 from schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import words
 

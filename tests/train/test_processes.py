@@ -36,6 +36,25 @@ def torchrun(file: Path, *more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_two_processes_route_and_balance_as_one(
+    config: Callable[..., Any], write_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    moe = {"experts": 4, "ffn_dim": 32, "bias_rate": 0.01, "router_z_loss": 1e-3, "first": 1}
+    settings = {"model.moe": moe, "model.z_loss": 1e-3, "data.micro_batch": 2, "schedule.steps": 7}
+    done = torchrun(write_config(**settings, output=str(tmp_path / "two")))
+    assert done.returncode == 0, done.stderr
+    train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "one"))))
+    one, two = (read_metrics(Folder(tmp_path / name)) for name in ("one", "two"))
+    assert len(one) == len(two) == 7
+    for a, b in zip(one, two, strict=True):
+        for name in ("loss", "grad_norm", "z_loss", "router_z_loss"):
+            assert b[name] == pytest.approx(a[name], rel=2e-5), (a["step"], name)
+        assert b["expert_load"] == a["expert_load"] and a["expert_load"]["layer_1"]["max"] > 1
+    weights = [checkpoint.load_newest(Folder(tmp_path / name)) for name in ("one", "two")]
+    biases = [found.tensors(checkpoint.MODEL)["layers.1.ffn.bias"] for found in weights if found]
+    assert torch.equal(*biases) and (biases[0] != 0).all()  # an odd number of moves
+
+
 def test_two_processes_give_the_curve_of_one_and_resume_as_one(
     config: Callable[..., Any], write_config: Callable[..., Path], tmp_path: Path
 ) -> None:

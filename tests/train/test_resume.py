@@ -71,6 +71,25 @@ def test_a_run_cut_at_any_step_ends_bit_for_bit_as_an_unbroken_one(
         assert outcome(output) == expected, step
 
 
+def test_experts_and_their_biases_go_on_where_they_were(
+    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moe = {"experts": 4, "ffn_dim": 32, "bias_rate": 0.01, "router_z_loss": 1e-3, "first": 1}
+    settings = {"model.moe": moe, "model.z_loss": 1e-3, "model.dropout": 0.1, "log.every": 3}
+    run(config(**settings, output=str(tmp_path / "unbroken")))
+    expected = outcome(str(tmp_path / "unbroken"))
+    assert expected[2][0]["z_loss"] > 0 and expected[2][0]["router_z_loss"] > 0
+    assert list(expected[2][0]["expert_load"]) == ["layer_1"]
+    for step in (4, 12, 19):
+        output = str(tmp_path / f"cut-{step}")
+        with monkeypatch.context() as patch:
+            crash_at(patch, step)
+            with pytest.raises(Crash):
+                run(config(**settings, output=output))
+        run(config(**settings, output=output))
+        assert outcome(output) == expected, step
+
+
 def test_sigkill_in_a_step_and_in_a_save(
     config: Make, write_config: Callable[..., Path], tmp_path: Path
 ) -> None:

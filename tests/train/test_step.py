@@ -49,6 +49,39 @@ def test_accumulation_gives_every_parameter_the_same_gradient(
         torch.testing.assert_close(parts[name], gradient, atol=1e-7, rtol=1e-4, msg=name)
 
 
+AUXILIARY = {
+    "model.z_loss": 1e-2,
+    "model.moe": {"experts": 4, "ffn_dim": 32, "balance": "loss", "router_z_loss": 1e-2, "first": 1},
+}
+
+
+def test_accumulation_gives_the_other_losses_the_same_gradient(
+    shards: Folder, config: Callable[..., Any]
+) -> None:
+    """Of a balance over the micro-batch, as most have it, this would not hold."""
+    sizes = [{**AUXILIARY, "data.micro_batch": size, "optimizer.grad_clip": None} for size in (8, 2)]
+    whole, parts = (gradients(config(**settings), shards) for settings in sizes)
+    without = gradients(config(**{**sizes[0], "model.z_loss": 0.0}), shards)
+    assert not torch.allclose(without["embedding.weight"], whole["embedding.weight"], atol=1e-5)
+    for name, gradient in whole.items():
+        assert gradient.abs().max() > 0, name
+        torch.testing.assert_close(parts[name], gradient, atol=1e-7, rtol=1e-4, msg=name)
+
+
+def test_biases_move_once_a_step_by_the_load_of_all_micro_batches(
+    shards: Folder, config: Callable[..., Any]
+) -> None:
+    moe = {"experts": 4, "ffn_dim": 32, "bias_rate": 0.25}
+    state = state_of(config(**{"model.moe": moe, "data.micro_batch": 2}))
+    with StreamingTokens(shards.url, sequence_length=24, global_batch=8, seed=1) as stream:
+        metrics = train_step(state, next(stream), 8 * 24.0, watch=True)
+    assert metrics.auxiliary is not None
+    load = metrics.auxiliary["load"]
+    assert load.sum(1).tolist() == [8 * 24 * 2] * 2
+    for layer, row in zip(state.model.experts, load, strict=True):
+        assert torch.equal(layer.bias, 0.25 * (96 - row).sign().float())
+
+
 def test_the_gradient_is_clipped_and_its_norm_told(shards: Folder, config: Callable[..., Any]) -> None:
     clipped = gradients(config(**{"optimizer.grad_clip": 0.01}), shards)
     norm = torch.stack([g.norm() for g in clipped.values()]).norm()

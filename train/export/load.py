@@ -56,7 +56,9 @@ def load_weights(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
             seen.add(found)
             if not part.sources:
                 continue
-            into = [ours[source] if part.expert is None else ours[source][part.expert] for source in part.sources]
+            into = [
+                ours[source] if part.expert is None else ours[source][part.expert] for source in part.sources
+            ]
             value = tensor.T if part.transposed else tensor
             shape = (sum(len(x) for x in into), *into[0].shape[1:])
             if tuple(value.shape) != shape:
@@ -133,7 +135,9 @@ def read_json(file: Folder) -> dict[str, Any]:
     try:
         value = json.loads(file.read())
     except FileNotFoundError:
-        raise UserError(f"{file.parent}: is no model in the Hugging Face layout: it has no {file.name}") from None
+        raise UserError(
+            f"{file.parent}: is no model in the Hugging Face layout: it has no {file.name}"
+        ) from None
     except ValueError:
         raise UserError(f"{file}: is not JSON") from None
     return dict(value)

@@ -10,6 +10,7 @@ Rows of one document each need none of it: causal attention, the fastest kernel 
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,10 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:
-    varlen_attn = None
+varlen_attn: Any = None
+with suppress(ImportError):
+    from torch.nn.attention.varlen import varlen_attn as _varlen_attn
+
+    varlen_attn = _varlen_attn
 # Their names differ between PyTorch 2.10 and 2.13.
 OPTIONS = frozenset(inspect.signature(varlen_attn).parameters) if varlen_attn else frozenset[str]()
 FLASH = (8, 0)  # compute capability from which flash attention runs
@@ -30,7 +32,9 @@ class Boundaries(NamedTuple):
     """Where attention stops, made once for all layers; at most one is set. None set: each row is one document."""
 
     mask: Tensor | None = None  # bool [B, 1, T, T]
-    cu_seqlens: Tensor | None = None  # int32 [documents + 1], over rows laid end to end; zero-length ones may follow
+    cu_seqlens: Tensor | None = (
+        None  # int32 [documents + 1], over rows laid end to end; zero-length ones may follow
+    )
     blocks: Any = None  # FlexAttention's BlockMask
 
 
@@ -93,7 +97,7 @@ def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Ten
     B, H, T, D = q.shape
     causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in OPTIONS else {"is_causal": True}
     if "enable_gqa" in OPTIONS:
-        causal["enable_gqa"] = H != k.shape[1]
+        causal["enable_gqa"] = k.shape[1] != H
     else:
         k, v = (x.repeat_interleave(H // x.shape[1], dim=1) for x in (k, v))
     flat = [x.transpose(1, 2).reshape(B * T, x.shape[1], D) for x in (q, k, v)]

@@ -83,9 +83,7 @@ class Layer(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries) -> tuple[Tensor, Routed | None]:
-        x = x + F.dropout(
-            self.attention(self.attention_norm(x), rope, within), self.dropout, self.training
-        )
+        x = x + F.dropout(self.attention(self.attention_norm(x), rope, within), self.dropout, self.training)
         found = self.ffn(self.ffn_norm(x))
         y, routed = found if isinstance(self.ffn, Experts) else (found, None)
         return x + F.dropout(y, self.dropout, self.training), routed

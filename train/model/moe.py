@@ -117,7 +117,8 @@ def load_figures(config: ModelConfig, load: Tensor) -> dict[str, dict[str, float
     ends = torch.stack((share.amax(1), share.amin(1)), dim=1).tolist()
     numbers = [number for number in range(config.layers) if config.has_experts(number)]
     return {
-        f"layer_{number}": {"max": high, "min": low} for number, (high, low) in zip(numbers, ends, strict=True)
+        f"layer_{number}": {"max": high, "min": low}
+        for number, (high, low) in zip(numbers, ends, strict=True)
     }
 
 

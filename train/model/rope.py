@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 Rotation = tuple[Tensor, Tensor]  # cosine and sine, float32 [B or 1, 1, T, D]
 
 
-def rotation(
-    positions: Tensor, head_dim: int, theta: float, scaling: RopeScaling | None = None
-) -> Rotation:
+def rotation(positions: Tensor, head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Rotation:
     """Cosine and sine of the angles of `positions` [B or 1, T]."""
     frequency, size = frequencies(head_dim, theta, scaling, positions.device)
     angle = positions[:, None, :, None].float() * frequency

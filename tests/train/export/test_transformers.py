@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from bench.peers import NotMeasured, environment
 from schemas.storage import Folder
-from tests.train.export.models import KINDS, model_of
+from tests.train.models import KINDS, model_of
 from train.checkpoint import model_tensors
 from train.export.architecture import architecture
 from train.export.export import write_weights
@@ -69,4 +69,6 @@ def test_logits_are_equal_there_and_after_the_way_back(tmp_path: Path, release: 
         torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5, msg=lambda m, k=kind: f"{k}: {m}")
         other = model_of(KINDS[kind][1], spread=0.0)  # from what their `save_pretrained` wrote
         load_weights(other, Folder(folders[kind] / "again"), b'{"model": {}}')
-        torch.testing.assert_close(other(ids).detach(), ours, atol=1e-6, rtol=1e-6, msg=lambda m, k=kind: f"{k}: {m}")
+        torch.testing.assert_close(
+            other(ids).detach(), ours, atol=1e-6, rtol=1e-6, msg=lambda m, k=kind: f"{k}: {m}"
+        )

@@ -16,14 +16,17 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"
 def packed(rows: int, length: int, seed: int = 0) -> Tensor:
     """Numbers of documents of random lengths, [rows, length], each row counted from 0."""
     rng = np.random.default_rng(seed)
-    begins = [np.sort(rng.choice(np.arange(1, length), 5, replace=False)) + row * length for row in range(rows)]
+    begins = [
+        np.sort(rng.choice(np.arange(1, length), 5, replace=False)) + row * length for row in range(rows)
+    ]
     return torch.from_numpy(laid_out(begins, rows, length)[0])
 
 
 def heads(rows: int, length: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     return [
-        torch.randn(rows, n, length, 64, generator=generator).to(device, dtype).requires_grad_() for n in (4, 2, 2)
+        torch.randn(rows, n, length, 64, generator=generator).to(device, dtype).requires_grad_()
+        for n in (4, 2, 2)
     ]
 
 
@@ -34,7 +37,9 @@ def test_the_reference_is_each_document_by_itself() -> None:
     for row in range(2):
         for number in documents[row].unique():
             at = documents[row] == number
-            alone = attend(q[row : row + 1, :, at], k[row : row + 1, :, at], v[row : row + 1, :, at], Boundaries())
+            alone = attend(
+                q[row : row + 1, :, at], k[row : row + 1, :, at], v[row : row + 1, :, at], Boundaries()
+            )
             torch.testing.assert_close(found[row : row + 1, :, at], alone)
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from schemas.config import validate
+from schemas.errors import UserError
 from schemas.model import ModelConfig
+from tests.train.models import KINDS, model_of
+from tests.train.models import SMALL as SHAPE
 from train.model.decoder import Decoder
 from train.model.losses import IGNORED
 from train.model.rope import rotate, rotation
@@ -19,47 +25,92 @@ def tokens(rows: int = 3, length: int = 20) -> torch.Tensor:
 
 
 def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
-    """The same model written out, one row, one head at a time."""
+    """The same model written out, one row, one head, one token's expert at a time."""
+    c, p = model.config, model.state_dict()
+    D, eps = c.head_size, c.norm_eps
 
-    def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return x / (x.square().mean(-1, keepdim=True) + SMALL.norm_eps).sqrt() * weight
+    def normed(x: torch.Tensor, name: str) -> torch.Tensor:
+        if c.norm == "layernorm" and not name.endswith(("q_norm", "k_norm")):
+            x = x - x.mean(-1, keepdim=True)
+        x = x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * p[f"{name}.weight"]
+        return x + p.get(f"{name}.bias", 0)
 
-    p = dict(model.named_parameters())
-    D = SMALL.dim // SMALL.heads
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ p[f"{name}.weight"].T + p.get(f"{name}.bias", 0)
+
+    def acted(up: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+        if gate is not None:
+            return gate / (1 + (-gate).exp()) * up
+        if c.activation == "relu2":
+            return up.clamp(min=0) ** 2
+        return 0.5 * up * (1 + ((2 / torch.pi) ** 0.5 * (up + 0.044715 * up**3)).tanh())
+
+    def dense(x: torch.Tensor, name: str) -> torch.Tensor:
+        gate = linear(x, f"{name}.gate") if c.activation == "swiglu" else None
+        return linear(acted(linear(x, f"{name}.up"), gate), f"{name}.down")
+
+    def experts(x: torch.Tensor, name: str) -> torch.Tensor:
+        assert c.moe is not None
+        out = dense(x, f"{name}.shared") if c.moe.shared_experts else torch.zeros_like(x)
+        for t, h in enumerate(x):
+            logits = linear(h, f"{name}.router")
+            scores = logits.softmax(-1) if c.moe.scores == "softmax" else 1 / (1 + (-logits).exp())
+            chosen = (scores + p[f"{name}.bias"]).argsort(descending=True)[: c.moe.top_k]
+            for e in chosen:
+                gate = p[f"{name}.gate"][e] @ h if c.activation == "swiglu" else None
+                y = p[f"{name}.down"][e] @ acted(p[f"{name}.up"][e] @ h, gate)
+                out[t] += scores[e] / scores[chosen].sum() * y
+        return out
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        for t in range(len(x)):
+            for pair in range(D // 2):
+                angle = torch.tensor(t * c.rope_theta ** (-2 * pair / D))
+                z = torch.complex(x[t, pair], x[t, pair + D // 2]) * torch.complex(angle.cos(), angle.sin())
+                x[t, pair], x[t, pair + D // 2] = z.real, z.imag
+        return x
+
     out = []
     for row in ids:
         x = p["embedding.weight"][row]
-        for i in range(SMALL.layers):
-            w = {name.split(".", 2)[2]: value for name, value in p.items() if name.startswith(f"layers.{i}.")}
-            h = norm(x, w["attention_norm.weight"])
+        if c.positions == "learned":
+            x = x + p["position_embedding.weight"][: len(row)]
+        for i in range(c.layers):
+            h = normed(x, f"layers.{i}.attention_norm")
+            q, k, v = (linear(h, f"layers.{i}.attention.{name}") for name in "qkv")
             heads = []
-            for head in range(SMALL.heads):
-                group = head // (SMALL.heads // SMALL.key_value_heads)
-                q = h @ w["attention.q.weight"][head * D : (head + 1) * D].T
-                k = h @ w["attention.k.weight"][group * D : (group + 1) * D].T
-                v = h @ w["attention.v.weight"][group * D : (group + 1) * D].T
-                for t in range(len(row)):
-                    for pair in range(D // 2):
-                        angle = torch.tensor(t * SMALL.rope_theta ** (-2 * pair / D))
-                        turn = torch.complex(angle.cos(), angle.sin())
-                        for z in (q, k):
-                            turned = torch.complex(z[t, pair].detach(), z[t, pair + D // 2].detach()) * turn
-                            z.data[t, pair], z.data[t, pair + D // 2] = turned.real, turned.imag
-                scores = (q @ k.T / D**0.5).masked_fill(
-                    torch.ones(len(row), len(row)).triu(1).bool(), -torch.inf
+            for head in range(c.heads):
+                at = slice(head * D, head * D + D)
+                group = slice(
+                    head // (c.heads // c.key_value_heads) * D, head // (c.heads // c.key_value_heads) * D + D
                 )
-                heads.append(scores.softmax(-1) @ v)
-            x = x + torch.cat(heads, -1) @ w["attention.o.weight"].T
-            h = norm(x, w["ffn_norm.weight"])
-            x = x + (F.silu(h @ w["ffn.gate.weight"].T) * (h @ w["ffn.up.weight"].T)) @ w["ffn.down.weight"].T
-        out.append(norm(x, p["norm.weight"]) @ p["embedding.weight"].T)
+                qh, kh = q[:, at], k[:, group]
+                if c.qk_norm:
+                    qh, kh = (normed(z, f"layers.{i}.attention.{n}_norm") for z, n in ((qh, "q"), (kh, "k")))
+                if c.positions == "rope":
+                    qh, kh = turned(qh), turned(kh)
+                future = torch.ones(len(row), len(row)).triu(1).bool()
+                heads.append((qh @ kh.T / D**0.5).masked_fill(future, -torch.inf).softmax(-1) @ v[:, group])
+            x = x + linear(torch.cat(heads, -1), f"layers.{i}.attention.o")
+            h = normed(x, f"layers.{i}.ffn_norm")
+            x = x + (experts if c.has_experts(i) else dense)(h, f"layers.{i}.ffn")
+        out.append(normed(x, "norm") @ p["embedding.weight" if c.tie_embeddings else "head.weight"].T)
     return torch.stack(out)
 
 
-def test_equals_the_model_written_out() -> None:
-    model = Decoder(SMALL, 50, seed=1)
+OTHERS: dict[str, dict[str, Any]] = {
+    "relu2 and rope": {"activation": "relu2", "norm": "layernorm", "bias": True, "qk_norm": True},
+    "experts without gate": {"preset": "gpt2", "moe": {"experts": 4, "top_k": 3, "every": 2, "shared_experts": 1}},
+}  # fmt: skip
+WRITTEN_OUT = {kind: s for kind, (_, s) in KINDS.items() if "rope_scaling" not in s} | OTHERS
+
+
+@pytest.mark.parametrize("kind", WRITTEN_OUT)
+def test_equals_the_model_written_out(kind: str) -> None:
+    model = model_of(WRITTEN_OUT[kind])
     with torch.no_grad():
-        torch.testing.assert_close(model(tokens()), reference(model, tokens()), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(model(tokens()), reference(model, tokens()), atol=2e-5, rtol=1e-4)
 
 
 def test_documents_in_one_row_are_as_documents_in_rows_of_their_own() -> None:
@@ -124,3 +175,114 @@ def test_counts(tied: bool) -> None:
     layer = 32 * 32 + 2 * 32 * 16 + 32 * 32 + 3 * 32 * 48
     assert model.parameter_count == head * (1 if tied else 2) + 2 * (layer + 64) + 32
     assert model.flops_per_token(20) == 6 * (head + 2 * layer) + 6 * 2 * 32 * 20
+
+
+def test_counts_of_other_kinds() -> None:
+    """Look-ups and biases cost nothing; of 8 experts 2 and the shared ones are at work, and the router."""
+    gpt2 = Decoder(ModelConfig(preset="gpt2", dim=32, layers=2, heads=4, max_positions=20), 64)
+    matrices, vectors = 4 * 32 * 32 + 2 * 32 * 128, 4 * 32 + 128 + 32 + 4 * 32
+    assert gpt2.parameter_count == 64 * 32 + 20 * 32 + 2 * (matrices + vectors) + 2 * 32
+    assert gpt2.flops_per_token(10) == 6 * (64 * 32 + 2 * matrices) + 6 * 2 * 32 * 10
+    moe = {"experts": 8, "ffn_dim": 16, "shared_experts": 3, "first": 1}
+    sparse = Decoder(ModelConfig(dim=32, layers=3, heads=4, head_dim=16, ffn_dim=48, moe=moe), 64)
+    attention, dense, expert = 4 * 32 * 64, 3 * 32 * 48, 3 * 32 * 16
+    every = 64 * 32 + 3 * attention + dense + 2 * 8 * 32
+    assert sparse.parameter_count == every + 2 * (8 + 3) * expert + 7 * 32
+    assert sparse.flops_per_token(10) == 6 * (every + 2 * (2 + 3) * expert) + 6 * 3 * 64 * 10
+
+
+def test_other_losses_are_in_the_gradient_and_not_in_the_loss() -> None:
+    moe = {"experts": 4, "balance": "loss", "balance_loss": 0.5, "router_z_loss": 0.25, "first": 1}
+    model = Decoder(ModelConfig.model_validate({**SHAPE, "z_loss": 0.1, "moe": moe}), 50, seed=1)
+    ids = tokens()
+    labels = ids.roll(-1, 1)
+    labels[:, 5:9] = IGNORED
+    scored = (labels != IGNORED).float()
+    hidden: dict[str, torch.Tensor] = {}
+    handles = [
+        model.norm.register_forward_hook(lambda _m, _i, y: hidden.update(last=y)),
+        model.layers[1].ffn.register_forward_pre_hook(lambda _m, x: hidden.update({"1": x[0]})),
+        model.layers[2].ffn.register_forward_pre_hook(lambda _m, x: hidden.update({"2": x[0]})),
+    ]
+    loss = model(ids, labels)
+    for handle in handles:
+        handle.remove()
+    torch.testing.assert_close(loss, model.eval()(ids, labels))
+    wanted = {
+        "z_loss": 0.1 * ((hidden["last"] @ model.embedding.weight.T).logsumexp(-1) ** 2 * scored).sum(),
+        "balance_loss": torch.zeros(()), "router_z_loss": torch.zeros(()),
+    }  # fmt: skip
+    for number in ("1", "2"):
+        logits = hidden[number] @ model.layers[int(number)].ffn.router.weight.T
+        share = torch.zeros(3, 4)
+        for row, t in ((row, t) for row in range(3) for t in range(20)):
+            share[row, logits[row, t].topk(2).indices] += 1 / 40
+        scores = logits.sigmoid()
+        balance = 4 * (share[:, None] * scores / scores.sum(-1, keepdim=True)).sum(-1)
+        wanted["balance_loss"] = wanted["balance_loss"] + 0.5 * (balance * scored).sum()
+        wanted["router_z_loss"] = wanted["router_z_loss"] + 0.25 * (logits.logsumexp(-1) ** 2 * scored).sum()
+    parameters = list(model.parameters())
+    got = torch.autograd.grad(loss.sum(), parameters, retain_graph=True)
+    model.train()
+    expected = torch.autograd.grad(sum(wanted.values()) + model.eval()(ids, labels).sum(), parameters)
+    for (name, _), a, b in zip(model.named_parameters(), got, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=name)
+    sums = model.take_sums(lambda value: value)
+    told = {name: float(value.detach()) for name, value in wanted.items()}
+    assert sums.pop("load").sum(1).tolist() == [3 * 20 * 2] * 2 and model.sums == {}
+    assert {name: float(value) for name, value in sums.items()} == pytest.approx(told, rel=1e-5)
+
+
+def test_a_chunked_loss_is_the_same() -> None:
+    whole = Decoder(SMALL, 50, seed=1)
+    parts = Decoder(SMALL.model_copy(update={"loss_chunk": 7}), 50, seed=1)
+    losses = [model(tokens(), tokens().roll(-1, 1)) for model in (whole, parts)]
+    torch.testing.assert_close(*losses)
+    for a, b in zip(
+        *(
+            torch.autograd.grad(x.sum(), list(m.parameters()))
+            for x, m in zip(losses, (whole, parts), strict=True)
+        ),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_the_meta_device_makes_no_numbers() -> None:
+    with torch.device("meta"):
+        model = Decoder(SMALL, 50)
+    assert (
+        all(p.is_meta for p in model.parameters())
+        and model.parameter_count == Decoder(SMALL, 50).parameter_count
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"preset": "gpt3"}, "did you mean 'gpt2'?"),
+        ({"head_dim": 7}, "set head_dim to 8"),
+        ({"preset": "gpt2", "rope_scaling": {"kind": "linear", "factor": 2}}, "set positions to rope"),
+        ({"rope_scaling": {"kind": "yarn", "factor": 2, "beta_fast": 1}}, "beta_fast 1 must be above beta_slow 1"),
+        ({"rope_scaling": {"kind": "yarn", "factor": 1}}, "rope_scaling.factor"),
+        ({"moe": {"experts": 4, "top_k": 5}}, "set top_k to 4"),
+        ({"moe": {"experts": 4, "first": 4}}, "set moe.first to 3 or less"),
+        ({"moe": {"experts": 4, "blance": "bias"}}, "did you mean 'balance'?"),
+    ],
+)  # fmt: skip
+def test_impossible_models_name_the_number_to_change(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        validate(ModelConfig, settings, "c.yaml")
+    assert message in str(error.value)
+
+
+def test_a_preset_fills_in_what_is_not_given() -> None:
+    config = ModelConfig(preset="gpt2", bias=False)
+    assert (config.norm, config.positions, config.activation, config.bias) == (
+        "layernorm",
+        "learned",
+        "gelu",
+        False,
+    )
+    assert ModelConfig.model_validate(config.model_dump()) == config and config.hidden == 4 * config.dim
+    assert ModelConfig().activation == "swiglu"

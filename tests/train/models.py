@@ -1,4 +1,4 @@
-"""Small models of every kind that the Hugging Face layout knows, with weights that are all different."""
+"""Small models of every kind, by the architecture of the Hugging Face layout that each one is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from train.model.decoder import Decoder
 SMALL: dict[str, Any] = {"dim": 32, "layers": 3, "heads": 4, "ffn_dim": 48, "vocab_multiple": 8}
 MOE = {"experts": 4, "top_k": 2, "ffn_dim": 24}
 SOFTMAX = {**MOE, "scores": "softmax", "balance": "loss"}
-LLAMA3 = {"kind": "llama3", "factor": 8.0, "original_length": 16, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 = {
+    "kind": "llama3",
+    "factor": 8.0,
+    "original_length": 16,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", {"kv_heads": 2}),
     "llama free": ("LlamaForCausalLM", {"tie_embeddings": False, "bias": True, "head_dim": 12}),

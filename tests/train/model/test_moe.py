@@ -1,0 +1,89 @@
+"""Experts: the grouped product is the loop, every token is served, and biases even out the load."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from schemas.model import ModelConfig
+from train.model import moe
+from train.model.decoder import Decoder
+from train.model.moe import Experts, grouped, load_figures, move_biases, one_by_one
+
+CONFIG = ModelConfig(dim=16, layers=3, heads=2, ffn_dim=24, moe={"experts": 8, "top_k": 2, "every": 2})
+
+
+@pytest.mark.skipif(moe.grouped_mm is None, reason="this PyTorch has no grouped_mm")
+@pytest.mark.parametrize("load", [[3, 0, 9, 4], [16, 0, 0, 0], [0, 0, 0, 16]])
+def test_the_grouped_product_is_the_loop(load: list[int]) -> None:
+    x, weight = torch.randn(16, 32).requires_grad_(), torch.randn(4, 8, 32).requires_grad_()
+    found, wanted = (f(x, weight, torch.tensor(load)) for f in (grouped, one_by_one))
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    slope = torch.randn(16, 8)
+    for a, b in zip(
+        *(torch.autograd.grad((y * slope).sum(), (x, weight)) for y in (found, wanted)), strict=True
+    ):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_without_grouped_mm_the_model_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = Decoder(CONFIG, 50, seed=2), torch.arange(40).view(2, 20)
+    found = model(ids)
+    monkeypatch.setattr(moe, "grouped_mm", None)
+    torch.testing.assert_close(model(ids), found)
+
+
+def test_in_bfloat16_weights_are_cast_and_routes_stay() -> None:
+    layer = Decoder(CONFIG, 50, seed=2).experts[0]
+    x = torch.randn(2, 20, 16)
+    with torch.no_grad():
+        exact, routed = layer(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            y, again = layer(x)
+    assert y.dtype == torch.bfloat16 and torch.equal(again.load, routed.load)
+    assert float((y.float() - exact).abs().max()) < 0.05 * float(exact.abs().max())
+
+
+def test_a_token_goes_where_it_goes_whoever_is_beside_it() -> None:
+    layer = Decoder(CONFIG, 50, seed=2).experts[0]
+    x = torch.randn(3, 10, 16)
+    whole, routed = layer(x)
+    parts = [layer(row[None]) for row in x]
+    torch.testing.assert_close(torch.cat([y for y, _ in parts]), whole)
+    assert torch.equal(sum(r.load for _, r in parts), routed.load) and int(routed.load.sum()) == 60
+
+
+def test_biases_move_against_the_load_and_even_it_out() -> None:
+    model = Decoder(CONFIG, 50, seed=2)
+    experts = model.experts
+    assert len(experts) == 2  # layers 0 and 2
+    move_biases(experts, torch.tensor([[9, 1, 4, 4, 4, 4, 4, 2], [4] * 8]))
+    wanted = 1e-3 * torch.tensor([-1, 1, 0, 0, 0, 0, 0, 1.0])
+    torch.testing.assert_close(experts[0].bias, wanted)
+    assert (experts[1].bias == 0).all()
+    layer = experts[0]
+    with torch.no_grad():
+        layer.router.weight.mul_(20)
+        layer.router.weight[0] += 1  # a favourite, for tokens on one side
+    x = torch.randn(8, 64, 16, generator=torch.Generator().manual_seed(0)) + 0.3
+    loads = []
+    for _ in range(400):
+        loads.append(layer.route(x)[2].load)
+        move_biases([layer], loads[-1][None])
+    assert loads[0].max() > 2 * 128 and loads[-1].max() < 1.2 * 128 and loads[-1].min() > 0.8 * 128
+
+
+@pytest.mark.parametrize("balance", ["loss", "none"])
+def test_other_balances_move_no_bias(balance: str) -> None:
+    config = CONFIG.model_copy(update={"moe": CONFIG.moe.model_copy(update={"balance": balance})})
+    experts: list[Experts] = Decoder(config, 50).experts
+    move_biases(experts, torch.tensor([[9, 1, 4, 4, 4, 4, 4, 2]] * 2))
+    assert all((layer.bias == 0).all() for layer in experts)
+
+
+def test_what_is_told_of_the_load() -> None:
+    load = torch.tensor([[8, 0, 4, 4, 4, 4, 4, 4], [4] * 8])
+    assert load_figures(CONFIG, load) == {
+        "layer_0": {"max": 2.0, "min": 0.0},
+        "layer_2": {"max": 1.0, "min": 1.0},
+    }
