@@ -58,7 +58,8 @@ class Trainer:
             self.shards, plan=self.plan, dp_rank=world.rank, dp_world=world.size, say=say,
             **config.data.model_dump(exclude={"shards"}),
         )  # fmt: skip
-        model = Decoder(config.model, self.shards.set.vocab_size, config.seed).to(world.device)
+        with world.device:  # a GPU makes the first values at once, and the same
+            model = Decoder(config.model, self.shards.set.vocab_size, config.seed)
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
         self.state = TrainState(config, model, optimizer, window, world.device, world.size)

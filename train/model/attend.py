@@ -10,7 +10,6 @@ Rows of one document each need none of it: causal attention, the fastest kernel 
 from __future__ import annotations
 
 import inspect
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,35 +17,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-varlen_attn: Any = None
-with suppress(ImportError):
-    from torch.nn.attention.varlen import varlen_attn as _varlen_attn
-
-    varlen_attn = _varlen_attn
-# Their names differ between PyTorch 2.10 and 2.13.
-OPTIONS = frozenset(inspect.signature(varlen_attn).parameters) if varlen_attn else frozenset[str]()
 FLASH = (8, 0)  # compute capability from which flash attention runs
 
 
 class Boundaries(NamedTuple):
-    """Where attention stops, made once for all layers; at most one is set. None set: each row is one document."""
+    """Where attention stops, made once for all layers; at most one of three is set. None: each row is one document."""
 
     mask: Tensor | None = None  # bool [B, 1, T, T]
     cu_seqlens: Tensor | None = (
         None  # int32 [documents + 1], over rows laid end to end; zero-length ones may follow
     )
     blocks: Any = None  # FlexAttention's BlockMask
+    options: tuple[str, ...] = ()  # with `cu_seqlens`: the names that the kernel's arguments have here
 
 
-def boundaries(documents: Tensor | None, cu_seqlens: Tensor | None, dtype: torch.dtype) -> Boundaries:
+def boundaries(
+    documents: Tensor | None, cu_seqlens: Tensor | None, dtype: torch.dtype, head_dim: int
+) -> Boundaries:
     """For `documents` [B, T] (None: each row is one), with queries of `dtype`; picks the kernel."""
     if documents is None:
         return Boundaries()
     if documents.device.type != "cuda":
         return Boundaries(mask=document_mask(documents))
-    fits = dtype in (torch.bfloat16, torch.float16) and torch.cuda.get_device_capability() >= FLASH
-    if cu_seqlens is not None and varlen_attn is not None and fits:
-        return Boundaries(cu_seqlens=cu_seqlens)
+    flash = torch.cuda.get_device_capability() >= FLASH and head_dim % 8 == 0 and head_dim <= 256
+    if cu_seqlens is not None and flash and dtype in (torch.bfloat16, torch.float16) and _varlen_options():
+        return Boundaries(cu_seqlens=cu_seqlens, options=_varlen_options())
+    if head_dim < 16:  # smaller than FlexAttention's tiles
+        return Boundaries(mask=document_mask(documents))
     return Boundaries(blocks=block_mask(documents))
 
 
@@ -54,7 +51,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]."""
     grouped = q.shape[1] != k.shape[1]
     if within.cu_seqlens is not None:
-        return _variable_length(q, k, v, within.cu_seqlens)
+        return _variable_length(q, k, v, within.cu_seqlens, within.options)
     if within.blocks is not None:
         return _flex()(q, k, v, block_mask=within.blocks, enable_gqa=grouped)
     # On CPU a mask costs nothing beside is_causal (measured).
@@ -92,16 +89,30 @@ def sequence_starts(documents: Tensor) -> Tensor:
     return torch.cat((starts, starts.new_full((room - len(starts),), B * T))).to(torch.int32)
 
 
-def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
+def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, options: tuple[str, ...]) -> Tensor:
     """Rows laid end to end; no document is longer than a row, so T bounds them all without asking the device."""
+    from torch.nn.attention.varlen import varlen_attn
+
     B, H, T, D = q.shape
-    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in OPTIONS else {"is_causal": True}
-    if "enable_gqa" in OPTIONS:
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in options else {"is_causal": True}
+    if "enable_gqa" in options:
         causal["enable_gqa"] = k.shape[1] != H
     else:
         k, v = (x.repeat_interleave(H // x.shape[1], dim=1) for x in (k, v))
     flat = [x.transpose(1, 2).reshape(B * T, x.shape[1], D) for x in (q, k, v)]
-    return varlen_attn(*flat, cu_seqlens, cu_seqlens, T, T, **causal).view(B, T, H, D).transpose(1, 2)
+    found: Any = varlen_attn(flat[0], flat[1], flat[2], cu_seqlens, cu_seqlens, T, T, **causal)
+    return found.view(B, T, H, D).transpose(1, 2)
+
+
+@lru_cache(maxsize=1)
+def _varlen_options() -> tuple[str, ...]:
+    """Names of the kernel's arguments, which differ between PyTorch 2.10 and 2.13; none where there is no kernel. (Its
+    import takes a second: nobody else is to wait for it.)"""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return ()
+    return tuple(inspect.signature(varlen_attn).parameters)
 
 
 def _flex() -> Any:

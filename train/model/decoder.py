@@ -68,7 +68,7 @@ class Decoder(nn.Module):
             x = x + self.position_embedding(place)
         autocast = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
-        within = boundaries(documents, cu_seqlens, dtype)
+        within = boundaries(documents, cu_seqlens, dtype, self.config.head_size)
         x = F.dropout(x, self.config.dropout, self.training)
         routes = []
         for layer in self.layers:

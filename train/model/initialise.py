@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STD = 0.02
 RESIDUAL = ("attention.o.weight", "ffn.down.weight", "ffn.shared.down.weight", "ffn.down")
 VOCABULARY = ("embedding.weight", "head.weight")
-CHUNK = 1 << 20  # numbers made at once: bounds the memory that making them takes
+CHUNK = 1 << 16  # numbers made at once on CPU, so that they stay in its cache; 64 times as many on a GPU
 
 
 def key(*parts: int | str) -> int:
@@ -80,8 +80,9 @@ def normal_slice(
     ranges = [range(*part.indices(size)) for part, size in zip(slices, shape, strict=True)]
     sizes = [len(places) for places in ranges]
     values = torch.empty(math.prod(sizes), dtype=torch.float32, device=device)
-    for start in range(0, len(values), CHUNK):
-        place = torch.arange(start, min(start + CHUNK, len(values)), device=device)
+    chunk = CHUNK if values.device.type == "cpu" else 64 * CHUNK
+    for start in range(0, len(values), chunk):
+        place = torch.arange(start, min(start + chunk, len(values)), device=device)
         if sizes == list(shape):
             index = place
         else:
@@ -92,7 +93,7 @@ def normal_slice(
         bits = _mix(_mix(index * _signed(0x9E3779B97F4A7C15) + key) ^ key)
         first = ((bits >> 32 & 0xFFFFFFFF).double() + 0.5) * 2.0**-32
         second = (bits & 0xFFFFFFFF).double() * (2 * math.pi * 2.0**-32)
-        values[start : start + CHUNK] = (-2 * first.log()).sqrt() * second.cos() * std
+        values[start : start + chunk] = (-2 * first.log()).sqrt() * second.cos() * std
     return values.view(sizes)
 
 

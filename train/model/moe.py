@@ -6,7 +6,7 @@ Shapes: N = B x T tokens, C = dim, F = width of an expert, E experts, k = top_k.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -100,15 +100,49 @@ def grouped(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
     if torch.is_autocast_enabled(x.device.type):  # which does not know of grouped_mm
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
-    if grouped_mm is None or (x.device.type == "cuda" and x.dtype != torch.bfloat16):
-        return one_by_one(x, weight, load)
-    return grouped_mm(x, weight.transpose(-2, -1), offs=load.cumsum(0).to(torch.int32))
+    if grouped_mm is not None and x.dtype == torch.bfloat16:
+        return grouped_mm(x, weight.transpose(-2, -1), offs=load.cumsum(0).to(torch.int32))
+    return one_by_one(
+        x, weight, load
+    )  # in other types the grouped product is missing on CUDA, or where it is traced
 
 
+# An operation of its own, since it reads the loads: compiled code calls it without looking in.
+@torch.library.custom_op("corpusmill::one_by_one", mutates_args=())
 def one_by_one(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
     """`grouped` as a loop over the experts: the reference. It waits for the device to know the loads."""
     parts = x.split(load.tolist())
-    return torch.cat([F.linear(part, w) for part, w in zip(parts, weight, strict=True)])
+    return torch.cat([part @ w.T for part, w in zip(parts, weight, strict=True)])
+
+
+@torch.library.custom_op("corpusmill::one_by_one_weights", mutates_args=())
+def one_by_one_weights(slope: Tensor, x: Tensor, load: Tensor) -> Tensor:
+    """The gradient [E, out, in] of the weights, from that of the result [N, out]."""
+    sizes = load.tolist()
+    return torch.stack([g.T @ part for g, part in zip(slope.split(sizes), x.split(sizes), strict=True)])
+
+
+@one_by_one.register_fake
+def _(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[1])
+
+
+@one_by_one_weights.register_fake
+def _(slope: Tensor, x: Tensor, load: Tensor) -> Tensor:
+    return x.new_empty(load.shape[0], slope.shape[1], x.shape[1])
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
+    x, weight, load = ctx.saved_tensors
+    slope = slope.contiguous()
+    return one_by_one(slope, weight.transpose(-2, -1), load), one_by_one_weights(slope, x, load), None
+
+
+one_by_one.register_autograd(_slopes, setup_context=_keep)
 
 
 def load_figures(config: ModelConfig, load: Tensor) -> dict[str, dict[str, float]]:

@@ -33,7 +33,7 @@ def heads(rows: int, length: int, device: str = "cpu", dtype: torch.dtype = torc
 def test_the_reference_is_each_document_by_itself() -> None:
     documents = packed(2, 40)
     q, k, v = heads(2, 40)
-    found = attend(q, k, v, boundaries(documents, None, q.dtype))
+    found = attend(q, k, v, boundaries(documents, None, q.dtype, 64))
     for row in range(2):
         for number in documents[row].unique():
             at = documents[row] == number
@@ -53,7 +53,7 @@ def test_starts_are_those_that_the_loader_counts() -> None:
 
 
 def test_rows_of_one_document_need_no_mask() -> None:
-    assert boundaries(None, None, torch.float32) == Boundaries()
+    assert boundaries(None, None, torch.float32, 64) == Boundaries()
     q, k, v = heads(2, 16)
     whole = torch.zeros(2, 16, dtype=torch.int64)
     masked = attend(q, k, v, Boundaries(mask=document_mask(whole)))
@@ -68,7 +68,7 @@ def test_kernels_on_cuda_equal_the_reference(dtype: torch.dtype, starts: bool) -
     documents = packed(2, 256)
     q, k, v = heads(2, 256, "cuda", dtype)
     cu_seqlens = sequence_starts(documents).cuda() if starts else None
-    within = boundaries(documents.cuda(), cu_seqlens, dtype)
+    within = boundaries(documents.cuda(), cu_seqlens, dtype, 64)
     assert (within.cu_seqlens is not None) == (starts and dtype != torch.float32) and within.mask is None
     found = attend(q, k, v, within)
     exact = [x.detach().double().requires_grad_() for x in (q, k, v)]

@@ -248,6 +248,21 @@ def test_a_chunked_loss_is_the_same() -> None:
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["llama", "glm4"])
+def test_layers_compile_whole_and_stay_the_same(kind: str) -> None:
+    """aot_eager: all of tracing, nothing of code generation. `fullgraph`: a break would raise."""
+    model = model_of(KINDS[kind][1]).train()
+    ids, documents = tokens(), (torch.arange(20) // 7).expand(3, 20)
+    found = []
+    for _ in range(2):
+        loss = model(ids, ids.roll(-1, 1), documents)
+        found.append((loss, *torch.autograd.grad(loss.sum(), list(model.parameters()))))
+        for layer in model.layers:
+            layer.compile(fullgraph=True, backend="aot_eager")
+    for eager, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, eager, atol=1e-5, rtol=1e-4)
+
+
 def test_the_meta_device_makes_no_numbers() -> None:
     with torch.device("meta"):
         model = Decoder(SMALL, 50)
