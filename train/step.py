@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,7 @@ from train.optim import rate_at, set_rate
 if TYPE_CHECKING:
     from schemas.training import TrainConfig
 
-Batch = dict[str, Tensor]
+Batch = Mapping[str, Tensor]
 ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # of a batch: a row for each sequence
 
 

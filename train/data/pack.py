@@ -8,7 +8,8 @@ document is predicted from its own tokens alone, and generation starts from end-
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,18 +22,43 @@ IGNORED = -100  # label of a position that is not scored, as torch's cross_entro
 Ints = npt.NDArray[np.int64]
 
 
-class Rows(NamedTuple):
-    """`tokens`, `labels`: int64 [rows, length]. `documents` (number of the document within the row) and `positions`
-    (place within the document, in this row): int32 [rows, length]. `cu_seqlens`: int32, where each document begins in
-    all rows laid end to end, and the end, as variable-length attention kernels take it; `max_seqlen`: the longest.
+class Marks(NamedTuple):
+    """Where documents lie in rows. `documents` (number of the document within the row) and `positions` (place within the
+    document, in this row): int32 [rows, length]. `cu_seqlens`: int32, where each document begins in all rows laid end
+    to end, and the end, as variable-length attention kernels take it; `max_seqlen`: the longest.
     """
 
-    tokens: Ints
-    labels: Ints
     documents: npt.NDArray[np.int32]
     positions: npt.NDArray[np.int32]
     cu_seqlens: npt.NDArray[np.int32]
     max_seqlen: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`tokens`, `labels`: int64 [rows, length]; they may be views of one array. `begins(i)`: int64, places of row i,
+    beyond its first, at which a document begins; they rise."""
+
+    tokens: Ints
+    labels: Ints
+    begins: Callable[[int], Ints]
+
+    def marks(self, first: int = 0, last: int | None = None) -> Marks:
+        """Of the rows from `first` to before `last`. Made when asked for: who trains across documents needs none."""
+        length, rows = self.tokens.shape[1], range(first, len(self.tokens) if last is None else last)
+        begins = [self.begins(row) + (row - first) * length for row in rows]
+        edges = np.arange(len(rows) + 1, dtype=np.int64) * length
+        starts = np.unique(np.concatenate([edges[:-1], *begins]))
+        sizes = np.diff(starts, append=edges[-1])
+        firsts = starts.searchsorted(edges[:-1])  # segment that begins each row
+        number = np.arange(len(starts)) - np.repeat(firsts, np.diff(firsts, append=len(starts)))
+        place = np.arange(len(rows) * length, dtype=np.int32) - np.repeat(starts.astype(np.int32), sizes)
+        return Marks(
+            np.repeat(number.astype(np.int32), sizes).reshape(len(rows), length),
+            place.reshape(len(rows), length),
+            np.append(starts, edges[-1]).astype(np.int32),
+            int(sizes.max(initial=0)),
+        )
 
 
 class Piece(NamedTuple):
@@ -48,16 +74,18 @@ def windows(where: Iterable[tuple[BlockData, int]], length: int, cross: bool = F
     `cross`: a row counts as one document, so that attention goes across.
     """
     pairs = list(where)
-    tokens, labels = np.empty((2, len(pairs), length), dtype=np.int64)
-    begins = []
+    both = np.empty((len(pairs), length + 1), dtype=np.int64)
     for row, (block, sequence) in enumerate(pairs):
         low = sequence * length
-        tokens[row] = block.tokens[low : low + length]
-        labels[row] = block.tokens[low + 1 : low + length + 1]
-        if not cross:
-            first, last = block.starts.searchsorted((low + 1, low + length), side="right")
-            begins.append(block.starts[first:last] + (row * length - low - 1))
-    return Rows(tokens, labels, *documents(begins, len(pairs), length))
+        both[row] = block.tokens[low : low + length + 1]
+
+    def begins(row: int) -> Ints:
+        block, sequence = pairs[row]
+        low = sequence * length + 1
+        first, last = block.starts.searchsorted((low, low + length - 1), side="right")
+        return block.starts[first:last] - low
+
+    return Rows(both[:, :-1], both[:, 1:], _none if cross else begins)
 
 
 def packed(
@@ -66,7 +94,6 @@ def packed(
     """Rows made of pieces, whose sizes sum to `length`; a block's first token is predicted from `eos`."""
     rows = list(where)
     tokens, labels = np.empty((2, len(rows), length), dtype=np.int64)
-    begins = []
     for row, (block, pieces) in enumerate(rows):
         at = 0
         for start, size in pieces:
@@ -76,10 +103,15 @@ def packed(
             if not before:
                 tokens[row, at] = eos
             at += size
-        sizes = np.array([size for _, size in pieces], dtype=np.int64)
-        if not cross:
-            begins.append(np.cumsum(sizes) - sizes + row * length)
-    return Rows(tokens, labels, *documents(begins, len(rows), length))
+
+    def begins(row: int) -> Ints:
+        return np.cumsum([size for _, size in rows[row][1][:-1]], dtype=np.int64)
+
+    return Rows(tokens, labels, _none if cross else begins)
+
+
+def _none(row: int) -> Ints:
+    return np.zeros(0, dtype=np.int64)
 
 
 def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Piece]]:
@@ -137,24 +169,10 @@ def whole_block(block: BlockData, length: int, eos: int) -> Rows:
     labels[: len(block.tokens)] = block.tokens
     tokens = np.full(count * length, eos, dtype=np.int64)
     tokens[1 : len(block.tokens)] = block.tokens[:-1]
-    shape = (count, length)
-    return Rows(tokens.reshape(shape), labels.reshape(shape), *documents([block.starts], count, length))
+    edges = np.arange(count + 1) * length
 
+    def begins(row: int) -> Ints:
+        first, last = block.starts.searchsorted((edges[row], edges[row + 1] - 1), side="right")
+        return block.starts[first:last] - edges[row]
 
-def documents(
-    begins: list[Ints], count: int, length: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], int]:
-    """The last four fields of `Rows`. `begins` are the places, counted through all rows, at which a document begins;
-    every row begins one, and they rise."""
-    edges = np.arange(count + 1, dtype=np.int64) * length
-    starts = np.unique(np.concatenate([edges[:-1], *begins]))
-    sizes = np.diff(starts, append=edges[-1])
-    firsts = starts.searchsorted(edges[:-1])  # segment that begins each row
-    number = np.arange(len(starts)) - np.repeat(firsts, np.diff(firsts, append=len(starts)))
-    place = np.arange(count * length, dtype=np.int32) - np.repeat(starts.astype(np.int32), sizes)
-    return (
-        np.repeat(number.astype(np.int32), sizes).reshape(count, length),
-        place.reshape(count, length),
-        np.append(starts, edges[-1]).astype(np.int32),
-        int(sizes.max(initial=0)),
-    )
+    return Rows(tokens.reshape(count, length), labels.reshape(count, length), begins)

@@ -25,7 +25,8 @@ def key_of(*parts: int | str) -> int:
 
 def keys_of(key: int, numbers: npt.ArrayLike) -> Words:
     """A key for each number, uint64 of its shape."""
-    return _mix(np.asarray(numbers).astype(np.uint64) * _GOLDEN + np.uint64(key))
+    values = np.asarray(numbers).astype(np.uint64)
+    return _mix(values.reshape(-1) * _GOLDEN + np.uint64(key)).reshape(values.shape)
 
 
 def permute(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> Ints:
@@ -49,19 +50,19 @@ def _walk(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike, forward: bo
     result = values.copy()
     todo = np.arange(result.size)
     flat = result.reshape(-1)
-    columns = [np.ascontiguousarray(c).reshape(-1) for c in (sizes, keys, wide, wide_mask, narrow_mask)]
+    salts = [_mix(keys.reshape(-1) + salt) for salt in _SALTS]
+    columns = [np.ascontiguousarray(c).reshape(-1) for c in (sizes, wide, wide_mask, narrow_mask)] + salts
     now = [flat, *columns]
     while len(todo):
-        value, limit, k, shift, low, high = now
+        value, limit, shift, low, high, *salt = now
         # `left` holds `narrow` bits in even rounds and `wide` ones in odd rounds.
         left, right = value >> shift, value & low
         for number in range(ROUNDS) if forward else reversed(range(ROUNDS)):
-            salt = _mix(k + _SALTS[number])
             mask = high if number % 2 == 0 else low
             if forward:
-                left, right = right, (left ^ _mix(right + salt)) & mask
+                left, right = right, (left ^ _mix(right + salt[number])) & mask
             else:
-                left, right = (right ^ _mix(left + salt)) & mask, left
+                left, right = (right ^ _mix(left + salt[number])) & mask, left
         value = (left << shift) | right
         flat[todo] = value
         outside = np.flatnonzero(value >= limit)
@@ -75,8 +76,10 @@ _SALTS = np.arange(1, ROUNDS + 1, dtype=np.uint64) * _GOLDEN
 
 
 def _mix(x: Words) -> Words:
-    """splitmix64's finaliser. Products wrap; of numbers that are no arrays numpy would say so."""
-    with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+    """splitmix64's finaliser, in place: `x` is its caller's no more. Products of arrays wrap without a word."""
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x

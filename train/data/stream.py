@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future as Promise
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,16 +20,35 @@ from train.data.fetch import BlockData, Blocks, Key
 from train.data.future import Future
 from train.data.opening import open_tokens
 from train.data.order import Address, order
-from train.data.pack import Piece, Rows, best_fit, packed, windows
+from train.data.pack import Marks, Piece, best_fit, packed, windows
 from train.data.plan import Plan, difference, past
 from train.data.planning import make_plan
 from train.data.shards import Shards
 
-Batch = dict[str, torch.Tensor]
-GROUP = (
-    4096  # sequences whose addresses are computed together, and whose blocks are asked for one group ahead
-)
+MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
+TOGETHER = 2**19  # tokens of steps that are built in one go
+GROUP = 4096  # sequences whose addresses are computed, and whose blocks are asked for, in one go
 PACKINGS = 256  # blocks whose best-fit packing is remembered
+
+
+class Batch(Mapping[str, torch.Tensor]):
+    """The tensors of a batch by name. Those of `MARKS` are made when the first of them is asked for."""
+
+    def __init__(self, columns: dict[str, torch.Tensor], marks: Callable[[], Marks]) -> None:
+        self._columns, self._marks = columns, marks
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name in MARKS and name not in self._columns:
+            found = self._marks()
+            self._columns |= {mark: torch.from_numpy(getattr(found, mark)) for mark in MARKS[:-1]}
+            self._columns["max_seqlen"] = torch.tensor(found.max_seqlen, dtype=torch.int32)
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._columns, *MARKS]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 class StreamingTokens:
@@ -83,7 +102,9 @@ class StreamingTokens:
         self._eos = opened.set.eos_id
         self._blocks = Blocks(read, self.config.fetch, Future(self.plan, dp_rank, dp_world).next_use, say)
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="batches")
-        self._ahead: deque[Promise[Batch]] = deque()
+        self._ahead: deque[tuple[int, Promise[list[Batch]]]] = deque()
+        self._built: deque[Batch] = deque()
+        self._coming, self._begun = 0, 0  # steps that are being built; the step that this stream began after
         self._groups: OrderedDict[int, tuple[range, Address]] = OrderedDict()
         self._packings: OrderedDict[tuple[Key, int], list[list[Piece]]] = OrderedDict()
 
@@ -91,31 +112,62 @@ class StreamingTokens:
         return self
 
     def __next__(self) -> Batch:
-        while len(self._ahead) <= self.config.prefetch:
-            self._ahead.append(self._builder.submit(self.build, self.step + 1 + len(self._ahead)))
-        batch = self._ahead[0].result()
-        self._ahead.popleft()
+        # The first batch comes alone, and soon; then more and more of them together.
+        while len(self._built) + self._coming <= self.config.prefetch:
+            first = self.step + 1 + len(self._built) + self._coming
+            count = self._together(first)
+            self._ahead.append((count, self._builder.submit(self.build, first, count)))
+            self._coming += count
+        while not self._built:
+            count, promise = self._ahead[0]
+            self._built.extend(promise.result())
+            self._ahead.popleft()
+            self._coming -= count
+        batch = self._built.popleft()
         self.step += 1
         self.n = self.plan.end_of(self.step)
         return batch
 
-    def build(self, step: int) -> Batch:
-        """This rank's part of the batch of a step, counted from 1. Pure but for what is remembered."""
-        plan, numbers = self.plan, self.plan.numbers(step, self.dp_rank, self.dp_world)
-        length = plan.segment_of(step).stretch.length
+    def _together(self, first: int) -> int:
+        """How many steps to build in one go: of one length, no more than are wanted ahead."""
+        stretch = self.plan.segment_of(first).stretch
+        tokens = stretch.cells // self.dp_world * self.plan.sequence_length
+        ends = [s.first_step for s in self.plan.stretches if s.first_step > first]
+        return max(
+            min(
+                TOGETHER // tokens,
+                (self.config.prefetch + 1) // 2,
+                first - self._begun,
+                *(end - first for end in ends),
+            ),
+            1,
+        )
+
+    def build(self, first: int, count: int = 1) -> list[Batch]:
+        """This rank's part of the batches of `count` steps from `first` on (counted from 1), which are of one length.
+
+        Pure but for what is remembered.
+        """
+        plan, length = self.plan, self.plan.segment_of(first).stretch.length
         parts = plan.sequence_length // length
-        at = self._addresses(step)
+        steps = range(first, first + count)
+        numbers = np.concatenate([plan.numbers(step, self.dp_rank, self.dp_world) for step in steps])
+        found = [self._addresses(step) for step in steps]
+        at = (
+            Address(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+            if count > 1
+            else found[0]
+        )
         keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
         blocks = self._blocks.get(keys, int(numbers[0]))
         cells = zip(keys, at.sequence.tolist(), strict=True)
-        found: Rows
         if plan.packing == "windows":
-            found = windows(
+            rows = windows(
                 ((blocks[key], cell * parts + part) for key, cell in cells for part in range(parts)),
                 length, plan.cross_documents,
             )  # fmt: skip
         else:
-            found = packed(
+            rows = packed(
                 (
                     (blocks[key], row)
                     for key, cell in cells
@@ -123,13 +175,17 @@ class StreamingTokens:
                 ),
                 length, self._eos, plan.cross_documents,
             )  # fmt: skip
-        batch = {name: torch.from_numpy(np.asarray(array)) for name, array in found._asdict().items()}
-        batch["max_seqlen"] = torch.tensor(found.max_seqlen, dtype=torch.int32)
-        repeated = {"source_id": at.source, "n": numbers}
-        return {
-            **batch,
-            **{name: torch.from_numpy(column.repeat(parts)) for name, column in repeated.items()},
-        }
+        columns = {"tokens": rows.tokens, "labels": rows.labels}
+        columns |= {"source_id": at.source.repeat(parts), "n": numbers.repeat(parts)}
+        tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
+        size = len(rows.tokens) // count
+        return [
+            Batch(
+                {name: tensor[low : low + size] for name, tensor in tensors.items()},
+                partial(rows.marks, low, low + size),
+            )
+            for low in range(0, len(rows.tokens), size)
+        ]
 
     def _addresses(self, step: int) -> Address:
         """Of this rank's part of the batch of a step; computed for a group of steps, the next group's blocks asked for."""
@@ -200,9 +256,11 @@ class StreamingTokens:
             raise WorkError(
                 f"loader state: n {n} is not at the end of a batch of the plan; the nearest is {self.plan.end_of(step)}"
             )
-        for promise in self._ahead:
+        for _, promise in self._ahead:
             promise.cancel()
         self._ahead.clear()
+        self._built.clear()
+        self._coming, self._begun = 0, step
         self.n, self.step = n, step
 
     @property

@@ -17,9 +17,13 @@ Batch = dict[str, torch.Tensor]
 STRICT = FetchConfig(threads=4, memory_mb=64, bad_blocks=0)
 
 
-def _tensors(found: Rows, part: slice = slice(None)) -> Batch:
+def _tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
     """The columns of rows."""
-    columns = {name: getattr(found, name)[part] for name in ("tokens", "labels", "documents", "positions")}
+    marks = found.marks(first, last)
+    columns = {
+        "tokens": found.tokens[first:last], "labels": found.labels[first:last],
+        "documents": marks.documents, "positions": marks.positions,
+    }  # fmt: skip
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in columns.items()}
 
 
@@ -60,6 +64,6 @@ def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
                 blocks.read_ahead((0, ahead) for ahead in range(number, min(number + 4, len(source.blocks))))
                 found = whole_block(blocks.get([(0, number)])[0, number], length, source.index.eos_id)
                 for start in range(0, len(found.tokens), batch):
-                    yield _tensors(found, slice(start, start + batch))
+                    yield _tensors(found, start, min(start + batch, len(found.tokens)))
     finally:
         blocks.close()
