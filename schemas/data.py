@@ -117,7 +117,7 @@ class DataConfig(Mixture):
         description="windows: consecutive tokens; best_fit: documents of a block placed so that few are cut",
     )
     cross_documents: bool = Field(default=False, description="let attention cross from document to document")
-    prefetch: int = Field(default=8, ge=0, le=1024, description="batches built ahead")
+    prefetch: int = Field(default=16, ge=0, le=1024, description="batches built ahead")
     window_blocks: int = Field(default=2, ge=1, description="blocks whose sequences are shuffled together")
     fetch: FetchConfig = FetchConfig()
 

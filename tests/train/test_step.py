@@ -31,7 +31,8 @@ def gradients(settings: dict[str, Any], shards: Folder) -> dict[str, torch.Tenso
         {name: p.grad.clone() for name, p in state.model.named_parameters()}
     )
     with StreamingTokens(shards.url, sequence_length=24, global_batch=8, seed=1) as stream:
-        batch = next(stream)
+        batch = dict(next(stream))
+    batch["labels"] = batch["labels"].clone()
     batch["labels"][0, :17] = -100  # rows of unequal weight: a mean of means would differ
     train_step(state, batch, float((batch["labels"] >= 0).sum()))
     assert float(state.window[:, 1].sum()) == 8 * 24 - 17

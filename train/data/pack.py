@@ -8,7 +8,7 @@ document is predicted from its own tokens alone, and generation starts from end-
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,16 +68,17 @@ class Piece(NamedTuple):
     size: int
 
 
-def windows(where: Iterable[tuple[BlockData, int]], length: int, cross: bool = False) -> Rows:
+def windows(
+    pairs: Sequence[tuple[BlockData, int]], length: int, cross: bool = False, buffer: Ints | None = None
+) -> Rows:
     """Rows of consecutive tokens. Sequence i of a block has the inputs i*length .. and labels one further on.
 
-    `cross`: a row counts as one document, so that attention goes across.
+    `cross`: a row counts as one document, so that attention goes across. `buffer`: int64 [rows, length + 1] to fill.
     """
-    pairs = list(where)
-    both = np.empty((len(pairs), length + 1), dtype=np.int64)
-    for row, (block, sequence) in enumerate(pairs):
-        low = sequence * length
-        both[row] = block.tokens[low : low + length + 1]
+    both = np.empty((len(pairs), length + 1), dtype=np.int64) if buffer is None else buffer
+    if pairs:  # one call for all rows, which casts on the way
+        span = [block.tokens[at * length : at * length + length + 1] for block, at in pairs]
+        np.concatenate(span, out=both.reshape(-1))
 
     def begins(row: int) -> Ints:
         block, sequence = pairs[row]
@@ -89,11 +90,18 @@ def windows(where: Iterable[tuple[BlockData, int]], length: int, cross: bool = F
 
 
 def packed(
-    where: Iterable[tuple[BlockData, Sequence[Piece]]], length: int, eos: int, cross: bool = False
+    rows: Sequence[tuple[BlockData, Sequence[Piece]]],
+    length: int,
+    eos: int,
+    cross: bool = False,
+    buffer: Ints | None = None,
 ) -> Rows:
-    """Rows made of pieces, whose sizes sum to `length`; a block's first token is predicted from `eos`."""
-    rows = list(where)
-    tokens, labels = np.empty((2, len(rows), length), dtype=np.int64)
+    """Rows made of pieces, whose sizes sum to `length`; a block's first token is predicted from `eos`.
+
+    `buffer`: int64 [2 x rows, length] to fill.
+    """
+    both = np.empty((2 * len(rows), length), dtype=np.int64) if buffer is None else buffer
+    tokens, labels = both[: len(rows)], both[len(rows) :]
     for row, (block, pieces) in enumerate(rows):
         at = 0
         for start, size in pieces:

@@ -140,10 +140,16 @@ class Plan:
                 passed += min(skipped, first + batches - passed - at)
         return first + batches - passed
 
-    def numbers(self, step: int, rank: int = 0, world: int = 1) -> Ints:
-        """The sequence numbers of a rank's part of the batch of a step."""
-        share = self.segment_of(step).stretch.cells // world
-        return self.start_of(step) + rank * share + np.arange(share)
+    def numbers(self, steps: int | range, rank: int = 0, world: int = 1) -> Ints:
+        """The sequence numbers of a rank's part of the batch of a step, or of the batches of steps of one segment."""
+        steps = range(steps, steps + 1) if isinstance(steps, int) else steps
+        segment = self.segment_of(steps.start)
+        share = segment.stretch.cells // world
+        starts = segment.start_of(steps.start) + np.arange(len(steps)) * segment.stretch.cells
+        for at, batches in segment.skips:
+            if at in steps[1:]:
+                starts[at - steps.start :] += batches * segment.stretch.cells
+        return (starts[:, None] + rank * share + np.arange(share)).ravel()
 
     def drawn(self, step: int) -> Ints:
         """[sources]: cells that are drawn up to the end of a step, passed over or trained on."""

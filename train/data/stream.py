@@ -3,52 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future as Promise
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
-
 from schemas.config import validate
 from schemas.data import DataConfig
 from schemas.errors import UserError, WorkError
-from train.data.fetch import BlockData, Blocks, Key
+from train.data.build import Batch, Builder
+from train.data.fetch import Blocks
 from train.data.future import Future
 from train.data.opening import open_tokens
-from train.data.order import Address, order
-from train.data.pack import Marks, Piece, best_fit, packed, windows
 from train.data.plan import Plan, difference, past
 from train.data.planning import make_plan
 from train.data.shards import Shards
-
-MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
-TOGETHER = 2**19  # tokens of steps that are built in one go
-GROUP = 4096  # sequences whose addresses are computed, and whose blocks are asked for, in one go
-PACKINGS = 256  # blocks whose best-fit packing is remembered
-
-
-class Batch(Mapping[str, torch.Tensor]):
-    """The tensors of a batch by name. Those of `MARKS` are made when the first of them is asked for."""
-
-    def __init__(self, columns: dict[str, torch.Tensor], marks: Callable[[], Marks]) -> None:
-        self._columns, self._marks = columns, marks
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        if name in MARKS and name not in self._columns:
-            found = self._marks()
-            self._columns |= {mark: torch.from_numpy(getattr(found, mark)) for mark in MARKS[:-1]}
-            self._columns["max_seqlen"] = torch.tensor(found.max_seqlen, dtype=torch.int32)
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._columns, *MARKS]))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
 
 
 class StreamingTokens:
@@ -62,6 +33,7 @@ class StreamingTokens:
     this rank's rows: `tokens`, `labels`, `documents`, `positions` (integers [rows, length]), `cu_seqlens` (int32
     [documents + 1]) and `max_seqlen` (int32 []) for variable-length attention, `source_id` (int64 [rows], a place in
     `self.sources`) and `n` (int64 [rows], the global sequence numbers). `train.data.pack` says where documents begin.
+    `tokens` and `labels` share memory, as is usual: who writes into one clones it first.
 
     State is `{"v", "n", "plan"}` and what the plan is made of, the same on every rank: any number of ranks takes it up.
     Knows nothing of torch.distributed: ranks that see the same data pass the same `dp_rank`.
@@ -96,17 +68,15 @@ class StreamingTokens:
                 )
         self.dp_rank, self.dp_world = dp_rank, dp_world
         self.sources = [source.name for source in self.plan.sources]
-        self.n, self.step = 0, 0
+        self.step = 0  # the last one whose batch was handed out
         self.say = say
         read = [opened.train[name] for name in self.sources]
-        self._eos = opened.set.eos_id
         self._blocks = Blocks(read, self.config.fetch, Future(self.plan, dp_rank, dp_world).next_use, say)
-        self._builder = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._builder = Builder(self.plan, self._blocks, opened.set.eos_id, dp_rank, dp_world)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._ahead: deque[tuple[int, Promise[list[Batch]]]] = deque()
         self._built: deque[Batch] = deque()
         self._coming, self._begun = 0, 0  # steps that are being built; the step that this stream began after
-        self._groups: OrderedDict[int, tuple[range, Address]] = OrderedDict()
-        self._packings: OrderedDict[tuple[Key, int], list[list[Piece]]] = OrderedDict()
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -115,8 +85,9 @@ class StreamingTokens:
         # The first batch comes alone, and soon; then more and more of them together.
         while len(self._built) + self._coming <= self.config.prefetch:
             first = self.step + 1 + len(self._built) + self._coming
-            count = self._together(first)
-            self._ahead.append((count, self._builder.submit(self.build, first, count)))
+            most = min((self.config.prefetch + 1) // 2, first - self._begun)
+            count = self._builder.together(first, most)
+            self._ahead.append((count, self._thread.submit(self._builder.build, first, count)))
             self._coming += count
         while not self._built:
             count, promise = self._ahead[0]
@@ -125,107 +96,15 @@ class StreamingTokens:
             self._coming -= count
         batch = self._built.popleft()
         self.step += 1
-        self.n = self.plan.end_of(self.step)
         return batch
 
-    def _together(self, first: int) -> int:
-        """How many steps to build in one go: of one length, no more than are wanted ahead."""
-        stretch = self.plan.segment_of(first).stretch
-        tokens = stretch.cells // self.dp_world * self.plan.sequence_length
-        ends = [s.first_step for s in self.plan.stretches if s.first_step > first]
-        return max(
-            min(
-                TOGETHER // tokens,
-                (self.config.prefetch + 1) // 2,
-                first - self._begun,
-                *(end - first for end in ends),
-            ),
-            1,
-        )
-
-    def build(self, first: int, count: int = 1) -> list[Batch]:
-        """This rank's part of the batches of `count` steps from `first` on (counted from 1), which are of one length.
-
-        Pure but for what is remembered.
-        """
-        plan, length = self.plan, self.plan.segment_of(first).stretch.length
-        parts = plan.sequence_length // length
-        steps = range(first, first + count)
-        numbers = np.concatenate([plan.numbers(step, self.dp_rank, self.dp_world) for step in steps])
-        found = [self._addresses(step) for step in steps]
-        at = (
-            Address(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
-            if count > 1
-            else found[0]
-        )
-        keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
-        blocks = self._blocks.get(keys, int(numbers[0]))
-        cells = zip(keys, at.sequence.tolist(), strict=True)
-        if plan.packing == "windows":
-            rows = windows(
-                ((blocks[key], cell * parts + part) for key, cell in cells for part in range(parts)),
-                length, plan.cross_documents,
-            )  # fmt: skip
-        else:
-            rows = packed(
-                (
-                    (blocks[key], row)
-                    for key, cell in cells
-                    for row in self._packing(key, blocks[key], length)[cell * parts : (cell + 1) * parts]
-                ),
-                length, self._eos, plan.cross_documents,
-            )  # fmt: skip
-        columns = {"tokens": rows.tokens, "labels": rows.labels}
-        columns |= {"source_id": at.source.repeat(parts), "n": numbers.repeat(parts)}
-        tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
-        size = len(rows.tokens) // count
-        return [
-            Batch(
-                {name: tensor[low : low + size] for name, tensor in tensors.items()},
-                partial(rows.marks, low, low + size),
-            )
-            for low in range(0, len(rows.tokens), size)
-        ]
-
-    def _addresses(self, step: int) -> Address:
-        """Of this rank's part of the batch of a step; computed for a group of steps, the next group's blocks asked for."""
-        group = next((group for group in self._groups.values() if step in group[0]), None)
-        steps, found = group or self._group(step)
-        if steps.stop not in self._groups:
-            self._group(steps.stop)
-        share = len(found.source) // len(steps)
-        part = slice((step - steps.start) * share, (step - steps.start + 1) * share)
-        return Address(*(column[part] for column in found))
-
-    def _group(self, first: int) -> tuple[range, Address]:
-        """Addresses from a step on, to the end of its segment at most; their blocks begin to come."""
-        stretch = self.plan.segment_of(first).stretch
-        count = max(GROUP * self.dp_world // stretch.cells, 1)
-        later = [s.first_step for s in self.plan.stretches if s.first_step > first]
-        steps = range(first, min([first + count, *later]))
-        numbers = np.concatenate([self.plan.numbers(step, self.dp_rank, self.dp_world) for step in steps])
-        found = order(self.plan, numbers)
-        self._groups[first] = steps, found
-        while len(self._groups) > 3:
-            self._groups.popitem(last=False)
-        self._blocks.read_ahead(
-            dict.fromkeys(zip(found.source.tolist(), found.block.tolist(), strict=True)), int(numbers[0])
-        )
-        return steps, found
-
-    def _packing(self, key: Key, block: BlockData, length: int) -> list[list[Piece]]:
-        known = self._packings.get((key, length))
-        if known is None:
-            rows = (
-                (len(block.tokens) - 1) // self.plan.sequence_length * (self.plan.sequence_length // length)
-            )
-            known = self._packings[key, length] = best_fit(block.starts, len(block.tokens), length, rows)
-            if len(self._packings) > PACKINGS:
-                self._packings.popitem(last=False)
-        return known
+    @property
+    def n(self) -> int:
+        """Sequences of whole global batches that were handed out, and of those passed over."""
+        return self.plan.end_of(self.step)
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON. `n` counts the sequences of whole global batches that were handed out, and of those passed over."""
+        """JSON. `n` says where, the rest which plan."""
         return {"v": 2, "n": self.n, "plan": self.plan.sha256, "made_of": self.plan.as_json()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -261,7 +140,7 @@ class StreamingTokens:
         self._ahead.clear()
         self._built.clear()
         self._coming, self._begun = 0, step
-        self.n, self.step = n, step
+        self.step = step
 
     @property
     def fetched(self) -> dict[str, int]:
@@ -274,7 +153,7 @@ class StreamingTokens:
 
     def close(self) -> None:
         self._blocks.close()
-        self._builder.shutdown(wait=True, cancel_futures=True)
+        self._thread.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> StreamingTokens:
         return self

@@ -25,12 +25,12 @@ def block_of(lengths: list[int]) -> BlockData:
 def test_whole_block_scores_every_token_once(lengths: list[int], length: int) -> None:
     block = block_of(lengths)
     found = whole_block(block, length, EOS)
-    labels = found.labels.ravel()
+    labels, positions = found.labels.ravel(), found.marks().positions
     assert labels[labels != IGNORED].tolist() == block.tokens.tolist()
     for i in range(len(block.tokens)):
         row, at = divmod(i, length)
         assert found.tokens[row, at] == (EOS if i in block.starts else block.tokens[i - 1])
-        assert (found.positions[row, at] == 0) == (i in block.starts or at == 0)
+        assert (positions[row, at] == 0) == (i in block.starts or at == 0)
 
 
 @given(LENGTHS.filter(lambda n: sum(n) > 30), st.integers(2, 12))
@@ -39,12 +39,19 @@ def test_windows_keep_documents_apart(lengths: list[int], length: int) -> None:
     tokens = np.arange(sum(lengths), dtype=np.uint32)
     starts = np.cumsum([0, *lengths[:-1]]).astype(np.int64)
     count = (len(tokens) - 1) // length
-    found = windows(((BlockData(tokens, starts), i) for i in range(count)), length)
+    found = windows([(BlockData(tokens, starts), i) for i in range(count)], length)
     assert found.labels.ravel().tolist() == list(range(1, count * length + 1))
     assert (found.tokens == found.labels - 1).all()
     document = np.searchsorted(starts, found.labels, side="right")
-    assert (np.diff(found.documents, axis=1) == np.diff(document, axis=1)).all()
-    assert (found.documents[:, 0] == 0).all()
+    marks = found.marks()
+    assert (np.diff(marks.documents, axis=1) == np.diff(document, axis=1)).all()
+    assert (marks.documents[:, 0] == 0).all()
+    for low in range(0, count, 3):  # of a part of the rows, as of all
+        some = found.marks(low, min(low + 3, count))
+        assert (some.positions == marks.positions[low : low + 3]).all()
+        assert (some.documents == marks.documents[low : low + 3]).all()
+        ends = [*some.cu_seqlens[:-1].tolist(), min(3, count - low) * length]
+        assert some.cu_seqlens.tolist() == ends and some.max_seqlen == np.diff(ends).max()
 
 
 @given(LENGTHS, st.integers(2, 25), st.integers(0, 3))
@@ -70,7 +77,8 @@ def test_packed_rows_predict_each_token_from_its_own_document(lengths: list[int]
     block = block_of(lengths)
     rows = (len(block.tokens) - 1) // length
     placed = best_fit(block.starts, len(block.tokens), length, rows)
-    found = packed(((block, row) for row in placed), length, EOS)
+    found = packed([(block, row) for row in placed], length, EOS)
+    marks = found.marks()
     at = 0
     for row, pieces in enumerate(placed):
         column = 0
@@ -81,11 +89,11 @@ def test_packed_rows_predict_each_token_from_its_own_document(lengths: list[int]
                 assert found.tokens[row, column] == (
                     EOS if token in block.starts else block.tokens[token - 1]
                 )
-                assert (found.documents[row, column], found.positions[row, column]) == (number, i)
+                assert (marks.documents[row, column], marks.positions[row, column]) == (number, i)
                 column += 1
-            assert found.cu_seqlens[at] == row * length + column - size
+            assert marks.cu_seqlens[at] == row * length + column - size
             at += 1
-    assert found.cu_seqlens[-1] == rows * length and len(found.cu_seqlens) == at + 1
+    assert marks.cu_seqlens[-1] == rows * length and len(marks.cu_seqlens) == at + 1
 
 
 def test_best_fit_cuts_fewer_documents_than_windows_do() -> None:
@@ -102,6 +110,5 @@ def test_best_fit_cuts_fewer_documents_than_windows_do() -> None:
 
 @pytest.mark.parametrize("cross", [False, True])
 def test_no_rows_are_no_rows(cross: bool) -> None:
-    assert windows([], 8, cross).tokens.shape == (0, 8) and packed([], 8, EOS, cross).cu_seqlens.tolist() == [
-        0
-    ]
+    assert windows([], 8, cross).tokens.shape == (0, 8)
+    assert packed([], 8, EOS, cross).marks().cu_seqlens.tolist() == [0]

@@ -57,6 +57,15 @@ def test_ranks_have_equal_parts_of_a_batch_side_by_side(plan: Plan) -> None:
             assert all(len(a) == len(b) for a, b in pairwise(parts))
 
 
+@given(PLANS, st.integers(1, 20), st.integers(1, 9))
+@settings(max_examples=100, deadline=None)
+def test_steps_of_one_segment_are_numbered_together(plan: Plan, first: int, count: int) -> None:
+    steps = range(first, first + count)
+    if plan.segment_of(first) is plan.segment_of(steps[-1]):
+        each = [plan.numbers(step, 0, 1) for step in steps]
+        assert plan.numbers(steps).tolist() == np.concatenate(each).tolist()
+
+
 def test_the_hash_holds_the_data_and_the_order_but_not_where_the_data_lie() -> None:
     one = toy()
     assert one.sha256 == toy().sha256 and one == toy()

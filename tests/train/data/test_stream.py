@@ -198,6 +198,34 @@ def test_what_is_still_to_come_may_change(shards: Folder) -> None:
         assert all(same(a, b) for a, b in zip(found, take(whole, 9), strict=True))
 
 
+def test_a_batch_that_is_held_is_never_written_over(shards: Folder) -> None:
+    """Memory of past batches is used again, but only of those that nobody holds, not even a part of."""
+    rng = random.Random(0)
+    with stream(shards) as one:
+        expected = [{name: tensor.clone() for name, tensor in batch.items()} for batch in take(one, 60)]
+    with stream(shards) as other:
+        held: list[tuple[int, torch.Tensor]] = []
+        for step in range(60):
+            batch = next(other)
+            held.append((step, batch["labels"][rng.randrange(8)]))
+            assert same(dict(batch), expected[step])
+            del batch
+            if len(held) > 5:
+                held.pop(rng.randrange(5))
+            for at, row in held:
+                assert any(torch.equal(row, other_row) for other_row in expected[at]["labels"])
+
+
+def test_where_documents_lie_is_part_of_a_batch(shards: Folder) -> None:
+    with stream(shards) as one:
+        batch = next(one)
+        names = ["tokens", "labels", "source_id", "n", "documents", "positions", "cu_seqlens", "max_seqlen"]
+        assert list(batch) == names and len(batch) == 8 and set(dict(batch)) == set({**batch})
+        assert list(batch) == names and "documents" in batch and "other" not in batch
+        with pytest.raises(KeyError, match="other"):
+            batch["other"]
+
+
 def test_a_state_within_a_batch_or_of_another_version_is_refused(shards: Folder) -> None:
     with stream(shards) as one:
         state = one.state_dict()

@@ -7,19 +7,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from train.data.pack import documents as laid_out
+from train.data.pack import Marks, Rows
 from train.model.attend import Boundaries, attend, boundaries, document_mask, sequence_starts
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
+def laid_out(begins: list[np.ndarray], length: int) -> Marks:
+    """As the loader marks rows in which documents begin at these places, beyond the first."""
+    blank = np.zeros((len(begins), length), dtype=np.int64)
+    return Rows(blank, blank, lambda row: begins[row]).marks()
+
+
 def packed(rows: int, length: int, seed: int = 0) -> Tensor:
     """Numbers of documents of random lengths, [rows, length], each row counted from 0."""
     rng = np.random.default_rng(seed)
-    begins = [
-        np.sort(rng.choice(np.arange(1, length), 5, replace=False)) + row * length for row in range(rows)
-    ]
-    return torch.from_numpy(laid_out(begins, rows, length)[0])
+    begins = [np.sort(rng.choice(np.arange(1, length), 5, replace=False)) for _ in range(rows)]
+    return torch.from_numpy(laid_out(begins, length).documents)
 
 
 def heads(rows: int, length: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -45,8 +49,8 @@ def test_the_reference_is_each_document_by_itself() -> None:
 
 def test_starts_are_those_that_the_loader_counts() -> None:
     rows, length = 3, 50
-    begins = [np.array([4, 20]), np.array([57, 77, 90]), np.array([], dtype=np.int64)]
-    numbers, _, starts, _ = laid_out(begins, rows, length)
+    begins = [np.array([4, 20]), np.array([7, 27, 40]), np.array([], dtype=np.int64)]
+    numbers, _, starts, _ = laid_out(begins, length)
     found = sequence_starts(torch.from_numpy(numbers))
     assert found.dtype == torch.int32 and len(found) == 16  # 8 documents and the end, up to a power of 2
     assert found[: len(starts)].tolist() == starts.tolist() and (found[len(starts) :] == rows * length).all()

@@ -1,0 +1,159 @@
+"""From steps to tensors: addresses, blocks, rows, batches. `StreamingTokens` is the queue around it."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from train.data.fetch import BlockData, Blocks, Key
+from train.data.order import order
+from train.data.pack import Marks, Piece, best_fit, packed, windows
+from train.data.plan import Plan
+
+Ints = npt.NDArray[np.int64]
+
+MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
+TOGETHER = 2**19  # tokens of steps that are built in one go
+GROUP = 8192  # sequences whose addresses are computed, and whose blocks are asked for, in one go
+PACKINGS = 256  # blocks whose best-fit packing is remembered
+BUFFERS = 32  # arrays of past batches that may be used again
+
+
+class Batch(Mapping[str, torch.Tensor]):
+    """The tensors of a batch by name. Those of `MARKS` are made when the first of them is asked for."""
+
+    def __init__(self, columns: dict[str, torch.Tensor], marks: Callable[[], Marks]) -> None:
+        self._columns, self._marks = columns, marks
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name in MARKS and name not in self._columns:
+            found = self._marks()
+            self._columns |= {mark: torch.from_numpy(getattr(found, mark)) for mark in MARKS[:-1]}
+            self._columns["max_seqlen"] = torch.tensor(found.max_seqlen, dtype=torch.int32)
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._columns, *MARKS]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class Group(NamedTuple):
+    """Consecutive steps of one stretch: sequence numbers, keys of their blocks, places in these, source numbers."""
+
+    steps: range
+    numbers: Ints
+    keys: list[Key]
+    cells: list[int]
+    sources: Ints
+
+    def place(self, first: int, count: int) -> slice:
+        """Where the sequences of `count` steps from `first` on are."""
+        share = len(self.keys) // len(self.steps)
+        return slice((first - self.steps.start) * share, (first - self.steps.start + count) * share)
+
+
+class Builder:
+    """The batches of one rank by step. Not for several threads at once."""
+
+    def __init__(self, plan: Plan, blocks: Blocks, eos: int, rank: int, world: int) -> None:
+        self.plan, self.blocks, self.eos, self.rank, self.world = plan, blocks, eos, rank, world
+        self._groups: OrderedDict[int, Group] = OrderedDict()
+        self._packings: OrderedDict[tuple[Key, int], list[list[Piece]]] = OrderedDict()
+        self._buffers: list[Ints] = []
+
+    def together(self, first: int, most: int) -> int:
+        """How many steps, from `first` on and `most` at most, `build` takes in one go."""
+        tokens = self.plan.segment_of(first).stretch.cells // self.world * self.plan.sequence_length
+        return max(min(TOGETHER // tokens, most, self._span(first).stop - first), 1)
+
+    def build(self, first: int, count: int) -> list[Batch]:
+        """This rank's part of the batches of some steps. Pure but for what is remembered."""
+        plan, length = self.plan, self.plan.segment_of(first).stretch.length
+        parts = plan.sequence_length // length
+        group = self._group(first)
+        if group.steps.stop not in self._groups:
+            self._make_group(group.steps.stop, group.steps.stop)
+        place = group.place(first, count)
+        keys, cells, numbers = group.keys[place], group.cells[place], group.numbers[place]
+        blocks = self.blocks.get(keys, int(numbers[0]))
+        if plan.packing == "windows":
+            data = [blocks[key] for key in keys]
+            pairs = list(zip(data, cells, strict=True))
+            if parts > 1:
+                pairs = [(block, cell * parts + part) for block, cell in pairs for part in range(parts)]
+            rows = windows(pairs, length, plan.cross_documents, self._buffer(len(pairs), length + 1))
+        else:
+            rows = packed(
+                [
+                    (blocks[key], row)
+                    for key, c in zip(keys, cells, strict=True)
+                    for row in self._packing(key, blocks[key], length)[c * parts : (c + 1) * parts]
+                ],
+                length, self.eos, plan.cross_documents, self._buffer(2 * len(keys) * parts, length),
+            )  # fmt: skip
+        columns = {"tokens": rows.tokens, "labels": rows.labels}
+        columns |= {"source_id": group.sources[place].repeat(parts), "n": numbers.repeat(parts)}
+        tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
+        size = len(rows.tokens) // count
+        return [
+            Batch(
+                {name: tensor[low : low + size] for name, tensor in tensors.items()},
+                partial(rows.marks, low, low + size),
+            )
+            for low in range(0, len(rows.tokens), size)
+        ]
+
+    def _span(self, step: int) -> range:
+        """The steps of the group that `step` is in: groups begin anew with each stretch."""
+        stretch = self.plan.segment_of(step).stretch
+        count = max(GROUP * self.world // stretch.cells, 1)
+        first = step - (step - stretch.first_step) % count
+        later = [s.first_step for s in self.plan.stretches if s.first_step > step]
+        return range(first, min([first + count, *later]))
+
+    def _group(self, step: int) -> Group:
+        first = self._span(step).start
+        return self._groups.get(first) or self._make_group(first, step)
+
+    def _make_group(self, first: int, step: int) -> Group:
+        """Addresses of a group; the blocks that it wants from `step` on begin to come."""
+        steps = self._span(first)
+        numbers = self.plan.numbers(steps, self.rank, self.world)
+        at = order(self.plan, numbers)
+        keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
+        group = self._groups[first] = Group(steps, numbers, keys, at.sequence.tolist(), at.source)
+        while len(self._groups) > 3:
+            self._groups.popitem(last=False)
+        wanted = group.place(step, steps.stop - step)
+        self.blocks.read_ahead(dict.fromkeys(keys[wanted]), int(numbers[wanted.start]))
+        return group
+
+    def _packing(self, key: Key, block: BlockData, length: int) -> list[list[Piece]]:
+        known = self._packings.get((key, length))
+        if known is None:
+            full = self.plan.sequence_length
+            rows = (len(block.tokens) - 1) // full * (full // length)
+            known = self._packings[key, length] = best_fit(block.starts, len(block.tokens), length, rows)
+            if len(self._packings) > PACKINGS:
+                self._packings.popitem(last=False)
+        return known
+
+    def _buffer(self, rows: int, width: int) -> Ints:
+        """An array of this shape: one whose batches nobody holds any more, for fresh memory costs a page fault for each
+        4 KiB, as much as filling it."""
+        for buffer in self._buffers:
+            # Held here, by the loop, and by the call itself; whoever has a view of it holds it too.
+            if buffer.shape == (rows, width) and sys.getrefcount(buffer) == 3:
+                return buffer
+        buffer = np.empty((rows, width), dtype=np.int64)
+        self._buffers = [*self._buffers[-BUFFERS + 1 :], buffer]
+        return buffer
