@@ -118,8 +118,7 @@ def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
         weights.append(
             Weight(name, tuple(parameter.shape), kind_of(name, parameter), int(layer[1]) if layer else None)
         )
-    moe = getattr(config, "moe", None)
     return Shape(
         tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
-        moe.top_k if moe else 0, getattr(config, "loss_chunk", None),
+        config.moe.top_k if config.moe else 0, config.loss_chunk,
     )  # fmt: skip
