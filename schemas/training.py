@@ -14,6 +14,7 @@ from schemas.data import DataConfig
 from schemas.manifest import PublishedFile, Strict
 from schemas.model import ModelConfig
 from schemas.optim import OptimizerConfig, ScheduleConfig
+from schemas.parallel import ParallelConfig
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -53,6 +54,7 @@ class TrainConfig(Strict):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     precision: Literal["fp32", "bf16"] = "bf16"
+    parallel: ParallelConfig = ParallelConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     log: LogConfig = LogConfig()
@@ -78,6 +80,14 @@ class TrainConfig(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def layout(self) -> TrainConfig:
+        try:
+            self.parallel.check(self.model, self.data)
+        except ValueError as error:
+            raise ValueError(f"parallel: {error}") from None
+        return self
+
     @property
     def output_url(self) -> str:
         return self.output or f"runs/{self.name}"
@@ -89,7 +99,7 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp", "model.loss_chunk",
+    "data.batch_ramp", "model.loss_chunk", "parallel",
 )  # fmt: skip
 
 
