@@ -161,7 +161,7 @@ class _Attached(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, extra: Tensor) -> Tensor:
-        return x.view_as(x)
+        return x.clone()  # no view: sharding hangs its hooks on what a module returns
 
     @staticmethod
     def backward(ctx: Any, *slope: Tensor) -> tuple[Tensor, Tensor]:

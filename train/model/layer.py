@@ -21,10 +21,17 @@ if TYPE_CHECKING:
     from schemas.model import ModelConfig
 
 
+class RMSNorm(nn.RMSNorm):
+    """RMSNorm (Zhang & Sennrich 2019) in its input's type: the fused kernel takes no weights of another one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 def make_norm(config: ModelConfig) -> nn.Module:
-    """RMSNorm (Zhang & Sennrich 2019), or LayerNorm (Ba et al. 2016) with or without a bias."""
+    """RMSNorm, or LayerNorm (Ba et al. 2016) with or without a bias."""
     if config.norm == "rmsnorm":
-        return nn.RMSNorm(config.dim, eps=config.norm_eps)
+        return RMSNorm(config.dim, eps=config.norm_eps)
     return nn.LayerNorm(config.dim, eps=config.norm_eps, bias=config.bias)
 
 
@@ -48,8 +55,8 @@ class Attention(nn.Module):
         self.v = nn.Linear(config.dim, kv_heads * self.head_dim, bias=config.bias)
         self.o = nn.Linear(heads * self.head_dim, config.dim, bias=config.bias)
         # One weight for all heads, as Qwen3 has it (Henry et al. 2020, Dehghani et al. 2023).
-        self.q_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
-        self.k_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
+        self.q_norm = RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
+        self.k_norm = RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
 
     def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries) -> Tensor:
         x = self.split.gather(x)

@@ -23,6 +23,8 @@ from train.parallel.shard import local, shard, sync_gradients
 if TYPE_CHECKING:
     from schemas.training import TrainConfig
 
+# Sharded weights travel, and are computed with, in these types; others in float32.
+COMPUTED = {"bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp16": torch.float16}
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # shape of the whole parameter, and where this process's part begins
 
 
@@ -200,7 +202,7 @@ def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
             part = keep(Decoder(config.model, vocab_size), piece, parallel.pieces)
             cuts.update(cut(part, mesh))
         if parallel.zero:
-            shard(part, mesh)
+            shard(part, mesh, COMPUTED.get(config.precision))
         part.to_empty(device=world.device)
         if parallel.pipeline > 1:  # whose schedule calls it
             part.forward = precision(config, world.device)(part.forward)  # type: ignore[method-assign]

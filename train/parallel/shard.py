@@ -16,15 +16,15 @@ from train.model.decoder import Decoder
 from train.parallel.mesh import Mesh
 
 if TYPE_CHECKING:
-    from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy
+    from torch.distributed.fsdp import OffloadPolicy
 
 
 def shard(
-    part: Decoder, mesh: Mesh, policy: MixedPrecisionPolicy | None = None, offload: OffloadPolicy | None = None
+    part: Decoder, mesh: Mesh, dtype: torch.dtype | None = None, offload: OffloadPolicy | None = None
 ) -> None:
     """Each layer is a unit, and what is outside of layers another; parameters are DTensors afterwards.
 
-    `policy`: types of computation and of reduction (None: the parameters' own).
+    `dtype`: in which parameters are gathered (None: their own); gradients are summed in float32 always.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
@@ -32,7 +32,7 @@ def shard(
     # With a pipeline a unit would be gathered again for every micro-batch.
     again = config.zero == 3 and config.pipeline == 1
     options: dict[str, Any] = {
-        "mesh": mesh.data(), "mp_policy": policy or MixedPrecisionPolicy(),
+        "mesh": mesh.data(), "mp_policy": MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False),
         "offload_policy": offload or OffloadPolicy(),
     }  # fmt: skip
     if mesh.experts is not None:
