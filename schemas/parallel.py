@@ -46,7 +46,9 @@ class ParallelConfig(Strict):
                 " replicate to 1"
             )
         if self.zero == 0 and self.expert > 1:
-            raise ValueError(f"expert {self.expert} needs sharded states: set zero to 1, 2 or 3, or expert to 1")
+            raise ValueError(
+                f"expert {self.expert} needs sharded states: set zero to 1, 2 or 3, or expert to 1"
+            )
         return self
 
     @property
@@ -73,7 +75,9 @@ class ParallelConfig(Strict):
                 fit = next(n for n in range(count, 0, -1) if whole % n == 0)
                 raise ValueError(f"{key} {count} does not divide {name} {whole}: set {key} to {fit}")
         if self.expert > 1 and not moe:
-            raise ValueError(f"expert {self.expert}, and the model has no experts: set expert to 1 or give model.moe")
+            raise ValueError(
+                f"expert {self.expert}, and the model has no experts: set expert to 1 or give model.moe"
+            )
         if self.pieces > model.layers:
             raise ValueError(
                 f"{self.pieces} pieces (pipeline {self.pipeline} x chunks {self.pieces // self.pipeline}) are more than"

@@ -62,9 +62,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
     parts = [
         {name: batch[name][start : start + micro] for name in ROWS} for start in range(0, len(keys), micro)
     ]
-    rows = [
-        inputs(part, state.device, key) for part, key in zip(parts, keys.split(micro), strict=True)
-    ]
+    rows = [inputs(part, state.device, key) for part, key in zip(parts, keys.split(micro), strict=True)]
     losses = model.backward(rows, 1 / valid, precision(config, state.device))
     if model.counts:
         for part, loss in zip(parts, losses, strict=True):

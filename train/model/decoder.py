@@ -48,7 +48,9 @@ class Decoder(nn.Module):
         self.norm = make_norm(config)
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
         self.sums: dict[str, Tensor] = {}  # of the training passes since `take_sums`
-        self.loss_weight: Tensor | float = 1.0  # of a stage without a head: the slope of the total in a token's loss
+        self.loss_weight: Tensor | float = (
+            1.0  # of a stage without a head: the slope of the total in a token's loss
+        )
         if not self.embedding.weight.is_meta:
             initialise(self, seed)
 
@@ -84,7 +86,10 @@ class Decoder(nn.Module):
                 routes[int(number)] = routed
         if not self.last:
             return self.with_routes(x, routes, labels) if self.training and labels is not None else x
-        x, head = self.split.gather(self.norm(x)), self.embedding.weight if self.head is None else self.head.weight
+        x, head = (
+            self.split.gather(self.norm(x)),
+            self.embedding.weight if self.head is None else self.head.weight,
+        )
         if labels is None:
             return F.linear(x, head)
         loss, z_loss = token_losses(x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split)
@@ -128,7 +133,8 @@ class Decoder(nn.Module):
         self._count("load", load)
         found = {
             "balance_loss": torch.stack([routed.balance_loss for routed in routes.values()]).sum(0) * scored,
-            "router_z_loss": torch.stack([routed.router_z_loss for routed in routes.values()]).sum(0) * scored,
+            "router_z_loss": torch.stack([routed.router_z_loss for routed in routes.values()]).sum(0)
+            * scored,
         }
         for name, part in found.items():
             self._count(name, part.detach().double().sum())

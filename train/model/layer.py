@@ -110,9 +110,7 @@ class Layer(nn.Module):
         self, x: Tensor, rope: Rotation | None, within: Boundaries, keys: Tensor | None = None
     ) -> tuple[Tensor, Routed | None]:
         split = self.ffn.split
-        x = x + dropout(
-            self.attention(self.attention_norm(x), rope, within), self.dropout, keys, 1, split
-        )
+        x = x + dropout(self.attention(self.attention_norm(x), rope, within), self.dropout, keys, 1, split)
         found = self.ffn(self.ffn_norm(x))
         y, routed = found if isinstance(self.ffn, Experts) else (found, None)
         return x + dropout(y, self.dropout, keys, 2, split), routed

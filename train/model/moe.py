@@ -40,7 +40,9 @@ class Experts(nn.Module):
         moe = config.moe
         assert moe is not None
         self.split: Split = WHOLE
-        self.exchange: Callable[..., Tensor] | None = None  # with other processes' experts: `train.parallel.expert`
+        self.exchange: Callable[..., Tensor] | None = (
+            None  # with other processes' experts: `train.parallel.expert`
+        )
         self.config, self.activation = moe, config.activation
         hidden = moe.ffn_dim or config.hidden
         gated = config.activation == "swiglu"

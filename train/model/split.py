@@ -81,7 +81,9 @@ WHOLE = Split()
 def _gathered(x: Tensor, split: TensorSplit) -> Tensor:
     # Waited for here: an AsyncCollectiveTensor that enters compiled code loses the gradient of what made it.
     functional = _functional()
-    gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor  # before PyTorch 2.13
+    gather = (
+        getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
+    )  # before PyTorch 2.13
     return functional.wait_tensor(gather(x.contiguous(), 1, split.group))
 
 

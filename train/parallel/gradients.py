@@ -35,9 +35,7 @@ def sum_over(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
                 bucket = []
 
 
-def complete(
-    parameters: dict[str, nn.Parameter], cuts: Cuts, mesh: Mesh, tied: bool, reduced: bool
-) -> None:
+def complete(parameters: dict[str, nn.Parameter], cuts: Cuts, mesh: Mesh, tied: bool, reduced: bool) -> None:
     """After the last backward of a step, each gradient becomes that of the run's loss.
 
     What tensor parallelism leaves whole has a summand in each process; a tied embedding has one in the first and one in

@@ -22,7 +22,9 @@ class Mesh:
     config: ParallelConfig
     dense: DeviceMesh
     experts: DeviceMesh | None
-    ends: dist.ProcessGroup | None  # the first and the last stage of one place, in which a tied embedding is twice
+    ends: (
+        dist.ProcessGroup | None
+    )  # the first and the last stage of one place, in which a tied embedding is twice
 
     @property
     def stage(self) -> int:

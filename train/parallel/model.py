@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 # Sharded weights travel, and are computed with, in these types; others in float32.
 COMPUTED = {"bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp16": torch.float16}
-Box = tuple[tuple[int, ...], tuple[int, ...]]  # shape of the whole parameter, and where this process's part begins
+Box = tuple[
+    tuple[int, ...], tuple[int, ...]
+]  # shape of the whole parameter, and where this process's part begins
 
 
 class ParallelModel:
@@ -33,12 +35,18 @@ class ParallelModel:
     or DTensors. Names are those of the whole decoder. Without `mesh`, everything is here, or in copies of it."""
 
     def __init__(
-        self, parts: list[Decoder], world: World | None = None, mesh: Mesh | None = None, cuts: Cuts | None = None
+        self,
+        parts: list[Decoder],
+        world: World | None = None,
+        mesh: Mesh | None = None,
+        cuts: Cuts | None = None,
     ) -> None:
         self.parts, self.world, self.mesh, self.cuts = parts, world or World(), mesh, cuts or {}
         self.config, self.vocab_size = parts[0].config, parts[0].vocab_size
         with torch.device("meta"):
             self.whole = Decoder(self.config, self.vocab_size)
+        for name, parameter in self.named_parameters():
+            parameter.cuts = self.cuts.get(name, ())  # type: ignore[attr-defined]  # `train.optim.parts` asks
         self.pipeline = Pipeline(parts, mesh, self.world.device) if mesh and mesh.stages > 1 else None
         self._module: nn.Module = parts[0]
         self.plain = mesh is not None and mesh.config.zero == 0 and mesh.stages == mesh.config.tensor == 1
@@ -153,9 +161,7 @@ class ParallelModel:
             slices = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
             if here.numel():
                 here.copy_(
-                    first_values(
-                        name, shape, slices, seed, self.config.layers, self.vocab_size, here.device
-                    )
+                    first_values(name, shape, slices, seed, self.config.layers, self.vocab_size, here.device)
                 )
         for part in self.parts:
             for buffer in part.buffers():

@@ -32,9 +32,16 @@ def test_masks_are_functions_of_key_place_and_position() -> None:
     y = dropout(x, 0.5, keys(7, 8), 0, WHOLE)
     assert torch.equal(y, dropout(x, 0.5, keys(7, 8), 0, WHOLE))
     assert torch.equal(y[1], dropout(x[:1], 0.5, keys(8), 0, WHOLE)[0])
-    for other in (dropout(x, 0.5, keys(9, 10), 0, WHOLE), dropout(x, 0.5, keys(7, 8), 1, WHOLE), y.flip(0), y.flip(1)):
+    for other in (
+        dropout(x, 0.5, keys(9, 10), 0, WHOLE),
+        dropout(x, 0.5, keys(7, 8), 1, WHOLE),
+        y.flip(0),
+        y.flip(1),
+    ):
         assert 0.45 < float(((other == 0) == (y == 0)).float().mean()) < 0.55
-    parts = [dropout(piece, 0.5, keys(7, 8), 0, Part(rank, 4)) for rank, piece in enumerate(x.chunk(4, dim=1))]
+    parts = [
+        dropout(piece, 0.5, keys(7, 8), 0, Part(rank, 4)) for rank, piece in enumerate(x.chunk(4, dim=1))
+    ]
     assert torch.equal(torch.cat(parts, dim=1), y)
 
 

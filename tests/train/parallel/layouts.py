@@ -65,7 +65,9 @@ def run(
     step = state.optimizer.step
 
     def watched(*args: Any, **kwargs: Any) -> Any:
-        gradients.append({n: local(p.grad).clone() for n, p in model.named_parameters() if p.grad is not None})
+        gradients.append(
+            {n: local(p.grad).clone() for n, p in model.named_parameters() if p.grad is not None}
+        )
         return step(*args, **kwargs)
 
     state.optimizer.step = watched  # type: ignore[method-assign]
@@ -106,16 +108,32 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
         shape, offsets = model.box(name, tensor)
         assert shape == tuple(everything.shape), (name, shape)
         box = tuple(slice(low, low + size) for low, size in zip(offsets, got.shape, strict=True))
-        torch.testing.assert_close(got, everything[box], msg=lambda m: f"{what} of {name}: {m}", **{**close, **how})
+        torch.testing.assert_close(
+            got, everything[box], msg=lambda m: f"{what} of {name}: {m}", **{**close, **how}
+        )
 
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
-        assert torch.equal(local(parameter), first[name][tuple(slice(o, o + s) for o, s in zip(model.box(name, parameter)[1], local(parameter).shape, strict=True))]), name
+        assert torch.equal(
+            local(parameter),
+            first[name][
+                tuple(
+                    slice(o, o + s)
+                    for o, s in zip(model.box(name, parameter)[1], local(parameter).shape, strict=True)
+                )
+            ],
+        ), name
     found = run(config, model, world, bool(more.get("broken")))
     wanted = run(single, whole, World())
     for a, b in zip(found[0], wanted[0], strict=True):
         for field in ("grad_norm", "param_norm", "update_norm"):
-            torch.testing.assert_close(getattr(a, field), getattr(b, field), rtol=close["rtol"], atol=1e-6, msg=lambda m: f"{field}: {m}")
+            torch.testing.assert_close(
+                getattr(a, field),
+                getattr(b, field),
+                rtol=close["rtol"],
+                atol=1e-6,
+                msg=lambda m: f"{field}: {m}",
+            )
         for name, value in (b.auxiliary or {}).items():
             torch.testing.assert_close((a.auxiliary or {})[name], value, rtol=close["rtol"], atol=1e-7)
     for number, (a, b) in enumerate(zip(found[1], wanted[1], strict=True)):
@@ -123,7 +141,14 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
         for name, grad in a.items():
             same(name, grad, parameters[name], b[name], f"gradient at step {number}")
     for name, parameter in parameters.items():
-        same(name, local(parameter.detach()), parameter, first[name].detach(), "weights", atol=max(1e-4, close["atol"]))
+        same(
+            name,
+            local(parameter.detach()),
+            parameter,
+            first[name].detach(),
+            "weights",
+            atol=max(1e-4, close["atol"]),
+        )
     torch.testing.assert_close(world.total(found[2]), wanted[2], rtol=close["rtol"], atol=1e-6)
 
 

@@ -41,6 +41,11 @@ TWO: list[Case] = [
     ["experts", {"zero": 1, "expert": 2}, MIXED], ["bf16 tensor", {"tensor": 2}, BF16],
     ["bf16 zero 3", {"zero": 3}, BF16], ["bf16 pipeline", {"pipeline": 2}, BF16],
 ]  # fmt: skip
+OPTIMIZERS: list[Case] = [
+    [f"{kind} {name}", parallel, {**more, "optimizer": {"kind": kind}}]
+    for kind in ("muon", "lamb", "adafactor", "lion", "sgd")
+    for name, parallel, more in (("tensor", {"tensor": 2}, {}), ("experts", {"zero": 1, "expert": 2}, BIASED))
+]
 FOUR: list[Case] = [
     ["hybrid", {"zero": 3, "replicate": 2}, {}], ["zero 3 x tensor", {"zero": 3, "tensor": 2}, FREE],
     ["tensor 4", {"tensor": 4}, GPT2], ["ddp x tensor", {"tensor": 2}, MIXED], ["ddp x pipeline", {"pipeline": 2}, ONE],
@@ -62,7 +67,14 @@ COMPILED: list[Case] = [
 
 
 def torchrun(processes: int, cases: list[Case]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(processes),
+    ]
     command += ["-m", "tests.train.parallel.layouts", json.dumps(cases)]
     return subprocess.run(
         command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=600
@@ -70,7 +82,9 @@ def torchrun(processes: int, cases: list[Case]) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(
-    ("processes", "cases"), [(2, TWO), (4, FOUR), (8, EIGHT), (2, COMPILED)], ids=["2", "4", "8", "compiled"]
+    ("processes", "cases"),
+    [(2, TWO), (2, OPTIMIZERS), (4, FOUR), (8, EIGHT), (2, COMPILED)],
+    ids=["2", "optimizers", "4", "8", "compiled"],
 )
 def test_a_layout_is_the_run_of_one_process(processes: int, cases: list[Case]) -> None:
     done = torchrun(processes, cases)
@@ -111,7 +125,7 @@ def test_processes_that_make_no_layout_are_refused() -> None:
     for size in (2, 6):
         with pytest.raises(UserError, match=rf"pipeline x tensor = 4 does not divide {size} processes"):
             data_processes(parallel, size)
-    with pytest.raises(UserError, match=r"replicate x expert = 4 does not divide 2 processes that share the data"):
+    with pytest.raises(UserError, match=r"replicate x expert = 4 does not divide 2 processes"):
         data_processes(config_of({"zero": 3, "replicate": 4}, {}).parallel, 2)
 
 
