@@ -76,8 +76,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
     before = [p.clone() for p in parameters] if watch else []
     state.optimizer.step()
     if "load" in sums:
-        for part in model.parts:
-            move_biases(part.experts, sums["load"])
+        for piece in model.parts:
+            move_biases(piece.experts, sums["load"])
     state.optimizer.zero_grad(set_to_none=True)
     if not watch:
         return Metrics(rate, norm)

@@ -80,7 +80,7 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     part = layout.tp if layout.sequence_parallel else 1
     per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
     if stage == 0 and shape.dropout:
-        per_token += shape.dim * (work.width if work.cpu else 1) / part
+        per_token += shape.dim / part  # which are dropped, a byte each
     logits = 0.0
     if stage == layout.pp - 1:
         norm = shape.dim * (8 if work.cpu else 4) + 4
@@ -180,7 +180,7 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         ffn_casts = 1 if e == 4 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
         if shape.dropout:
-            outer += 2 * dim * (e if work.cpu else 1)
+            outer += 2 * dim
         inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
         if shape.has_experts(layer):  # scores of the router; inputs sent to experts, outputs that come back
             outer += 8.0 * shape.width(layer, "router") + 2 * copies * e * dim

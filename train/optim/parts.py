@@ -50,7 +50,7 @@ def mean(x: Tensor, dim: int, parameter: Tensor) -> Tensor:
 
 def whole(x: Tensor, parameter: Tensor) -> Tensor:
     """Every element of the matrices in a tensor that is spread as `parameter` is (of a stack, of those that are here)."""
-    found = x.full_tensor() if hasattr(x, "full_tensor") else x  # type: ignore[operator]
+    found = x.full_tensor() if hasattr(x, "full_tensor") else x
     for cut in cuts_of(parameter):
         if cut.dim >= found.ndim - 2:
             parts = [torch.empty_like(found, memory_format=torch.contiguous_format) for _ in range(cut.count)]

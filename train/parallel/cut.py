@@ -7,7 +7,7 @@ Column-parallel (dimension 0): q, k, v, gate, up, embedding and head; row-parall
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch.distributed as dist
 from torch import nn
@@ -23,7 +23,8 @@ COLUMNS = re.compile(r"\.(q|k|v|gate|up)(\.weight|\.bias)?$|^(embedding|head)\.w
 ROWS = re.compile(r"\.(o|down)(\.weight)?$")
 
 
-class Cut(NamedTuple):
+@dataclass(frozen=True)
+class Cut:
     """A parameter's dimension `dim`, of which this process has the `index`-th of `count` equal parts."""
 
     axis: str  # "tensor" or "expert"
@@ -52,7 +53,7 @@ def cut(model: Decoder, mesh: Mesh) -> Cuts:
         split = TensorSplit(mesh.dense.get_group("tensor"))
         for module in model.modules():
             if hasattr(module, "split"):
-                module.split = split
+                module.split = split  # type: ignore[assignment]
     found: Cuts = {}
     for name, parameter in list(model.named_parameters()):
         stack = parameter.ndim == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -94,8 +94,11 @@ class ParallelModel:
             last = number == len(batches)
             if self.mesh is not None:
                 sync_gradients(self._module, self.mesh.config.zero, last)
-            ddp = isinstance(self._module, DistributedDataParallel)
-            with self._module.no_sync() if ddp and not last else nullcontext():
+            with (
+                self._module.no_sync()
+                if isinstance(self._module, DistributedDataParallel) and not last
+                else nullcontext()
+            ):
                 with autocast or nullcontext():
                     loss = self._module(**batch)
                 (loss.sum() * weight).backward()
@@ -138,7 +141,7 @@ class ParallelModel:
             torch._foreach_mul_([local(g) for g in grads], (highest / (found + 1e-6)).clamp(max=1.0))
         return found
 
-    def box(self, name: str, tensor: Tensor) -> Box:
+    def box(self, name: str, tensor: Any) -> Box:
         """Where a parameter's part, or that of a tensor cut like it, lies in the whole."""
         offsets, shape = [0] * tensor.ndim, list(tensor.shape)
         if hasattr(tensor, "device_mesh"):

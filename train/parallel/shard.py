@@ -26,7 +26,7 @@ def shard(
 
     `dtype`: in which parameters are gathered (None: their own); gradients are summed in float32 always.
     """
-    from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy, fully_shard
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
     config = mesh.config
     # With a pipeline a unit would be gathered again for every micro-batch.
@@ -41,7 +41,7 @@ def shard(
         fully_shard(layer, reshard_after_forward=again, **options)
     fully_shard(part, reshard_after_forward=False, **options)
     for module in part.modules():
-        if hasattr(module, "set_gradient_divide_factor"):
+        if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
 
@@ -70,12 +70,15 @@ def _placement(mesh: Mesh) -> Any:
 
 def sync_gradients(part: nn.Module, zero: int, last: bool) -> None:
     """Before a backward: whether its gradients are reduced now. With stage 1, only the last of a step's are."""
-    if hasattr(part, "set_requires_gradient_sync"):
+    from torch.distributed.fsdp import FSDPModule
+
+    if isinstance(part, FSDPModule):
         part.set_requires_gradient_sync(last or zero > 1)
         part.set_is_last_backward(last)
         part.set_reshard_after_backward(last or zero == 3)
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that is here."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+def local(tensor: Any) -> torch.Tensor:
+    """The part of a tensor (perhaps a DTensor) that is here."""
+    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return found

@@ -76,7 +76,7 @@ def run(
 
         def damaged() -> None:
             if world.rank == world.size - 1:
-                name, parameter = list(model.named_parameters())[-1]
+                parameter = model.parameters()[-1]
                 local(parameter.grad).mul_(1.01)
             complete()
 
@@ -132,7 +132,7 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
                 getattr(b, field),
                 rtol=close["rtol"],
                 atol=1e-6,
-                msg=lambda m: f"{field}: {m}",
+                msg=lambda m, field=field: f"{field}: {m}",
             )
         for name, value in (b.auxiliary or {}).items():
             torch.testing.assert_close((a.auxiliary or {})[name], value, rtol=close["rtol"], atol=1e-7)
