@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from schemas.errors import UserError
 from train.optim.state import state_tensors
 
 Cuts = tuple[tuple[int, int, int], ...]  # (dim, index, count), the outermost first: even cuts of a parameter
+
+
+class Model(Protocol):
+    """A module, or the parts of one that are in this process, under the names of the whole."""
+
+    def state_dict(self) -> Any: ...
+
+    def named_parameters(self) -> Iterator[tuple[str, Any]]: ...
 
 
 class Piece(NamedTuple):
@@ -22,32 +30,28 @@ class Piece(NamedTuple):
     local: Tensor
 
 
-def live(
-    model: nn.Module | Sequence[nn.Module],
-    optimizer: torch.optim.Optimizer | None = None,
-    cuts: Mapping[str, Cuts] | None = None,
-) -> dict[str, Piece]:
-    """The pieces of a model (or of its parts in this process: chunks of a pipeline) and of its optimizer, by name.
+def live(model: Model, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Piece]:
+    """The pieces of a model (or of its parts in this process) and of its optimizer, by name.
 
     Parameters and what else decides the model's answers (the experts' biases) under their own names, the optimizer's
-    state under `<key>/<parameter name>`. `cuts` says how parameters were cut before `fully_shard`.
+    state under `<key>/<parameter name>`. `model.cuts`, if there is one, says how parameters were cut before
+    `fully_shard`: by name, objects with `dim`, `index` and `count`.
     """
-    modules: Iterable[nn.Module] = [model] if isinstance(model, nn.Module) else model
-    tensors: dict[str, Tensor] = {}
-    for module in modules:
-        tensors.update(
-            module.state_dict()
-        )  # of a sharded model this also puts its shards back in place: first
-        if optimizer is not None:
-            tensors.update(state_tensors(module, optimizer))
-    return pieces_of(tensors, cuts or {})
+    tensors = dict(model.state_dict())  # of a sharded model this also puts its shards back in place: first
+    if optimizer is not None:
+        tensors.update(state_tensors(model, optimizer))  # type: ignore[arg-type]
+    cuts = {
+        name: tuple((cut.dim, cut.index, cut.count) for cut in cuts)
+        for name, cuts in getattr(model, "cuts", {}).items()
+    }
+    return pieces_of(tensors, cuts)
 
 
 def pieces_of(tensors: dict[str, Tensor], cuts: Mapping[str, Cuts]) -> dict[str, Piece]:
     """The piece of each tensor: plain, or a DTensor of `fully_shard`, or of either a cut one.
 
-    `cuts` has parameters' names; a state of the shape of its parameter, which must be among `tensors`, is cut as that.
-    Raises `UserError` for a state whose part of the whole cannot be told.
+    `cuts` has parameters' names; a state is cut as its parameter, which must be among `tensors`. Raises `UserError` for
+    a state whose part of the whole cannot be told.
     """
     found = {}
     for name, tensor in tensors.items():
@@ -85,19 +89,19 @@ def _sharded(name: str, tensor: Tensor) -> tuple[list[int], list[int], Tensor]:
 
 
 def _cuts_of(name: str, state: Tensor, tensors: dict[str, Tensor], cuts: Mapping[str, Cuts]) -> Cuts:
-    """The cuts of an optimizer's state. Along a cut dimension it must have its parameter's size: a sum over the
-    dimension (Adafactor's variances) is of this process's part alone, and nobody could tell that it is."""
+    """The cuts of an optimizer's state: its parameter's, but along dimensions that it is reduced over (Adafactor's
+    variances, which `train.optim` reduces over all processes that share the parameter)."""
     parameter = name.rpartition("/")[2]
-    wanted = tuple(cut for cut in cuts.get(parameter, ()) if cut[2] > 1)
+    wanted = [cut for cut in cuts.get(parameter, ()) if cut[2] > 1]
     if not wanted or state.ndim == 0:
         return ()
     shape = tensors[parameter].shape
-    same = state.shape == shape
-    if state.ndim != len(shape) or not all(
-        same or 1 < shape[dim] == state.shape[dim] for dim, _, _ in wanted
-    ):
+    if state.shape == shape:
+        return tuple(wanted)
+    clear = state.ndim == len(shape) and all(shape[dim] > 1 for dim, _, _ in wanted)
+    if not clear or any(state.shape[dim] not in (1, shape[dim]) for dim, _, _ in wanted):
         raise UserError(
-            f"{name}: this optimizer's state is a summary of a part of {parameter}, which is cut by tensor or expert"
-            " parallelism: it cannot be saved; use another optimizer, or another layout"
+            f"{name}: which part this is of the optimizer's state of a parameter that parallelism cut cannot be told,"
+            " so it cannot be saved; use optimizer.kind adamw, or a layout that does not cut it"
         )
-    return wanted
+    return tuple(cut for cut in wanted if state.shape[cut[0]] > 1)

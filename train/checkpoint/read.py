@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -25,7 +24,7 @@ from schemas.checkpoint import StoredTensor
 from schemas.errors import WorkError
 from schemas.storage import Folder, Missing, Truncated
 from train.checkpoint.files import CODES, DTYPES, fill, slabs
-from train.checkpoint.pieces import Cuts, Piece, live
+from train.checkpoint.pieces import Model, Piece, live
 from train.checkpoint.store import (
     MODEL,
     OPTIMIZER,
@@ -87,9 +86,8 @@ def _proven(run: Folder, step: int, listing: Listing | None, group: Group) -> Ch
 @torch.no_grad()
 def restore(
     found: Checkpoint,
-    model: nn.Module | Sequence[nn.Module],
+    model: Model,
     optimizer: torch.optim.Optimizer | None = None,
-    cuts: Mapping[str, Cuts] | None = None,
     group: Group = None,
 ) -> None:
     """Put the tensors in place, whatever layout wrote them and whatever this one is; all processes together.
@@ -98,7 +96,7 @@ def restore(
     """
     if optimizer is not None:
         prepare(optimizer)
-    pieces = live(model, optimizer, cuts)
+    pieces = live(model, optimizer)
     for part in (MODEL,) if optimizer is None else (MODEL, OPTIMIZER):
         _same(found, part, pieces, group)
     read_into(found, pieces, group)
@@ -217,7 +215,7 @@ class Reader(StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         return True
 
-    def read_metadata(self) -> Metadata:  # type: ignore[override]
+    def read_metadata(self) -> Metadata:
         return Metadata(
             {
                 name: TensorStorageMetadata(
@@ -232,8 +230,7 @@ class Reader(StorageReader):
             }
         )
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any) -> None:  # type: ignore[override]
-        ...
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any) -> None: ...
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan

@@ -145,12 +145,12 @@ class Writer(StorageWriter):
             items = {key_of(plan.items[number]): plan.items[number] for number in numbers}
             tensors = {key: planner.resolve_data(item) for key, item in items.items()}
             contents = [
-                Content(key, tensor.dtype, tuple(tensor.shape), partial(raw, tensor))  # type: ignore[union-attr,arg-type]
+                Content(key, tensor.dtype, tuple(tensor.shape), partial(raw, tensor))  # type: ignore[union-attr]
                 for key, tensor in tensors.items()
             ]
             file, places = write_file(self.folder / name, contents)
             for key, item in items.items():
-                chunk = item.tensor_data.chunk  # type: ignore[union-attr]
+                chunk = item.tensor_data.chunk
                 box = Box(
                     offsets=tuple(chunk.offsets), sizes=tuple(chunk.sizes), file=name, key=key, at=places[key]
                 )
