@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -135,12 +136,12 @@ def bad_files(run: Folder, step: int) -> Verdict:
     """Every file of a checkpoint against its manifest, in this process alone."""
     files, problems = list[PublishedFile](), list[str]()
     try:
-        files = CheckpointManifest.model_validate_json((folder_of(run, step) / MANIFEST).read()).files
-        open_step(run, step)
+        files = open_step(run, step).manifest.files
     except (Damaged, FileNotFoundError) as error:
         problems.append(str(error))
-    except ValidationError:
-        problems.append(f"{MANIFEST}: cannot be read")
+        with suppress(FileNotFoundError, ValidationError):
+            manifest = (folder_of(run, step) / MANIFEST).read()
+            files = CheckpointManifest.model_validate_json(manifest).files
     named = {line.partition(":")[0] for line in problems}
     problems += [line for line in damages(folder_of(run, step), files) if line.partition(":")[0] not in named]
     return Verdict(len(files), sum(file.bytes for file in files), problems)

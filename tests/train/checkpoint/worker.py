@@ -1,9 +1,10 @@
-"""What the processes of a test do: `python -m tests.train.checkpoint.worker LAYOUT ACTION RUN`, in a world by file."""
+"""What the processes of a test do, in order: `python -m tests.train.checkpoint.worker LAYOUT:ACTION:RUN ...`."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,7 +88,10 @@ def cut_pieces(tensors: dict[str, Tensor]) -> dict[str, Piece]:
     return checkpoint.pieces_of(local, cuts)
 
 
-def act(layout: str, action: str, run: Folder, kind: str) -> None:
+def act(task: str) -> None:
+    """`LAYOUT:ACTION:RUN[:OPTIMIZER]`."""
+    layout, action, url, kind, *_ = f"{task}:adamw".split(":")
+    run = Folder(url)
     first = not dist.is_initialized() or dist.get_rank() == 0
     if layout == "cut":
         tensors = {name: reference(shape, n) for n, (name, shape) in enumerate(CUT.items())}
@@ -108,6 +112,7 @@ def act(layout: str, action: str, run: Folder, kind: str) -> None:
         train(model, optimizer)  # while it is written
         saver.wait()
         if first:
+            Path(run.url).mkdir(exist_ok=True)
             save_file(tensors, f"{run.url}/expected.safetensors")
     elif action == "load":
         found = checkpoint.load_newest(run)
@@ -118,7 +123,8 @@ def act(layout: str, action: str, run: Folder, kind: str) -> None:
             assert torch.equal(tensor, tensors[name]), name
     elif action == "fail":  # one process cannot write, none may hang, all say the same
         train(model, optimizer)
-        if dist.get_rank() == 1:
+        create = Folder.create
+        if not first:
 
             def full(self: Folder) -> Any:
                 raise WorkError(f"{self.name}: cannot write: no space")
@@ -130,21 +136,28 @@ def act(layout: str, action: str, run: Folder, kind: str) -> None:
             saver.wait()
         except WorkError as error:
             print(error)
+        Folder.create = create  # type: ignore[method-assign]
         assert checkpoint.load_newest(run) is None
-    elif action == "refuse":  # the damage lies in one process's share; all come to the same answer
+    elif action == "harm":  # the damage lies in one process's share; all come to the same answer
+        train(model, optimizer)
+        checkpoint.save(run, 4, checkpoint.live(model, optimizer), {})
+        file = Path(run.url) / "checkpoints/step-000004/model-00002-of-00002.safetensors"
+        if first:
+            file.write_bytes(file.read_bytes()[:-1] + b"x")
+        dist.barrier()
         refused: list[str] = []
         found = checkpoint.load_newest(run, refused)
         print(found and found.step, refused)
 
 
 def main() -> None:
-    layout, action, run, kind = sys.argv[1:5]
     torch.set_num_threads(1)
     if (size := int(os.environ["WORLD_SIZE"])) > 1:
         dist.init_process_group(
             "gloo", init_method=f"file://{os.environ['MEET']}", rank=int(os.environ["RANK"]), world_size=size
         )
-    act(layout, action, Folder(run), kind)
+    for task in sys.argv[1:]:
+        act(task)
     sys.stdout.flush()
     os._exit(0)
 
