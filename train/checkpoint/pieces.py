@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from schemas.errors import UserError
-from train.optim.state import state_tensors
+from train.optim.state import prepare, state_tensors
 
 Cuts = tuple[tuple[int, int, int], ...]  # (dim, index, count), the outermost first: even cuts of a parameter
 
@@ -30,16 +30,24 @@ class Piece(NamedTuple):
     local: Tensor
 
 
+@torch.no_grad()
 def live(model: Model, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Piece]:
     """The pieces of a model (or of its parts in this process) and of its optimizer, by name.
 
     Parameters and what else decides the model's answers (the experts' biases) under their own names, the optimizer's
-    state under `<key>/<parameter name>`. `model.cuts`, if there is one, says how parameters were cut before
+    state under `<key>/<parameter name>`, also if no step was taken yet (a checkpoint without it would restore none, and
+    nobody would notice). `model.cuts`, if there is one, says how parameters were cut before
     `fully_shard`: by name, objects with `dim`, `index` and `count`.
     """
     tensors = dict(model.state_dict())  # of a sharded model this also puts its shards back in place: first
     if optimizer is not None:
-        tensors.update(state_tensors(model, optimizer))  # type: ignore[arg-type]
+        fresh = not any(optimizer.state.values())
+        prepare(optimizer)
+        states = state_tensors(model, optimizer)  # type: ignore[arg-type]
+        for state in states.values() if fresh else ():  # no step was taken: as it would begin
+            if state.is_floating_point():
+                state.zero_()
+        tensors.update(states)
     cuts = {
         name: tuple((cut.dim, cut.index, cut.count) for cut in cuts)
         for name, cuts in getattr(model, "cuts", {}).items()

@@ -39,7 +39,6 @@ from train.checkpoint.store import (
 )
 from train.checkpoint.together import Group, first, place, together, told
 from train.checkpoint.write import Pieces
-from train.optim.state import prepare
 
 
 def load_newest(run: Folder, refused: list[str] | None = None, group: Group = None) -> Checkpoint | None:
@@ -94,8 +93,6 @@ def restore(
 
     Raises `WorkError`, in all of them, if a tensor is missing, too many, or of another shape or type.
     """
-    if optimizer is not None:
-        prepare(optimizer)
     pieces = live(model, optimizer)
     for part in (MODEL,) if optimizer is None else (MODEL, OPTIMIZER):
         _same(found, part, pieces, group)

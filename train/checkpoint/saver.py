@@ -37,6 +37,7 @@ class Saver:
         self.thread = ThreadPoolExecutor(1, "checkpoint")
         self.under_way: Future[None] | None = None
         self.mine: set[str] | None = None  # tensors whose box in this process is this process's to write
+        self.names: set[str] = set()
         self.staged: dict[str, Tensor] = {}
         self.seen: dict[int, Listing] = {}
 
@@ -46,8 +47,8 @@ class Saver:
         Raises what the last save raised. Written in this thread, and done on return, if not `asynchronous`.
         """
         self.wait()
-        if self.mine is None:
-            self.mine = self._share(pieces)
+        if self.mine is None or self.names != pieces.keys():
+            self.mine, self.names = self._share(pieces), set(pieces)
         found = {name: piece for name, piece in pieces.items() if name in self.mine}
         if not self.config.asynchronous:
             return self._publish(step, found, state)
@@ -78,7 +79,7 @@ class Saver:
 
     def _share(self, pieces: Pieces) -> set[str]:
         """What of the pieces this process writes: boxes that several hold are dealt out, so that none is copied twice.
-        The layout, hence the answer, is the same in every save of a run."""
+        The layout of a run, hence the answer, stays the same."""
 
         def dealt(plans: list[SavePlan]) -> list[set[str]]:
             return [{item.index.fqn for item in plan.items} for plan in dedup_save_plans(plans)]

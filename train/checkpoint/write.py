@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -99,7 +99,8 @@ class Planner(DefaultSavePlanner):
         return self.plan
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor:
-        return self.state_dict[write_item.index.fqn].local
+        local: torch.Tensor = self.state_dict[write_item.index.fqn].local
+        return local
 
 
 class Writer(StorageWriter):
@@ -143,9 +144,9 @@ class Writer(StorageWriter):
         results = []
         for name, numbers in plan.storage_data.items():
             items = {key_of(plan.items[number]): plan.items[number] for number in numbers}
-            tensors = {key: planner.resolve_data(item) for key, item in items.items()}
+            tensors = {key: cast(torch.Tensor, planner.resolve_data(item)) for key, item in items.items()}
             contents = [
-                Content(key, tensor.dtype, tuple(tensor.shape), partial(raw, tensor))  # type: ignore[union-attr]
+                Content(key, tensor.dtype, tuple(tensor.shape), partial(raw, tensor))
                 for key, tensor in tensors.items()
             ]
             file, places = write_file(self.folder / name, contents)

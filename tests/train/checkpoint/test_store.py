@@ -79,6 +79,26 @@ def test_files_are_those_of_safetensors_and_json(run: Folder) -> None:
         json.loads(place(run, 3, name).read_text())
 
 
+@pytest.mark.parametrize("kind", ["adamw", "adafactor", "muon", "sgd"])
+def test_before_the_first_step_the_optimizer_is_saved_as_it_begins(tmp_path: Path, kind: Any) -> None:
+    """As when the first steps of a run are all skipped: a checkpoint without states could not be restored."""
+    config = OptimizerConfig(kind=kind)
+    model = Decoder(SMALL, 20)
+    optimizer = make_optimizer(model, config)
+    checkpoint.save(Folder(tmp_path), 1, checkpoint.live(model, optimizer), {})
+    other = Decoder(SMALL, 20, 5)
+    again = make_optimizer(other, config)
+    checkpoint.restore(checkpoint.load_step(Folder(tmp_path), 1), other, again)
+    untouched = Decoder(SMALL, 20)
+    for one, by in ((model, optimizer), (other, again), (untouched, make_optimizer(untouched, config))):
+        one(torch.arange(20)[None]).square().sum().backward()
+        by.step()
+    for name, value in untouched.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name]) and torch.equal(
+            value, other.state_dict()[name]
+        ), name
+
+
 def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
