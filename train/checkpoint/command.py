@@ -122,17 +122,14 @@ def _steps(folder: Folder) -> dict[int, Listing]:
 
 def _newest(folder: Folder, step: int | None) -> Checkpoint:
     from schemas.errors import UserError
-    from train.checkpoint.read import load_newest, load_step
+    from train.checkpoint.read import load_step
+    from train.evaluate.evaluate import newest_checkpoint
 
-    if step is not None and step not in (there := _steps(folder)):
+    if step is None:
+        return newest_checkpoint(folder)
+    if step not in (there := _steps(folder)):
         raise UserError(f"--step {step}: no such checkpoint; there are {', '.join(map(str, there))}")
-    refused: list[str] = []
-    found = load_newest(folder, refused) if step is None else load_step(folder, step)
-    for line in refused:
-        typer.echo(line, err=True)
-    if found is None:
-        raise UserError(f"{folder}: no valid checkpoint; run `corpusmill train` first")
-    return found
+    return load_step(folder, step)
 
 
 def _row(folder: Folder, step: int) -> dict[str, Any]:

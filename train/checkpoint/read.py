@@ -9,34 +9,18 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
-    Metadata,
-    TensorProperties,
-    TensorStorageMetadata,
-)
+from torch.distributed.checkpoint import metadata as meta
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from schemas.checkpoint import StoredTensor
 from schemas.errors import WorkError
 from schemas.storage import Folder, Missing, Truncated
+from train.checkpoint import store
 from train.checkpoint.files import CODES, DTYPES, fill, slabs
 from train.checkpoint.pieces import Model, Piece, live
-from train.checkpoint.store import (
-    MODEL,
-    OPTIMIZER,
-    Checkpoint,
-    Damaged,
-    Listing,
-    damages,
-    folder_of,
-    open_step,
-    part_of,
-    steps,
-)
+from train.checkpoint.store import MODEL, Checkpoint, Damaged, Listing, folder_of
 from train.checkpoint.together import Group, first, place, together, told
 from train.checkpoint.write import Pieces
 
@@ -47,7 +31,7 @@ def load_newest(run: Folder, refused: list[str] | None = None, group: Group = No
     Where there are several processes all must call it: the first one lists the store, each hashes its share of the files,
     and all come to the same answer. A store that fails is no answer: it raises `WorkError` in all.
     """
-    for step, listing in reversed(first(lambda: steps(run), group).items()):
+    for step, listing in reversed(first(lambda: store.steps(run), group).items()):
         try:
             return _proven(run, step, listing, group)
         except Damaged as error:
@@ -67,14 +51,14 @@ def load_step(run: Folder, step: int, group: Group = None) -> Checkpoint:
 def _proven(run: Folder, step: int, listing: Listing | None, group: Group) -> Checkpoint:
     def opened() -> Checkpoint:
         try:
-            return open_step(run, step, listing)
+            return store.open_step(run, step, listing)
         except (Missing, Truncated) as error:  # gone since it was listed
             raise Damaged(str(error)) from None
 
     found = first(opened, group)
     rank, size = place(group)
     files = sorted(found.manifest.files, key=lambda file: -file.bytes)
-    shares = together(lambda: damages(found.folder, files[rank::size]), group)
+    shares = together(lambda: store.damages(found.folder, files[rank::size]), group)
     wrong = [line for share in shares for line in share]
     if wrong:
         more = f" ({len(wrong)} files are bad)" if len(wrong) > 1 else ""
@@ -84,69 +68,47 @@ def _proven(run: Folder, step: int, listing: Listing | None, group: Group) -> Ch
 
 @torch.no_grad()
 def restore(
-    found: Checkpoint,
-    model: Model,
-    optimizer: torch.optim.Optimizer | None = None,
-    group: Group = None,
+    found: Checkpoint, model: Model, optimizer: torch.optim.Optimizer | None = None, group: Group = None
 ) -> None:
     """Put the tensors in place, whatever layout wrote them and whatever this one is; all processes together.
 
     Raises `WorkError`, in all of them, if a tensor is missing, too many, or of another shape or type.
     """
     pieces = live(model, optimizer)
-    for part in (MODEL,) if optimizer is None else (MODEL, OPTIMIZER):
+    for part in (MODEL,) if optimizer is None else (MODEL, store.OPTIMIZER):
         _same(found, part, pieces, group)
     read_into(found, pieces, group)
 
 
 def _same(found: Checkpoint, part: str, pieces: Pieces, group: Group) -> None:
     """Refuse tensors that differ by name, shape or type; those of all processes together must be all there are."""
-    saved = found.part(part)
-    mine = {name: piece for name, piece in pieces.items() if part_of(name) == part}
+    saved = {name: f"{stored.dtype} {stored.shape}" for name, stored in found.part(part).items()}
+    here = {
+        name: f"{CODES[piece.local.dtype]} {tuple(piece.shape)}"
+        for name, piece in pieces.items()
+        if store.part_of(name) == part
+    }
 
-    def compare() -> None:
-        wrong = [name for name, piece in mine.items() if name not in saved or not _alike(saved[name], piece)]
+    def refuse(wrong: list[str]) -> None:
         if wrong:
-            _refuse(found, part, saved, mine, wrong)
+            there, mine = saved.get(wrong[0], "absent"), here.get(wrong[0], "no such tensor")
+            raise WorkError(
+                f"{found.folder}: its {part} is another one: {wrong[0]} is {there}, this {part} has {mine}"
+                f" ({len(wrong)} tensors differ)"
+            )
 
-    together(compare, group)
-    held = torch.tensor([name in mine for name in saved], dtype=torch.uint8)
+    together(lambda: refuse([name for name in here if saved.get(name) != here[name]]), group)
+    held = torch.tensor([name in here for name in saved], dtype=torch.uint8)
     if place(group)[1] > 1:
         dist.all_reduce(held, dist.ReduceOp.MAX, group)
-    missing = [name for name, held in zip(saved, held.tolist(), strict=True) if not held]
-    if missing:
-        _refuse(found, part, saved, mine, missing)
-
-
-def _alike(stored: StoredTensor, piece: Piece) -> bool:
-    return (stored.shape, stored.dtype) == (tuple(piece.shape), CODES[piece.local.dtype])
-
-
-def _refuse(
-    found: Checkpoint, part: str, saved: dict[str, StoredTensor], mine: Pieces, wrong: list[str]
-) -> None:
-    stored, piece = saved.get(wrong[0]), mine.get(wrong[0])
-    there = f"{stored.dtype} {stored.shape}" if stored else "absent"
-    here = f"{CODES[piece.local.dtype]} {tuple(piece.shape)}" if piece else "no such tensor"
-    raise WorkError(
-        f"{found.folder}: its {part} is another one: {wrong[0]} is {there}, this {part} has {here} ({len(wrong)} tensors"
-        " differ)"
-    )
+    refuse([name for name, known in zip(saved, held.tolist(), strict=True) if not known])
 
 
 def read_into(found: Checkpoint, pieces: Pieces, group: Group = None, alone: bool = False) -> None:
     """Fill the pieces; with `alone` in this process only."""
-    alone = alone or place(group)[1] == 1
-    told(
-        partial(
-            dcp.load,
-            dict(pieces),
-            storage_reader=Reader(found),
-            planner=Into(),
-            process_group=group,
-            no_dist=alone,
-        )
-    )
+    one = alone or place(group)[1] == 1
+    load = partial(dcp.load, storage_reader=Reader(found), planner=Into(), process_group=group, no_dist=one)
+    told(lambda: load(dict(pieces)))
 
 
 def read_tensors(found: Checkpoint, part: str = MODEL) -> dict[str, Tensor]:
@@ -167,7 +129,7 @@ class Into(LoadPlanner):
     """Reads into live `Piece`s, by the intersections of their boxes with those stored."""
 
     def set_up_planner(
-        self, state_dict: Any, metadata: Metadata | None = None, is_coordinator: bool = False
+        self, state_dict: Any, metadata: meta.Metadata | None = None, is_coordinator: bool = False
     ) -> None:
         self.pieces: Pieces = state_dict
         self.metadata = metadata
@@ -177,7 +139,7 @@ class Into(LoadPlanner):
         items: list[ReadItem] = []
         for name, piece in self.pieces.items():
             stored = self.metadata.state_dict_metadata[name]
-            box = ChunkStorageMetadata(torch.Size(piece.offsets), piece.local.shape)
+            box = meta.ChunkStorageMetadata(torch.Size(piece.offsets), piece.local.shape)
             if piece.local.numel():
                 items += create_read_items_for_chunk_list(name, stored, [box])  # type: ignore[arg-type]
         return LoadPlan(items)
@@ -212,14 +174,14 @@ class Reader(StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         return True
 
-    def read_metadata(self) -> Metadata:
-        return Metadata(
+    def read_metadata(self) -> meta.Metadata:
+        return meta.Metadata(
             {
-                name: TensorStorageMetadata(
-                    TensorProperties(dtype=DTYPES[stored.dtype]),
+                name: meta.TensorStorageMetadata(
+                    meta.TensorProperties(dtype=DTYPES[stored.dtype]),
                     torch.Size(stored.shape),
                     [
-                        ChunkStorageMetadata(torch.Size(box.offsets), torch.Size(box.sizes))
+                        meta.ChunkStorageMetadata(torch.Size(box.offsets), torch.Size(box.sizes))
                         for box in stored.boxes
                     ],
                 )
@@ -227,7 +189,7 @@ class Reader(StorageReader):
             }
         )
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any) -> None: ...
+    def set_up_storage_reader(self, metadata: meta.Metadata, is_coordinator: bool, *args: Any) -> None: ...
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan

@@ -91,6 +91,8 @@ def open_step(run: Folder, step: int, listing: Listing | None = None) -> Checkpo
     folder = folder_of(run, step)
     listing = {entry.path: entry for entry in folder.list()} if listing is None else listing
     manifest = read_manifest(folder, listing)
+    if manifest.step != step:
+        raise Damaged(f"its manifest is that of step {manifest.step}")
     sums = {file.path: file for file in manifest.files}
     data = {}
     for name in (TABLE, STATE):

@@ -11,13 +11,8 @@ from typing import Any, cast
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import metadata as meta
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
-    Metadata,
-    MetadataIndex,
-    TensorProperties,
-)
 from torch.distributed.checkpoint.planner import (
     SavePlan,
     SavePlanner,
@@ -58,16 +53,8 @@ def save(
     folder = folder_of(run, step)
     writer = Writer(folder, step, state, file_bytes)
     alone = place(group)[1] == 1
-    told(
-        partial(
-            dcp.save,
-            dict(pieces),
-            storage_writer=writer,
-            planner=Planner(),
-            process_group=group,
-            no_dist=alone,
-        )
-    )
+    call = partial(dcp.save, storage_writer=writer, planner=Planner(), process_group=group, no_dist=alone)
+    told(lambda: call(dict(pieces)))
     return folder
 
 
@@ -75,11 +62,11 @@ def items_of(pieces: Pieces) -> list[WriteItem]:
     """What this process could write: its pieces that are not empty (or that belong to an empty tensor)."""
     return [
         WriteItem(
-            index=MetadataIndex(name, piece.offsets),
+            index=meta.MetadataIndex(name, piece.offsets),
             type=WriteItemType.SHARD,
             tensor_data=TensorWriteData(
-                chunk=ChunkStorageMetadata(torch.Size(piece.offsets), piece.local.shape),
-                properties=TensorProperties(dtype=piece.local.dtype),
+                chunk=meta.ChunkStorageMetadata(torch.Size(piece.offsets), piece.local.shape),
+                properties=meta.TensorProperties(dtype=piece.local.dtype),
                 size=torch.Size(piece.shape),
             ),
         )
@@ -160,7 +147,7 @@ class Writer(StorageWriter):
         done.set_result(results)
         return done
 
-    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+    def finish(self, metadata: meta.Metadata, results: list[list[WriteResult]]) -> None:
         boxes: dict[str, list[Box]] = {}
         files: dict[str, PublishedFile] = {}
         for result in (result for share in results for result in share):
