@@ -14,6 +14,7 @@ from schemas.data import DataConfig
 from schemas.manifest import PublishedFile, Strict
 from schemas.model import ModelConfig
 from schemas.optim import OptimizerConfig, ScheduleConfig
+from schemas.precision import LossScaleConfig, MemoryConfig, Precision
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -52,7 +53,10 @@ class TrainConfig(Strict):
     )
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Precision = "bf16"
+    loss_scale: LossScaleConfig = LossScaleConfig()
+    memory: MemoryConfig = MemoryConfig()
+    compile: bool | None = Field(default=None, description="torch.compile each layer; null: on CUDA")
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     log: LogConfig = LogConfig()
@@ -78,6 +82,16 @@ class TrainConfig(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def precisions(self) -> TrainConfig:
+        if self.precision != "fp16" and self.loss_scale != LossScaleConfig():
+            raise ValueError(
+                f"loss_scale: has no effect with precision {self.precision}: leave it out, or set precision to fp16"
+            )
+        if self.memory.checkpointing == "budget" and self.compile is False:
+            raise ValueError("memory.checkpointing: budget is kept by torch.compile: set compile to true")
+        return self
+
     @property
     def output_url(self) -> str:
         return self.output or f"runs/{self.name}"
@@ -89,7 +103,7 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp", "model.loss_chunk",
+    "data.batch_ramp", "model.loss_chunk", "loss_scale", "memory", "compile",
 )  # fmt: skip
 
 

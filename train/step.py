@@ -17,6 +17,9 @@ from train.model.decoder import Decoder
 from train.model.initialise import key
 from train.model.moe import move_biases
 from train.optim import rate_at, set_rate
+from train.precision.autocast import autocast
+from train.precision.checkpointing import offloaded
+from train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
     from schemas.training import TrainConfig
@@ -37,13 +40,17 @@ class TrainState:
     world: int = 1
     step: int = 0
     parallel: nn.Module | None = None  # the model inside DistributedDataParallel
+    loss_scale: LossScale | None = None  # of fp16
 
 
 class Metrics(NamedTuple):
-    """Of one step, on the device: reading them is what waits for it. The last two only if they were asked for."""
+    """Of one step, on the device: reading them is what waits for it. Norms of parameters and update, and the auxiliary
+    losses, only if they were asked for."""
 
     rate: float
     grad_norm: Tensor  # before clipping
+    finite: Tensor  # bool: the gradient's norm was; with fp16 the step was skipped if not
+    loss_scale: Tensor | None = None  # that the step had, with fp16; at its floor it falls no further
     param_norm: Tensor | None = None
     update_norm: Tensor | None = None  # of the step's change of all parameters
     # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
@@ -59,6 +66,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
     state.step += 1
     config, model = state.config, state.parallel or state.model
     state.model.train()
+    scaler = state.loss_scale
+    weight = state.world / valid if scaler is None else scaler.scale * (state.world / valid)
     rows = len(batch["tokens"])
     starts = range(0, rows, config.data.micro_batch)
     for start in starts:
@@ -70,36 +79,38 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
         last = start == starts[-1]
         wait = model.no_sync() if isinstance(model, DistributedDataParallel) and not last else nullcontext()
         with wait:
-            with precision(config, state.device):
+            with autocast(config, state.device), offloaded(config.memory, state.device):
                 loss = model(*inputs(part, state.device))
             # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
-            (loss.sum() * (state.world / valid)).backward()
+            (loss.sum() * weight).backward()
         count_losses(state.window, part, loss.detach())
     sums = state.model.take_sums(all_sum)
     parameters = list(state.model.parameters())
+    if scaler is not None:
+        scaler.unscale([p.grad for p in parameters if p.grad is not None])
     norm = nn.utils.clip_grad_norm_(parameters, config.optimizer.grad_clip or float("inf"))
+    finite, scale = norm.isfinite(), None if scaler is None else scaler.scale
     rate = rate_at(config, state.step)
     set_rate(state.optimizer, rate)
     before = [p.detach().clone() for p in parameters] if watch else []
-    state.optimizer.step()
+    if scaler is None:
+        state.optimizer.step()
+    else:
+        scaler.step(state.optimizer, finite)
     if "load" in sums:
-        move_biases(state.model.experts, sums["load"])
+        move_biases(state.model.experts, sums["load"] * finite)  # a skipped step moves nothing
     state.optimizer.zero_grad(set_to_none=True)
     if not watch:
-        return Metrics(rate, norm)
+        return Metrics(rate, norm, finite, scale)
     now = [p.detach() for p in parameters]
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    return Metrics(rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))), auxiliary)
+    update = total_norm(list(torch._foreach_sub(now, before)))
+    return Metrics(rate, norm, finite, scale, total_norm(now), update, auxiliary)
 
 
 def total_norm(tensors: list[Tensor]) -> Tensor:
     """Euclidean norm of all tensors together."""
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
-
-
-def precision(config: TrainConfig, device: torch.device) -> torch.autocast:
-    """Matrix products in bfloat16 if the config says so; parameters, norms' sums and losses stay float32."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
 
 
 def inputs(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:

@@ -28,6 +28,9 @@ from train.metrics import MFU_FORMULA, Console, MetricsLog, memory_mib, mfu, say
 from train.model.decoder import Decoder
 from train.model.moe import load_figures
 from train.optim import make_optimizer
+from train.precision.adapt import adapt, offload_policy
+from train.precision.loss_scale import LossScale
+from train.precision.micro_batch import fit_micro_batch
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
 from train.step import Metrics, TrainState, train_step
 
@@ -60,9 +63,13 @@ class Trainer:
         )  # fmt: skip
         with world.device:  # a GPU makes the first values at once, and the same
             model = Decoder(config.model, self.shards.set.vocab_size, config.seed)
+        adapt(model, config, world.device)
+        offload_policy(config.memory, zero=0)
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
         self.state = TrainState(config, model, optimizer, window, world.device, world.size)
+        if config.precision == "fp16":
+            self.state.loss_scale = LossScale(config.loss_scale, world.device)
         self.seconds = 0.0  # of training, in all
         self.paused = 0.0  # of saving and validating, since the last row
         self.validation: dict[str, float] = {}
@@ -70,6 +77,8 @@ class Trainer:
         if world.size > 1:
             ids = None if world.device.type == "cpu" else [world.device]
             self.state.parallel = DistributedDataParallel(model, device_ids=ids)
+        if config.memory.auto_micro_batch and self.state.step < config.schedule.steps:
+            self.config = config = fit_micro_batch(self.state, world, say if world.first else None)
         board = config.log.tensorboard and self.state.step < config.schedule.steps
         self.log = MetricsLog(self.folder, self.state.step, tail, board) if world.first else None
         self.console = Console(config.schedule.steps, self.state.step, world.first)
@@ -133,6 +142,8 @@ class Trainer:
         if self.world.first and saved["loader"]["plan"] != self.plan.sha256:
             self._describe()  # what lies ahead is another
         checkpoint.restore(found, state.model, state.optimizer)
+        if state.loss_scale:
+            state.loss_scale.load_state_dict(saved["loss_scale"])
         state.step, self.seconds, self.validation = step, saved["seconds"], saved["validation"]
         if self.world.first:  # the sums of all processes: one of them carries them on
             state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
@@ -165,6 +176,7 @@ class Trainer:
             "grad_norm": float(metrics.grad_norm),
             "param_norm": None if metrics.param_norm is None else float(metrics.param_norm),
             "update_norm": None if metrics.update_norm is None else float(metrics.update_norm),
+            **({} if metrics.loss_scale is None else {"loss_scale": float(metrics.loss_scale)}),
             **self._auxiliary(metrics),
             "tokens_per_second": round(speed, 1),
             "mfu": mfu(speed / world.size, state.model.flops_per_token(length), world.device),
@@ -218,6 +230,7 @@ class Trainer:
                 "window": window,
                 "seconds": self.seconds,
                 "validation": self.validation,
+                "loss_scale": state.loss_scale.state_dict() if state.loss_scale else None,
                 "metrics": self.log.tail(),
                 "config": dumped(self.config),
                 "config_hash": hash_json(dumped(self.config)),

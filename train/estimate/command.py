@@ -28,8 +28,9 @@ def estimate(
     ] = "1f1b",
     chunks: Annotated[int, typer.Option(min=2, help="interleaved: pieces of the model in a process")] = 2,
     checkpointing: Annotated[
-        Literal["none", "selective", "full"], typer.Option(help="activations computed again in backward")
-    ] = "none",
+        Literal["none", "selective", "full"] | None,
+        typer.Option(help="activations computed again in backward; default: the config's"),
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="fp32, bf16, fp16, fp8; default: the config's")
     ] = None,

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from train.estimate.shape import Shape
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
-Checkpointing = Literal["none", "selective", "full"]
 NODE = 8  # GPUs that are joined by the fast network: tensor parallelism stays within
 
 

@@ -10,7 +10,8 @@ import torch
 from train.data.shards import Source
 from train.data.validation import sample
 from train.model.decoder import Decoder
-from train.step import Batch, inputs, precision
+from train.precision.autocast import autocast
+from train.step import Batch, inputs
 
 if TYPE_CHECKING:
     from schemas.training import TrainConfig
@@ -41,7 +42,7 @@ def score(
     model.eval()
     total, tokens = 0.0, 0
     for batch in batches:
-        with precision(config, device):
+        with autocast(config, device):
             loss = model(*inputs(batch, device))
         total += float(loss.double().sum())
         tokens += int((batch["labels"] >= 0).sum())
