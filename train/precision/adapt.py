@@ -42,7 +42,7 @@ def compiles(config: TrainConfig, device: torch.device) -> bool:
     return device.type == "cuda" if config.compile is None else config.compile
 
 
-def compile_layers(model: nn.Module, budget: float | None = None) -> None:
+def compile_layers(model: nn.Module, budget: float | None = None, backend: str = "inductor") -> None:
     """torch.compile each layer as a whole; equal layers share their code. `budget`: of activation memory."""
     import torch._dynamo
     import torch._functorch.config
@@ -51,7 +51,7 @@ def compile_layers(model: nn.Module, budget: float | None = None) -> None:
     torch._functorch.config.activation_memory_budget = 1.0 if budget is None else budget
     for layer in model.modules():
         if isinstance(layer, Layer):
-            layer.compile(fullgraph=True)
+            layer.compile(fullgraph=True, backend=backend)
 
 
 def offload_policy(memory: MemoryConfig, zero: int) -> Any:

@@ -9,8 +9,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +17,7 @@ from torch import nn
 from train.model.layer import Layer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from schemas.precision import MemoryConfig
@@ -46,14 +45,16 @@ def apply_checkpointing(model: nn.Module, memory: MemoryConfig, dropout: float =
         options["context_fn"] = _selective
     for layer in model.modules():
         if isinstance(layer, Layer):
-            inner = partial(checkpointed, options=options)
-            layer.forward = MethodType(inner, layer)  # type: ignore[method-assign]
+            layer.forward = _checkpointed(layer.forward, options)  # type: ignore[method-assign]
 
 
-def checkpointed(layer: Layer, *inputs: Any, options: dict[str, Any]) -> Any:
+def _checkpointed(whole: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
     from torch.utils.checkpoint import checkpoint
 
-    return checkpoint(MethodType(type(layer).forward, layer), *inputs, **options)
+    def forward(*inputs: Any) -> Any:
+        return checkpoint(whole, *inputs, **options)
+
+    return forward
 
 
 def _selective() -> Any:

@@ -89,7 +89,7 @@ def _small(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """x in 8 bits, its largest value at the type's; and what that is to be multiplied by, float32."""
     largest = x.abs().amax().float().clamp(min=1e-12)
     most = torch.finfo(dtype).max
-    return (x.float() * (most / largest)).clamp(-most, most).to(dtype), largest / most
+    return (x.float() * (most / largest)).clamp(-most, most).to(dtype).contiguous(), largest / most
 
 
 def _columns(x: Tensor) -> Tensor:
