@@ -22,6 +22,7 @@ def measure() -> dict[str, Any]:
     from train.data import StreamingTokens
     from train.model.decoder import Decoder
     from train.optim import make_optimizer
+    from train.parallel import ParallelModel
     from train.step import TrainState, train_step
 
     with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +36,10 @@ def measure() -> dict[str, Any]:
         shape = ModelConfig(dim=256, layers=4, heads=4, kv_heads=2, ffn_dim=704)
         model, bare = Decoder(shape, VOCABULARY), Decoder(shape, VOCABULARY)
         state = TrainState(
-            config, model, make_optimizer(model, config.optimizer), torch.zeros(2, 2, dtype=torch.float64)
+            config,
+            ParallelModel([model]),
+            make_optimizer(model, config.optimizer),
+            torch.zeros(2, 2, dtype=torch.float64),
         )
         stream = StreamingTokens(root, sequence_length=SEQUENCE, global_batch=BATCH)
         optimizer = torch.optim.AdamW(

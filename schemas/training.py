@@ -14,6 +14,7 @@ from schemas.data import DataConfig
 from schemas.manifest import PublishedFile, Strict
 from schemas.model import ModelConfig
 from schemas.optim import OptimizerConfig, ScheduleConfig
+from schemas.parallel import ParallelConfig
 from schemas.precision import LossScaleConfig, MemoryConfig, Precision
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -57,6 +58,7 @@ class TrainConfig(Strict):
     loss_scale: LossScaleConfig = LossScaleConfig()
     memory: MemoryConfig = MemoryConfig()
     compile: bool | None = Field(default=None, description="torch.compile each layer; null: on CUDA")
+    parallel: ParallelConfig = ParallelConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     log: LogConfig = LogConfig()
@@ -83,6 +85,14 @@ class TrainConfig(Strict):
         return self
 
     @model_validator(mode="after")
+    def layout(self) -> TrainConfig:
+        try:
+            self.parallel.check(self.model, self.data)
+        except ValueError as error:
+            raise ValueError(f"parallel: {error}") from None
+        return self
+
+    @model_validator(mode="after")
     def precisions(self) -> TrainConfig:
         if self.precision != "fp16" and self.loss_scale != LossScaleConfig():
             raise ValueError(
@@ -90,6 +100,17 @@ class TrainConfig(Strict):
             )
         if self.memory.checkpointing == "budget" and self.compile is False:
             raise ValueError("memory.checkpointing: budget is kept by torch.compile: set compile to true")
+        if self.memory.offload == "optimizer" and not self.parallel.zero:
+            raise ValueError(
+                "memory.offload: optimizer moves what ZeRO shards, and parallel.zero is 0: set it to 1, 2 or 3, or"
+                " memory.offload to activations"
+            )
+        parallel = self.parallel
+        if self.memory.auto_micro_batch and (parallel.zero or parallel.tensor > 1 or parallel.pipeline > 1):
+            raise ValueError(
+                "memory.auto_micro_batch: processes of this layout wait for each other within a micro-batch, and would"
+                " for ever if one ran out of memory: set it to false and data.micro_batch to what `estimate` says"
+            )
         return self
 
     @property
@@ -103,7 +124,7 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp", "model.loss_chunk", "loss_scale", "memory", "compile",
+    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile",
 )  # fmt: skip
 
 

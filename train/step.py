@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
-from train.distributed import all_sum
 from train.model.attend import sequence_starts
-from train.model.decoder import Decoder
 from train.model.initialise import key
 from train.model.moe import move_biases
 from train.optim import rate_at, set_rate
-from train.precision.autocast import autocast
-from train.precision.checkpointing import offloaded
+from train.parallel import ParallelModel
+from train.parallel.shard import local
+from train.precision.autocast import computing
 from train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
@@ -33,13 +31,11 @@ class TrainState:
     """All that a step reads and writes. `window`: [sources, 2], loss and tokens summed since the last log line."""
 
     config: TrainConfig
-    model: Decoder
+    model: ParallelModel
     optimizer: torch.optim.Optimizer
     window: Tensor
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    world: int = 1
     step: int = 0
-    parallel: nn.Module | None = None  # the model inside DistributedDataParallel
     loss_scale: LossScale | None = None  # of fp16
 
 
@@ -58,69 +54,75 @@ class Metrics(NamedTuple):
 
 
 def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = False) -> Metrics:
-    """One step on this process's rows of a global batch; `valid` counts the scored tokens of all processes.
+    """One step on this data rank's rows of a global batch; `valid` counts the scored tokens of all data ranks.
 
-    The loss is the sum over tokens divided by `valid`, so neither the micro-batch nor the number of processes
-    changes it. `watch` also measures parameters and update, for a copy of the parameters. Dropout is keyed by (seed, step, first row): no generator's state needs saving.
+    The loss is the sum over tokens divided by `valid`, so neither the number of processes nor that of micro-batches
+    changes the gradient, in whatever layout. `watch`: also the norms of the parameters and of their update, for which
+    a copy of the parameters is kept meanwhile.
     """
     state.step += 1
-    config, model = state.config, state.parallel or state.model
-    state.model.train()
+    config, model = state.config, state.model
+    model.train()
+    micro = config.data.micro_batch
+    keys = dropout_keys(config, state.step, batch["n"])
+    parts = [
+        {name: batch[name][start : start + micro] for name in ROWS} for start in range(0, len(keys), micro)
+    ]
+    rows = [inputs(part, state.device, key) for part, key in zip(parts, keys.split(micro), strict=True)]
     scaler = state.loss_scale
-    weight = state.world / valid if scaler is None else scaler.scale * (state.world / valid)
-    rows = len(batch["tokens"])
-    starts = range(0, rows, config.data.micro_batch)
-    for start in starts:
-        part = {name: batch[name][start : start + config.data.micro_batch] for name in ROWS}
-        # Where a ramp cuts a sequence number into several rows, the place among them tells them apart.
-        number = int(part["n"][0])
-        place = int((batch["n"][:start] == number).sum())
-        torch.manual_seed(key("dropout", config.seed, state.step, number, *([place] if place else [])))
-        last = start == starts[-1]
-        wait = model.no_sync() if isinstance(model, DistributedDataParallel) and not last else nullcontext()
-        with wait:
-            with autocast(config, state.device), offloaded(config.memory, state.device):
-                loss = model(*inputs(part, state.device))
-            # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
-            (loss.sum() * weight).backward()
-        count_losses(state.window, part, loss.detach())
-    sums = state.model.take_sums(all_sum)
-    parameters = list(state.model.parameters())
+    weight = 1 / valid if scaler is None else scaler.scale / valid
+    losses = model.backward(rows, weight, lambda: computing(config, state.device))
+    if model.counts:
+        for part, loss in zip(parts, losses, strict=True):
+            count_losses(state.window, part, loss)
+    model.complete()
+    sums = model.take_sums()
     if scaler is not None:
-        scaler.unscale([p.grad for p in parameters if p.grad is not None])
-    norm = nn.utils.clip_grad_norm_(parameters, config.optimizer.grad_clip or float("inf"))
+        scaler.unscale([local(p.grad) for p in model.parameters() if p.grad is not None])
+    norm = model.clip(config.optimizer.grad_clip)
     finite, scale = norm.isfinite(), None if scaler is None else scaler.scale
     rate = rate_at(config, state.step)
     set_rate(state.optimizer, rate)
-    before = [p.detach().clone() for p in parameters] if watch else []
+    parameters = [local(p.detach()) for p in model.parameters()]
+    before = [p.clone() for p in parameters] if watch else []
     if scaler is None:
         state.optimizer.step()
     else:
         scaler.step(state.optimizer, finite)
     if "load" in sums:
-        move_biases(state.model.experts, sums["load"] * finite)  # a skipped step moves nothing
+        for piece in model.parts:
+            move_biases(piece.experts, sums["load"] * finite)  # a skipped step moves nothing
     state.optimizer.zero_grad(set_to_none=True)
     if not watch:
         return Metrics(rate, norm, finite, scale)
-    now = [p.detach() for p in parameters]
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    update = total_norm(list(torch._foreach_sub(now, before)))
-    return Metrics(rate, norm, finite, scale, total_norm(now), update, auxiliary)
+    update = torch._foreach_sub(parameters, before)
+    return Metrics(rate, norm, finite, scale, model.norm(parameters), model.norm(list(update)), auxiliary)
 
 
-def total_norm(tensors: list[Tensor]) -> Tensor:
-    """Euclidean norm of all tensors together."""
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+def dropout_keys(config: TrainConfig, step: int, numbers: Tensor) -> Tensor:
+    """int64 [rows]: of a step's rows, whose sequence numbers are `numbers`. Where a ramp cuts a sequence into several
+    rows, the place among them tells them apart."""
+    if not config.model.dropout:
+        return torch.zeros(len(numbers), dtype=torch.int64)
+    seen: Counter[int] = Counter()
+    found = []
+    for number in numbers.tolist():
+        found.append(key("dropout", config.seed, step, number, seen[number]))
+        seen[number] += 1
+    return torch.tensor(found)
 
 
-def inputs(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
+def inputs(batch: Batch, device: torch.device, keys: Tensor | None = None) -> dict[str, Tensor]:
     """The decoder's arguments. Rows of one document each need no mask, and get the faster kernel."""
     single = not bool(batch["documents"].any())
     names = ("tokens", "labels") if single else ("tokens", "labels", "documents", "positions")
-    found = [batch[name] for name in names]
+    found = {name: batch[name] for name in names}
     if device.type == "cuda" and not single:
-        found.append(sequence_starts(batch["documents"]))
-    return tuple(part.to(device, non_blocking=True) for part in found)
+        found["cu_seqlens"] = sequence_starts(batch["documents"])
+    if keys is not None:
+        found["keys"] = keys
+    return {name: part.to(device, non_blocking=True) for name, part in found.items()}
 
 
 def count_losses(sums: Tensor, batch: Batch, loss: Tensor) -> None:

@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from schemas.errors import WorkError
 from schemas.ids import checksum
@@ -28,7 +27,7 @@ from train.metrics import MFU_FORMULA, Console, MetricsLog, memory_mib, mfu, say
 from train.model.decoder import Decoder
 from train.model.moe import load_figures
 from train.optim import make_optimizer
-from train.precision.adapt import adapt, offload_policy
+from train.parallel import build
 from train.precision.loss_scale import LossScale
 from train.precision.micro_batch import fit_micro_batch
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
@@ -58,25 +57,19 @@ class Trainer:
         self.folder = Folder(config.output_url)
         self.plan = make_plan(config.data, self.shards, config.seed, config.schedule.steps)
         self.stream = StreamingTokens(
-            self.shards, plan=self.plan, dp_rank=world.rank, dp_world=world.size, say=say,
+            self.shards, plan=self.plan, dp_rank=world.data_rank, dp_world=world.data_size, say=say,
             **config.data.model_dump(exclude={"shards"}),
         )  # fmt: skip
-        with world.device:  # a GPU makes the first values at once, and the same
-            model = Decoder(config.model, self.shards.set.vocab_size, config.seed)
-        adapt(model, config, world.device)
-        offload_policy(config.memory, zero=0)
+        model = build(config, self.shards.set.vocab_size, world)
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
-        self.state = TrainState(config, model, optimizer, window, world.device, world.size)
+        self.state = TrainState(config, model, optimizer, window, world.device)
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
         self.seconds = 0.0  # of training, in all
         self.paused = 0.0  # of saving and validating, since the last row
         self.validation: dict[str, float] = {}
         tail = self._resume()
-        if world.size > 1:
-            ids = None if world.device.type == "cpu" else [world.device]
-            self.state.parallel = DistributedDataParallel(model, device_ids=ids)
         if config.memory.auto_micro_batch and self.state.step < config.schedule.steps:
             self.config = config = fit_micro_batch(self.state, world, say if world.first else None)
         board = config.log.tensorboard and self.state.step < config.schedule.steps
@@ -133,7 +126,9 @@ class Trainer:
                 self._describe()
                 (self.folder / TOKENIZER).write(self.shards.tokenizer())
             if self.config.init_from:
-                load_weights(state.model, Folder(self.config.init_from), self.shards.tokenizer())
+                whole = Decoder(self.config.model, self.shards.set.vocab_size)
+                load_weights(whole, Folder(self.config.init_from), self.shards.tokenizer())
+                state.model.fill(whole.state_dict())
             return []
         found = found or checkpoint.load_step(self.folder, step)
         saved = found.state
@@ -179,7 +174,7 @@ class Trainer:
             **({} if metrics.loss_scale is None else {"loss_scale": float(metrics.loss_scale)}),
             **self._auxiliary(metrics),
             "tokens_per_second": round(speed, 1),
-            "mfu": mfu(speed / world.size, state.model.flops_per_token(length), world.device),
+            "mfu": mfu(speed / world.size, state.model.whole.flops_per_token(length), world.device),
             "loader_stall": round(stalled / max(seconds, 1e-9), 5),
             "memory_mib": memory_mib(world.device),
             "blocks_replaced": self.stream.fetched["replaced"],

@@ -15,6 +15,7 @@ from schemas.training import TrainConfig
 from train.data import StreamingTokens
 from train.model.decoder import Decoder
 from train.optim import make_optimizer
+from train.parallel import ParallelModel
 from train.step import TrainState, train_step
 
 
@@ -22,7 +23,7 @@ def state_of(settings: dict[str, Any]) -> TrainState:
     config = TrainConfig.model_validate(settings)
     model = Decoder(config.model, 96, config.seed)
     optimizer = make_optimizer(model, config.optimizer)
-    return TrainState(config, model, optimizer, torch.zeros(3, 2, dtype=torch.float64))
+    return TrainState(config, ParallelModel([model]), optimizer, torch.zeros(3, 2, dtype=torch.float64))
 
 
 def gradients(settings: dict[str, Any], shards: Folder) -> dict[str, torch.Tensor]:

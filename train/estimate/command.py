@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
@@ -18,15 +19,22 @@ def estimate(
     headroom: Annotated[
         float, typer.Option(min=0, max=0.9, help="share of the GPU's memory that is left free")
     ] = 0.08,
-    tp: Annotated[int, typer.Option(min=1, help="tensor parallel processes")] = 1,
-    pp: Annotated[int, typer.Option(min=1, help="pipeline stages")] = 1,
-    ep: Annotated[int, typer.Option(min=1, help="processes that share the experts, of those of dp")] = 1,
-    zero: Annotated[int, typer.Option(min=0, max=3, help="ZeRO stage")] = 0,
-    sequence_parallel: Annotated[bool, typer.Option(help="with tp: norms and residuals are cut too")] = True,
+    tp: Annotated[
+        int | None,
+        typer.Option(min=1, help="tensor parallel processes; this and the next: default the config's"),
+    ] = None,
+    pp: Annotated[int | None, typer.Option(min=1, help="pipeline stages")] = None,
+    ep: Annotated[
+        int | None, typer.Option(min=1, help="processes that share the experts, of those of dp")
+    ] = None,
+    zero: Annotated[int | None, typer.Option(min=0, max=3, help="ZeRO stage")] = None,
+    replicate: Annotated[
+        int | None, typer.Option(min=1, help="groups that each shard within themselves")
+    ] = None,
     schedule: Annotated[
-        Literal["gpipe", "1f1b", "interleaved", "zero_bubble"], typer.Option(help="of the pipeline")
-    ] = "1f1b",
-    chunks: Annotated[int, typer.Option(min=2, help="interleaved: pieces of the model in a process")] = 2,
+        Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] | None, typer.Option(help="of the pipeline")
+    ] = None,
+    chunks: Annotated[int | None, typer.Option(min=1, help="pieces of the model in a process")] = None,
     checkpointing: Annotated[
         Literal["none", "selective", "full"] | None,
         typer.Option(help="activations computed again in backward; default: the config's"),
@@ -50,9 +58,13 @@ def estimate(
     from train.estimate.report import Terms, tables
     from train.estimate.report import estimate as work
 
-    layout = Layout(1, tp, pp, ep, zero, sequence_parallel, schedule, chunks)
+    loaded = load(TrainConfig, config, set_)
+    given = {
+        "tp": tp, "pp": pp, "ep": ep, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
+    }  # fmt: skip
+    layout = replace(Layout.of(loaded.parallel), **{k: v for k, v in given.items() if v is not None})
     terms = Terms(gpu, count, mfu, price, carbon, pue, headroom, vocab, precision, checkpointing)
-    result = work(load(TrainConfig, config, set_), layout, terms)
+    result = work(loaded, layout, terms)
     if json_:
         show(result)
         return

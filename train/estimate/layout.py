@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from train.estimate.shape import Shape
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
+if TYPE_CHECKING:
+    from schemas.parallel import ParallelConfig, Schedule
+
 NODE = 8  # GPUs that are joined by the fast network: tensor parallelism stays within
 
 
@@ -16,7 +18,8 @@ NODE = 8  # GPUs that are joined by the fast network: tensor parallelism stays w
 class Layout:
     """`dp` x `tp` x `pp` processes; experts are dealt to `ep` of the `dp`. `zero` is the stage of sharding over dp.
 
-    `chunks` are the model's pieces in a process under `interleaved`.
+    With `replicate` > 1 so many groups of the dp processes each shard within themselves. `chunks` are the model's pieces in
+    a process under `interleaved`.
     """
 
     dp: int = 1
@@ -24,9 +27,16 @@ class Layout:
     pp: int = 1
     ep: int = 1
     zero: int = 0
-    sequence_parallel: bool = True
+    replicate: int = 1
     schedule: Schedule = "1f1b"
     chunks: int = 2
+
+    @classmethod
+    def of(cls, config: ParallelConfig) -> Layout:
+        """A config's, with dp still 1."""
+        return cls(
+            1, config.tensor, config.pipeline, config.expert, config.zero, config.replicate, config.schedule, config.chunks
+        )  # fmt: skip
 
     @property
     def processes(self) -> int:
@@ -34,7 +44,14 @@ class Layout:
 
     def __str__(self) -> str:
         parts = [f"dp {self.dp}"] + [
-            f"{name} {size}" for name, size in (("tp", self.tp), ("pp", self.pp), ("ep", self.ep)) if size > 1
+            f"{name} {size}"
+            for name, size in (
+                ("tp", self.tp),
+                ("pp", self.pp),
+                ("ep", self.ep),
+                ("replicate", self.replicate),
+            )
+            if size > 1
         ]
         return " · ".join(parts + ([f"zero {self.zero}"] if self.zero else []))
 
@@ -45,11 +62,13 @@ class Layout:
         """Why a model and batch cannot be laid out so, or None."""
         for what, whole, parts in (
             ("heads", shape.heads, self.tp), ("kv_heads", shape.kv_heads, self.tp), ("vocabulary", shape.vocab, self.tp),
-            ("dp", self.dp, self.ep), ("experts", shape.experts, self.ep),
+            ("dp", self.dp, self.ep * self.replicate), ("experts", shape.experts, self.ep),
             ("global_batch / micro_batch", global_batch // micro_batch, self.dp),
         ):  # fmt: skip
             if whole % parts:
                 return f"{what} {whole} is not a multiple of {parts}"
+        if self.ep > 1 and self.zero == 0:
+            return "ep needs sharded states: zero 1, 2 or 3"
         if self.ep > 1 and not shape.experts:
             return "the model has no experts"
         pieces = self.pp * (self.chunks if self.schedule == "interleaved" else 1)

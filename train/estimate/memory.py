@@ -79,10 +79,10 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         activations += max(
             layer_activations(shape, layout, whole, layer) for layer in layers if layer is not None
         )
-    part = layout.tp if layout.sequence_parallel else 1
+    part = layout.tp
     per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
     if stage == 0 and shape.dropout:
-        per_token += shape.dim * (work.width if work.cpu else 1) / part
+        per_token += shape.dim / part  # which are dropped, a byte each
     logits = 0.0
     if stage == layout.pp - 1:
         norm = shape.dim * (8 if work.cpu else 4) + 4
@@ -112,7 +112,10 @@ def _states(shape: Shape, units: list[list[Weight]], layout: Layout, work: Work)
     parameters = gradients = optimizer = buffers = 0.0
     for unit in units:
         for weight in unit:
-            here, owners = local(weight, layout), layout.dp // (layout.ep if weight.expert else 1)
+            here, owners = (
+                local(weight, layout),
+                layout.dp // (layout.replicate * (layout.ep if weight.expert else 1)),
+            )
             shard = [1 if layout.zero < stage else owners for stage in (1, 2, 3)]
             # With FSDP2 any stage from 1 on shards the master parameters; 1 and 2 keep a gathered copy beside them.
             parameters += MASTER * here / shard[0]
@@ -189,10 +192,10 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         ffn_casts = 1 if e == 4 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
         if shape.dropout:
-            outer += 2 * dim * (e if work.cpu else 1)
+            outer += 2 * dim
         inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
         if shape.has_experts(layer):  # scores of the router; inputs sent to experts, outputs that come back
             outer += 8.0 * shape.width(layer, "router") + 2 * copies * e * dim
         if work.cpu and work.documents:
             inner += e * work.length * layout.tp  # the mask is not cut
-    return work.tokens * (outer / (layout.tp if layout.sequence_parallel else 1) + inner / layout.tp)
+    return work.tokens * (outer / layout.tp + inner / layout.tp)

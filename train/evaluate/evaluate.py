@@ -22,6 +22,7 @@ from train.distributed import join
 from train.evaluate.unigram import counts, losses, train_counts
 from train.evaluate.validate import score
 from train.model.decoder import Decoder
+from train.parallel import ParallelModel
 from train.run import write_json
 
 EVALUATION = "evaluation.json"
@@ -68,7 +69,7 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
     known = _known(run)
     if known.get("of") == of:  # the same weights on the same data: nothing to score again
         return known
-    model = load_model(config, found, shards, world.device)
+    model = ParallelModel([load_model(config, found, shards, world.device)], world)
     read = {name: source for name, source in shards.train.items() if config.data.reads(name)}
     frequencies = train_counts(read, run)
     everything = np.sum(list(frequencies.values()), axis=0)
@@ -77,7 +78,7 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
         if not source.index.ntokens:
             continue
         rows = whole(source, config.data.sequence_length, config.data.micro_batch)
-        loss, tokens = score(model, config, world.device, rows)
+        loss, tokens = score(model, config, world, list(rows))
         if tokens != source.index.ntokens:
             raise WorkError(f"{name}: scored {tokens:.0f} tokens of {source.index.ntokens}")
         scored = counts(source)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
 
 from train.data.shards import Source
 from train.data.validation import sample
-from train.model.decoder import Decoder
+from train.model.losses import IGNORED
+from train.parallel import ParallelModel
 from train.precision.autocast import autocast
 from train.step import Batch, inputs
 
@@ -19,31 +19,42 @@ if TYPE_CHECKING:
 
 
 def validation_losses(
-    model: Decoder, config: TrainConfig, sources: dict[str, Source], world: World
+    model: ParallelModel, config: TrainConfig, sources: dict[str, Source], world: World
 ) -> dict[str, float]:
-    """Mean loss (nats a token) of each source's fixed sample, the processes sharing the rows."""
+    """Mean loss (nats a token) of each source's fixed sample, the data ranks sharing the rows."""
     losses = {}
     for name, source in sources.items():
         if source.index.ntokens:
             batches = sample(
-                source, config.data.sequence_length, config.validation.tokens, world.rank, world.size,
+                source, config.data.sequence_length, config.validation.tokens, world.data_rank, world.data_size,
                 config.data.micro_batch,
             )  # fmt: skip
-            loss, tokens = world.sum(*score(model, config, world.device, batches))
+            loss, tokens = world.sum(*score(model, config, world, list(batches)))
             losses[name] = loss / tokens
     return losses
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def score(
-    model: Decoder, config: TrainConfig, device: torch.device, batches: Iterable[Batch]
+    model: ParallelModel, config: TrainConfig, world: World, batches: list[Batch]
 ) -> tuple[float, float]:
-    """(sum of losses in nats, scored tokens) of batches, without dropout."""
-    model.eval()
+    """(sum of losses in nats, scored tokens) of this data rank's batches, without dropout.
+
+    Sharded processes compute together: who has fewer batches than others goes on with rows that are not scored.
+    """
+    model.train(False)
     total, tokens = 0.0, 0
-    for batch in batches:
-        with autocast(config, device):
-            loss = model(*inputs(batch, device))
+    most = int(world.highest(len(batches)))
+    for number in range(most):
+        batch = batches[number] if number < len(batches) else unscored(config.data.sequence_length)
+        with autocast(config, world.device):
+            loss = model.losses(inputs(batch, world.device))
         total += float(loss.double().sum())
         tokens += int((batch["labels"] >= 0).sum())
     return total, float(tokens)
+
+
+def unscored(length: int) -> Batch:
+    """A row in which nothing is scored."""
+    row = torch.zeros(1, length, dtype=torch.int64)
+    return {"tokens": row, "labels": torch.full_like(row, IGNORED), "documents": row, "positions": row}

@@ -90,14 +90,14 @@ def normal_slice(
             for size, places, whole in zip(reversed(sizes), reversed(ranges), reversed(shape), strict=True):
                 index += (place // below % size * places.step + places.start) * stride
                 below, stride = below * size, stride * whole
-        bits = _mix(_mix(index * _signed(0x9E3779B97F4A7C15) + key) ^ key)
+        bits = mix(mix(index * _signed(0x9E3779B97F4A7C15) + key) ^ key)
         first = ((bits >> 32 & 0xFFFFFFFF).double() + 0.5) * 2.0**-32
         second = (bits & 0xFFFFFFFF).double() * (2 * math.pi * 2.0**-32)
         values[start : start + chunk] = (-2 * first.log()).sqrt() * second.cos() * std
     return values.view(sizes)
 
 
-def _mix(x: Tensor) -> Tensor:
+def mix(x: Tensor) -> Tensor:
     """SplitMix64's finaliser on int64, whose products wrap; a shift is masked, since it repeats the sign."""
     x = (x ^ (x >> 30 & (1 << 34) - 1)) * _signed(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> 27 & (1 << 37) - 1)) * _signed(0x94D049BB133111EB)

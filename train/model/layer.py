@@ -1,6 +1,7 @@
 """One layer: attention and feed-forward, each behind a norm and added to the residual stream.
 
-Shapes: B rows, T positions, C = dim, H heads, K key-value heads, D = head_size.
+Shapes: B rows, T positions, C = dim, H heads, K key-value heads, D = head_size. Under tensor parallelism over n processes
+(`train.model.split`) T is a part, T / n, outside of the products, and within them H, K and the width are.
 """
 
 from __future__ import annotations
@@ -11,18 +12,35 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from train.model.attend import Boundaries, attend
+from train.model.dropout import dropout
 from train.model.moe import Experts, Routed
 from train.model.rope import Rotation, rotate
+from train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
     from schemas.model import ModelConfig
 
 
+class RMSNorm(nn.RMSNorm):
+    """RMSNorm (Zhang & Sennrich 2019) in its input's type: the fused kernel takes no weights of another one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 def make_norm(config: ModelConfig) -> nn.Module:
-    """RMSNorm (Zhang & Sennrich 2019), or LayerNorm (Ba et al. 2016) with or without a bias."""
+    """RMSNorm, or LayerNorm (Ba et al. 2016) with or without a bias."""
     if config.norm == "rmsnorm":
-        return nn.RMSNorm(config.dim, eps=config.norm_eps)
+        return RMSNorm(config.dim, eps=config.norm_eps)
     return nn.LayerNorm(config.dim, eps=config.norm_eps, bias=config.bias)
+
+
+def summed(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
+    """`product` of features that are shared out: the parts' sum, then the bias, once."""
+    if split.size == 1:
+        return product(x)
+    y = split.scatter(product(x) if product.bias is None else F.linear(x, product.weight))
+    return y if product.bias is None else y + product.bias
 
 
 class Attention(nn.Module):
@@ -30,23 +48,25 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = config.heads, config.key_value_heads, config.head_size
-        self.q = nn.Linear(config.dim, self.heads * self.head_dim, bias=config.bias)
-        self.k = nn.Linear(config.dim, self.kv_heads * self.head_dim, bias=config.bias)
-        self.v = nn.Linear(config.dim, self.kv_heads * self.head_dim, bias=config.bias)
-        self.o = nn.Linear(self.heads * self.head_dim, config.dim, bias=config.bias)
+        self.split: Split = WHOLE
+        heads, kv_heads, self.head_dim = config.heads, config.key_value_heads, config.head_size
+        self.q = nn.Linear(config.dim, heads * self.head_dim, bias=config.bias)
+        self.k = nn.Linear(config.dim, kv_heads * self.head_dim, bias=config.bias)
+        self.v = nn.Linear(config.dim, kv_heads * self.head_dim, bias=config.bias)
+        self.o = nn.Linear(heads * self.head_dim, config.dim, bias=config.bias)
         # One weight for all heads, as Qwen3 has it (Henry et al. 2020, Dehghani et al. 2023).
-        self.q_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
-        self.k_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
+        self.q_norm = RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
+        self.k_norm = RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
 
     def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries) -> Tensor:
+        x = self.split.gather(x)
         B, T, _ = x.shape
         q, k, v = (w(x).view(B, T, -1, self.head_dim).transpose(1, 2) for w in (self.q, self.k, self.v))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if rope is not None:
             q, k = rotate(q, rope), rotate(k, rope)
-        return self.o(attend(q, k, v, within).transpose(1, 2).reshape(B, T, -1))
+        return summed(self.o, attend(q, k, v, within).transpose(1, 2).reshape(B, T, -1), self.split)
 
 
 class FeedForward(nn.Module):
@@ -54,6 +74,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig, hidden: int) -> None:
         super().__init__()
+        self.split: Split = WHOLE
         self.activation = config.activation
         gated = config.activation == "swiglu"
         self.gate = nn.Linear(config.dim, hidden, bias=config.bias) if gated else None
@@ -61,16 +82,19 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(hidden, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.gate is not None:
-            return self.down(F.silu(self.gate(x)) * self.up(x))
+        x = self.split.gather(x)
         up = self.up(x)
-        return self.down(F.gelu(up, approximate="tanh") if self.activation == "gelu" else F.relu(up).square())
+        if self.gate is not None:
+            hidden = F.silu(self.gate(x)) * up
+        else:
+            hidden = F.gelu(up, approximate="tanh") if self.activation == "gelu" else F.relu(up).square()
+        return summed(self.down, hidden, self.split)
 
 
 class Layer(nn.Module):
     """The residual stream [B, T, C] in and out; beside it what the router of a layer with experts did, else None.
 
-    Dropout falls on what each half adds.
+    Dropout falls on what each half adds, by the layer's `keys` (`train.model.dropout`; None: no dropout).
     """
 
     def __init__(self, config: ModelConfig, number: int) -> None:
@@ -82,8 +106,11 @@ class Layer(nn.Module):
         self.ffn = Experts(config, FeedForward) if experts else FeedForward(config, config.hidden)
         self.dropout = config.dropout
 
-    def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries) -> tuple[Tensor, Routed | None]:
-        x = x + F.dropout(self.attention(self.attention_norm(x), rope, within), self.dropout, self.training)
+    def forward(
+        self, x: Tensor, rope: Rotation | None, within: Boundaries, keys: Tensor | None = None
+    ) -> tuple[Tensor, Routed | None]:
+        split = self.ffn.split
+        x = x + dropout(self.attention(self.attention_norm(x), rope, within), self.dropout, keys, 1, split)
         found = self.ffn(self.ffn_norm(x))
         y, routed = found if isinstance(self.ffn, Experts) else (found, None)
-        return x + F.dropout(y, self.dropout, self.training), routed
+        return x + dropout(y, self.dropout, keys, 2, split), routed

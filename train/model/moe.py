@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from train.model.split import WHOLE, Split
+
 if TYPE_CHECKING:
     from schemas.model import ModelConfig
 
@@ -37,6 +39,10 @@ class Experts(nn.Module):
         super().__init__()
         moe = config.moe
         assert moe is not None
+        self.split: Split = WHOLE
+        self.exchange: Callable[..., Tensor] | None = (
+            None  # with other processes' experts: `train.parallel.expert`
+        )
         self.config, self.activation = moe, config.activation
         hidden = moe.ffn_dim or config.hidden
         gated = config.activation == "swiglu"
@@ -49,15 +55,19 @@ class Experts(nn.Module):
         self.register_buffer("bias", torch.zeros(moe.experts))  # float32, and moved only with `balance: bias`
 
     def forward(self, x: Tensor) -> tuple[Tensor, Routed]:
+        given, x = x, self.split.gather(x)
         tokens = x.flatten(0, 1)  # [N, C]
         weights, chosen, routed = self.route(x)
         order = chosen.flatten().argsort(stable=True)  # [N k]: pairs of token and expert, expert by expert
         sent = tokens[order // self.config.top_k]
-        back = self.compute(sent, routed.load)[order.argsort()].view(len(tokens), self.config.top_k, -1)
-        y = (back * weights[..., None].to(back.dtype)).sum(1)
-        if self.shared is not None:
-            y = y + self.shared(tokens)
-        return y.view(x.shape), routed
+        made = (
+            self.compute(sent, routed.load)
+            if self.exchange is None
+            else self.exchange(self.compute, sent, routed.load)
+        )
+        back = made[order.argsort()].view(len(tokens), self.config.top_k, -1)
+        y = self.split.scatter((back * weights[..., None].to(back.dtype)).sum(1).view(x.shape))
+        return (y if self.shared is None else y + self.shared(given)), routed
 
     def route(self, x: Tensor) -> tuple[Tensor, Tensor, Routed]:
         """Weights, float32, and numbers of each token's experts [N, k], in float32 throughout (Switch, Fedus et al. 2022).
@@ -146,21 +156,20 @@ one_by_one.register_autograd(_slopes, setup_context=_keep)
 
 
 def load_figures(config: ModelConfig, load: Tensor) -> dict[str, dict[str, float]]:
-    """Of each layer with experts, the load of its fullest and its emptiest one; 1 is an even share."""
+    """Of each layer with experts, the load [layers, E] of its fullest and its emptiest one; 1 is an even share."""
     share = load.double() / load.double().mean(1, keepdim=True).clamp(min=1)
     ends = torch.stack((share.amax(1), share.amin(1)), dim=1).tolist()
-    numbers = [number for number in range(config.layers) if config.has_experts(number)]
     return {
         f"layer_{number}": {"max": high, "min": low}
-        for number, (high, low) in zip(numbers, ends, strict=True)
-    }
+        for number, (high, low) in enumerate(ends) if config.has_experts(number)
+    }  # fmt: skip
 
 
 @torch.no_grad()
-def move_biases(experts: list[Experts], load: Tensor) -> None:
+def move_biases(experts: dict[int, Experts], load: Tensor) -> None:
     """Balance without a loss (Wang et al. 2024): each expert's bias up by `bias_rate` if it got less than the mean
     of a step, down if more. `load` [layers, E]: tokens of all processes in the step."""
     error = load.double().mean(1, keepdim=True) - load
-    for layer, sign in zip(experts, error.sign(), strict=True):
+    for number, layer in experts.items():
         if layer.config.balance == "bias":
-            layer.bias += layer.config.bias_rate * sign.to(layer.bias.dtype)
+            layer.bias += layer.config.bias_rate * error[number].sign().to(layer.bias.dtype)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.linalg import vector_norm
+
+from train.optim.parts import mean, norm, size
 
 EPS1, EPS2, CLIP, DECAY = 1e-30, 1e-3, 1.0, 0.8  # the paper's
 
@@ -34,37 +35,27 @@ class Adafactor(torch.optim.Optimizer):
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], lr: float, decay: float) -> None:
         square = grad.square().add_(EPS1)
         means = (
-            {"row_var": square.mean(-1, keepdim=True), "col_var": _summed(square.mean(-2, keepdim=True))}
+            {"row_var": mean(square, -1, p), "col_var": mean(square, -2, p)}
             if p.ndim > 1
             else {"variance": square}
         )
         if not state:
             state["step"] = torch.zeros(())  # on the CPU: reading it waits for nothing
-            state.update({name: torch.zeros_like(mean) for name, mean in means.items()})
+            state.update({name: torch.zeros_like(value) for name, value in means.items()})
         state["step"] += 1
         step = float(state["step"])
-        for name, mean in means.items():
-            state[name].lerp_(mean, step**-DECAY)
+        for name, value in means.items():
+            state[name].lerp_(value, step**-DECAY)
         if p.ndim > 1:
             row = state["row_var"]
-            variance = (row / _summed(row.mean(-2, keepdim=True))) * state["col_var"]
+            variance = (row / mean(row, -2, p)) * state["col_var"]
         else:
             variance = state["variance"]
         update = grad * variance.rsqrt()
-        factor = _rms(p).clamp(min=EPS2) * min(lr, step**-0.5) / (_rms(update) / CLIP).clamp(min=1.0)
+        factor = _rms(p, p).clamp(min=EPS2) * min(lr, step**-0.5) / (_rms(update, p) / CLIP).clamp(min=1.0)
         p.mul_(1 - lr * decay)
         p.sub_(update.mul_(factor))
 
 
-def _rms(x: Tensor) -> Tensor:
-    return _summed(vector_norm(x)) / x.numel() ** 0.5
-
-
-def _summed(x: Tensor) -> Tensor:
-    """The sum, everywhere, of what each process has a part of (a DTensor's partial sums); any other tensor as it is."""
-    if not hasattr(x, "full_tensor"):
-        return x
-    from torch.distributed.tensor import DTensor, Replicate
-
-    assert isinstance(x, DTensor)
-    return x.redistribute(placements=[Replicate() if place.is_partial() else place for place in x.placements])
+def _rms(x: Tensor, parameter: Tensor) -> Tensor:
+    return norm(x, parameter) / size(parameter) ** 0.5

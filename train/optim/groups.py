@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
 if TYPE_CHECKING:
     from schemas.optim import OptimizerConfig, ParameterKind
+
+
+class Named(Protocol):
+    """A module, or what has the parameters of some (`train.parallel.ParallelModel`)."""
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 
 
 def kind_of(name: str, parameter: nn.Parameter) -> ParameterKind:
@@ -21,7 +28,7 @@ def kind_of(name: str, parameter: nn.Parameter) -> ParameterKind:
     return "head" if name.endswith("head.weight") else "matrices"
 
 
-def groups_of(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
+def groups_of(model: Named, config: OptimizerConfig) -> list[dict[str, Any]]:
     """The optimizer's groups: those that decay first, those that do not after; Muon's matrices apart from the rest.
 
     `lr_ratio` is a group's learning rate as a multiple of the run's (`train.optim.schedule.set_rate`).

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.linalg import vector_norm
+
+from train.optim.parts import norm
 
 
 class Lamb(torch.optim.Optimizer):
@@ -35,6 +36,6 @@ class Lamb(torch.optim.Optimizer):
                 v.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
                 update = (m / (1 - beta1**step)).div_((v / (1 - beta2**step)).sqrt_().add_(group["eps"]))
                 update.add_(p, alpha=group["weight_decay"])
-                weight, length = vector_norm(p), vector_norm(update)
+                weight, length = norm(p, p), norm(update, p)
                 ratio = torch.where((weight > 0) & (length > 0), weight / length, 1.0)
                 p.sub_(update.mul_(ratio), alpha=group["lr"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from schemas.errors import UserError
 from train.optim.adafactor import Adafactor
-from train.optim.groups import groups_of
+from train.optim.groups import Named, groups_of
 from train.optim.lamb import Lamb
 from train.optim.lion import Lion
 from train.optim.muon import Muon
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from schemas.optim import OptimizerConfig
 
 
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimizer:
     """The optimizer of a config over a model's parameters, in groups (`train.optim.groups`).
 
     Raises `UserError` if 8-bit states are asked for and torchao is not installed.

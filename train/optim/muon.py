@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from train.optim.parts import cuts_of, like, size, whole
+
 # Jordan's quintic, 5 times: singular values end between about 0.7 and 1.2, which is as good as 1 for training.
 COEFFICIENTS, ITERATIONS, EPS = (3.4445, -4.7750, 2.0315), 5, 1e-7
 TOGETHER = 2**26  # elements orthogonalised at once: bounds the memory of the intermediate results
@@ -41,7 +43,7 @@ class Muon(torch.optim.Optimizer):
             (self._orthogonal if group["muon"] else self._adamw)(group, params)
 
     def _orthogonal(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        updates: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+        updates: dict[tuple[Any, ...], list[tuple[Tensor, Tensor]]] = {}
         for p in params:
             state = self.state[p]
             if not state:
@@ -49,15 +51,16 @@ class Muon(torch.optim.Optimizer):
             grad: Tensor = p.grad  # type: ignore[assignment]
             m = state["momentum_buffer"].lerp_(grad, 1 - self.momentum)
             update = grad.lerp(m, self.momentum) if self.nesterov else m
-            updates.setdefault(tuple(p.shape), []).append((p, update))
-        for shape, pairs in updates.items():
-            count = max(1, TOGETHER // math.prod(shape))
+            dims = tuple((cut.dim, cut.count) for cut in cuts_of(p))
+            updates.setdefault((tuple(p.shape), dims), []).append((p, update))
+        for pairs in updates.values():
+            count = max(1, TOGETHER // size(pairs[0][0]))
             for start in range(0, len(pairs), count):
                 part = pairs[start : start + count]
-                made = orthogonalise(torch.stack([_whole(update) for _, update in part]))
+                made = orthogonalise(torch.stack([whole(update, p) for p, update in part]))
                 for (p, _), update in zip(part, made.unbind(), strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"])
-                    p.add_(_like(update.to(p.dtype), p), alpha=-group["lr"] * self._factor(*shape[-2:]))
+                    p.add_(like(update.to(p.dtype), p), alpha=-group["lr"] * self._factor(*made.shape[-2:]))
 
     def _factor(self, rows: int, columns: int) -> float:
         if self.scale == "original":
@@ -93,20 +96,3 @@ def orthogonalise(stack: Tensor) -> Tensor:
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).reshape(stack.shape)
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor (DTensor) gathered; any other as it is."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-def _like(whole: Tensor, parameter: Tensor) -> Tensor:
-    """`whole`, the same in every process, cut as `parameter` is; nothing is sent."""
-    if not hasattr(parameter, "full_tensor"):
-        return whole
-    from torch.distributed.tensor import DTensor, Replicate
-
-    assert isinstance(parameter, DTensor)
-    mesh = parameter.device_mesh
-    everywhere = DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
-    return everywhere.redistribute(mesh, parameter.placements)

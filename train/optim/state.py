@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from train.optim.groups import Named
 from train.optim.schedule import set_rate
 
 
@@ -28,7 +29,7 @@ def prepare(optimizer: torch.optim.Optimizer) -> None:
         p.grad = grad
 
 
-def state_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def state_tensors(model: Named, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The live tensors of an optimizer's state, by name; names, not places, survive a change of code.
 
     A quantised moment comes as its parts: `exp_avg.codes/<name>`, `exp_avg.scale/<name>`.

@@ -26,7 +26,7 @@ def adapt(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
     """Prepare a model in place. Raises `UserError` for what this device cannot do."""
     if config.precision == "fp8":
         use_fp8(model, device)
-    apply_checkpointing(model, config.memory, config.model.dropout)
+    apply_checkpointing(model, config.memory)
     compiling = compiles(config, device)
     if config.memory.checkpointing == "budget" and not compiling:
         raise UserError(
@@ -54,15 +54,10 @@ def compile_layers(model: nn.Module, budget: float | None = None, backend: str =
             layer.compile(fullgraph=True, backend=backend)
 
 
-def offload_policy(memory: MemoryConfig, zero: int) -> Any:
-    """What `fully_shard(..., offload_policy=...)` takes. Raises `UserError` without ZeRO (`zero` is its stage)."""
+def offload_policy(memory: MemoryConfig) -> Any:
+    """What `fully_shard(..., offload_policy=...)` takes."""
     from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy
 
     if memory.offload != "optimizer":
         return OffloadPolicy()
-    if zero == 0:
-        raise UserError(
-            "memory.offload: optimizer moves what ZeRO shards, and this run has none: set the ZeRO stage to 1 or more, or"
-            " memory.offload to activations"
-        )
     return CPUOffloadPolicy(pin_memory=torch.cuda.is_available())

@@ -35,12 +35,12 @@ KEPT = frozenset(
 )
 
 
-def apply_checkpointing(model: nn.Module, memory: MemoryConfig, dropout: float = 0.0) -> None:
+def apply_checkpointing(model: nn.Module, memory: MemoryConfig) -> None:
     """Give each layer of a model a `forward` that checkpoints; names of parameters stay, and so does what is hooked on
-    the module. Before compile and `fully_shard`. `dropout`: the state of the random generators is kept for it."""
+    the module. Before compile and `fully_shard`."""
     if memory.checkpointing in ("none", "budget"):  # a budget is the compiler's
         return
-    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": dropout > 0}
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # dropout needs none
     if memory.checkpointing == "selective":
         options["context_fn"] = _selective
     for layer in model.modules():

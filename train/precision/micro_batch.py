@@ -16,8 +16,7 @@ import torch
 from schemas.errors import WorkError
 from train.optim import make_optimizer
 from train.optim.state import prepare
-from train.precision.autocast import autocast
-from train.precision.checkpointing import offloaded
+from train.precision.autocast import computing
 from train.step import Batch, TrainState, inputs
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def fit_micro_batch(state: TrainState, world: World, say: Callable[[str], None] 
     """
     config = state.config
     size = config.data.micro_batch
-    while any(world.sum(not rehearse(state, size))):  # one that does not fit is one too many
+    while world.highest(not rehearse(state, size)):  # one that does not fit is one too many
         if size == 1:
             raise WorkError(
                 f"not even one sequence of {config.data.sequence_length} tokens fits into the memory of {state.device}:"
@@ -52,17 +51,18 @@ def fit_micro_batch(state: TrainState, world: World, say: Callable[[str], None] 
 
 def rehearse(state: TrainState, size: int) -> bool:
     """Whether steps with a micro-batch of this size fit; weights, states and sums are as before."""
-    config, model = state.config, state.model
+    config, model = state.config, state.model.parts[0]
     model.train()
     batch = rehearsal(size, config.data.sequence_length, config.data.cross_documents)
+    keys = torch.zeros(size, dtype=torch.int64)
     fits, spare = True, None
     try:
         if not any(state.optimizer.state.values()):  # those of the optimizer come with its first step
             spare = make_optimizer(model, config.optimizer)
             prepare(spare)
         for _ in range(2):
-            with autocast(config, state.device), offloaded(config.memory, state.device):
-                loss = model(*inputs(batch, state.device))
+            with computing(config, state.device):
+                loss = model(**inputs(batch, state.device, keys))
             (loss.sum() * 0.0).backward()
     except torch.OutOfMemoryError:
         fits = False

@@ -52,7 +52,7 @@ def test_what_cannot_be_dealt_is_refused() -> None:
 
     assert refusal(Layout(tp=16)) == "kv_heads 8 is not a multiple of 16"
     assert refusal(Layout(dp=3)) == "global_batch / micro_batch 64 is not a multiple of 3"
-    assert refusal(Layout(dp=2, ep=2)) == "the model has no experts"
+    assert refusal(Layout(dp=2, ep=2, zero=1)) == "the model has no experts"
     assert refusal(Layout(pp=64)) == "32 layers make no 64 pieces"
     assert refusal(Layout(pp=8), 4) == "4 micro-batches leave 8 stages idle"
     assert refusal(Layout(pp=32, schedule="interleaved")) == "32 layers make no 64 pieces"

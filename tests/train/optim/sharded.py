@@ -25,7 +25,7 @@ def main() -> None:
         models = [
             Decoder(ModelConfig(dim=24, layers=2, heads=2, ffn_dim=40, vocab_multiple=8), 24) for _ in "ab"
         ]
-        for layer in models[1].layers:
+        for layer in models[1].layers.values():
             fully_shard(layer, mesh=mesh)
         fully_shard(models[1], mesh=mesh)
         config = OptimizerConfig.model_validate({"kind": kind, "lr": 0.01})

@@ -120,11 +120,8 @@ def test_what_is_impossible_names_the_key(config: Callable[..., Any]) -> None:
         UserError, match=r"budget is kept by torch.compile, which is off on cpu: set compile to true"
     ):
         adapt(Decoder(parsed.model, 96), parsed, CPU)
-    offload = MemoryConfig(offload="optimizer")
-    with pytest.raises(UserError, match=r"memory.offload: optimizer .* set the ZeRO stage to 1"):
-        offload_policy(offload, zero=0)
-    assert type(offload_policy(offload, zero=1)).__name__ == "CPUOffloadPolicy"
-    assert type(offload_policy(MemoryConfig(), zero=0)).__name__ == "OffloadPolicy"
+    assert type(offload_policy(MemoryConfig(offload="optimizer"))).__name__ == "CPUOffloadPolicy"
+    assert type(offload_policy(MemoryConfig())).__name__ == "OffloadPolicy"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +136,11 @@ def test_what_is_impossible_names_the_key(config: Callable[..., Any]) -> None:
         ),
         ({"memory": {"budget": 0.5}}, "budget: has no effect with checkpointing none"),
         ({"memory": {"checkpointing": "budget", "budget": 0.5}, "compile": False}, "set compile to true"),
+        ({"memory": {"offload": "optimizer"}}, "parallel.zero is 0: set it to 1, 2 or 3"),
+        (
+            {"memory": {"auto_micro_batch": True}, "parallel": {"tensor": 2}},
+            "memory.auto_micro_batch: processes of this layout wait for each other",
+        ),
         ({"memory": {"ofload": "none"}}, "did you mean 'offload'?"),
     ],
 )

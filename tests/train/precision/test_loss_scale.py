@@ -13,6 +13,7 @@ from schemas.training import TrainConfig
 from train.model.decoder import Decoder
 from train.optim import make_optimizer
 from train.optim.state import state_tensors
+from train.parallel import ParallelModel
 from train.precision.loss_scale import LossScale
 from train.step import TrainState, train_step
 
@@ -108,7 +109,7 @@ def test_gradients_do_not_depend_on_the_scale(config: Callable[..., Any]) -> Non
 
 def state_of(settings: dict[str, Any]) -> TrainState:
     config = TrainConfig.model_validate(settings)
-    model = Decoder(config.model, 96, config.seed)
+    model = ParallelModel([Decoder(config.model, 96, config.seed)])
     optimizer = make_optimizer(model, config.optimizer)
     state = TrainState(config, model, optimizer, torch.zeros(3, 2, dtype=torch.float64))
     if config.precision == "fp16":
@@ -128,6 +129,6 @@ def batch_of(rows: int, length: int) -> dict[str, torch.Tensor]:
 
 def everything(state: TrainState) -> dict[str, torch.Tensor]:
     """Copies of parameters, then buffers and the optimizer's states."""
-    tensors = {**dict(state.model.named_parameters()), **dict(state.model.named_buffers())}
+    tensors = state.model.state_dict()
     tensors.update(state_tensors(state.model, state.optimizer))
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}

@@ -1,0 +1,173 @@
+"""Run by torchrun: layouts, each against one process: losses, the gradient of every parameter, weights after steps.
+
+argv[1]: JSON list of [name, parallel settings, other settings]. The first process prints a line for each that agrees.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from schemas.training import TrainConfig
+from train.distributed import World, join
+from train.model.decoder import Decoder
+from train.optim import make_optimizer
+from train.parallel import ParallelModel, build
+from train.parallel.shard import local
+from train.step import Batch, Metrics, TrainState, train_step
+
+VOCAB, ROWS, LENGTH, STEPS, SOURCES = 90, 8, 24, 3, 2
+MODEL = {"dim": 32, "layers": 4, "heads": 4, "kv_heads": 4, "ffn_dim": 48, "vocab_multiple": 8}
+Gradients = dict[str, torch.Tensor]
+
+
+def config_of(parallel: dict[str, Any], more: dict[str, Any]) -> TrainConfig:
+    return TrainConfig.model_validate(
+        {
+            "name": "layouts", "precision": more.get("precision", "fp32"), "device": "cpu",
+            "data": {"shards": "-", "sequence_length": LENGTH, "global_batch": ROWS, "micro_batch": more.get("micro_batch", 2)},
+            "model": {**MODEL, **more.get("model", {})}, "parallel": parallel,
+            "optimizer": {"lr": 0.01, "grad_clip": 0.05, **more.get("optimizer", {})},
+            "schedule": {"steps": STEPS, "warmup_steps": 1, "kind": "constant"},
+        }
+    )  # fmt: skip
+
+
+def batch_of(step: int) -> Batch:
+    """The whole batch of a step: rows of several documents, in part not scored."""
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randint(VOCAB, (ROWS, LENGTH + 1), generator=generator)
+    labels = ids[:, 1:].clone()
+    labels[0, :7] = labels[5, 20:] = -100
+    starts = torch.rand(ROWS, LENGTH, generator=generator) < 0.15
+    documents = starts.cumsum(1)
+    places = torch.arange(LENGTH).expand(ROWS, LENGTH)
+    positions = places - torch.where(starts, places, 0).cummax(1).values
+    return {
+        "tokens": ids[:, :-1], "labels": labels, "documents": documents, "positions": positions,
+        "source_id": torch.arange(ROWS) % SOURCES, "n": torch.arange(ROWS) + ROWS * step,
+    }  # fmt: skip
+
+
+def run(
+    config: TrainConfig, model: ParallelModel, world: World, broken: bool = False
+) -> tuple[list[Metrics], list[Gradients], torch.Tensor]:
+    """Steps on this data rank's rows: metrics, and before each update this process's part of every gradient."""
+    state = TrainState(
+        config, model, make_optimizer(model, config.optimizer), torch.zeros(SOURCES, 2, dtype=torch.float64)
+    )
+    gradients: list[Gradients] = []
+    step = state.optimizer.step
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        gradients.append(
+            {n: local(p.grad).clone() for n, p in model.named_parameters() if p.grad is not None}
+        )
+        return step(*args, **kwargs)
+
+    state.optimizer.step = watched  # type: ignore[method-assign]
+    if broken:  # what a layout might get wrong: one process's gradient of one parameter
+        complete = model.complete
+
+        def damaged() -> None:
+            if world.rank == world.size - 1:
+                parameter = model.parameters()[-1]
+                local(parameter.grad).mul_(1.01)
+            complete()
+
+        model.complete = damaged  # type: ignore[method-assign]
+    metrics = []
+    for number in range(STEPS):
+        whole = batch_of(number)
+        mine = {name: value.tensor_split(world.data_size)[world.data_rank] for name, value in whole.items()}
+        metrics.append(train_step(state, mine, float((whole["labels"] >= 0).sum()), watch=True))
+    return metrics, gradients, state.window
+
+
+def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
+    config = config_of(parallel, more)
+    world = join(config)
+    model = build(config, VOCAB, world)
+    if more.get("compile"):
+        for part in model.parts:
+            for layer in part.layers.values():
+                layer.compile(backend=more["compile"])
+    single = config_of({}, more)
+    whole = ParallelModel([Decoder(single.model, VOCAB, single.seed)])
+    first = dict(whole.named_parameters())
+    close: dict[str, Any] = more.get("close", {"rtol": 1e-4, "atol": 2e-6})
+
+    def same(
+        name: str, got: torch.Tensor, tensor: torch.Tensor, everything: torch.Tensor, what: str, **how: float
+    ) -> None:
+        shape, offsets = model.box(name, tensor)
+        assert shape == tuple(everything.shape), (name, shape)
+        box = tuple(slice(low, low + size) for low, size in zip(offsets, got.shape, strict=True))
+        torch.testing.assert_close(
+            got, everything[box], msg=lambda m: f"{what} of {name}: {m}", **{**close, **how}
+        )
+
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        assert torch.equal(
+            local(parameter),
+            first[name][
+                tuple(
+                    slice(o, o + s)
+                    for o, s in zip(model.box(name, parameter)[1], local(parameter).shape, strict=True)
+                )
+            ],
+        ), name
+    found = run(config, model, world, bool(more.get("broken")))
+    wanted = run(single, whole, World())
+    for a, b in zip(found[0], wanted[0], strict=True):
+        for field in ("grad_norm", "param_norm", "update_norm"):
+            torch.testing.assert_close(
+                getattr(a, field),
+                getattr(b, field),
+                rtol=close["rtol"],
+                atol=1e-6,
+                msg=lambda m, field=field: f"{field}: {m}",
+            )
+        for name, value in (b.auxiliary or {}).items():
+            torch.testing.assert_close((a.auxiliary or {})[name], value, rtol=close["rtol"], atol=1e-7)
+    for number, (a, b) in enumerate(zip(found[1], wanted[1], strict=True)):
+        assert set(a) == set(parameters)
+        for name, grad in a.items():
+            same(name, grad, parameters[name], b[name], f"gradient at step {number}")
+    for name, parameter in parameters.items():
+        same(
+            name,
+            local(parameter.detach()),
+            parameter,
+            first[name].detach(),
+            "weights",
+            atol=max(1e-4, close["atol"]),
+        )
+    torch.testing.assert_close(world.total(found[2]), wanted[2], rtol=close["rtol"], atol=1e-6)
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    for name, parallel, more in json.loads(sys.argv[1]):
+        try:
+            compare(parallel, more)
+        except AssertionError as error:
+            print(f"{name} differs: {error}", flush=True)
+            os._exit(3)
+        if dist.get_rank() == 0:
+            print(f"{name} agrees", flush=True)
+    dist.barrier()
+    # gloo's threads may outlive the interpreter's end and abort the process; all was said.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

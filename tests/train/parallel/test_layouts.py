@@ -1,0 +1,134 @@
+"""Every layout against one process: losses, the gradient of every parameter, and weights after three steps.
+
+To what tolerance: gradients 2e-6 or 1e-4 of themselves, norms 1e-4, weights 1 % of the learning rate (AdamW divides
+gradients of almost 0 by themselves); in bf16 0.01 or 2 %. First values are equal to the bit. A gradient that is 1 % wrong
+on one process fails.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from schemas.config import validate
+from schemas.errors import UserError
+from schemas.training import TrainConfig
+from tests.conftest import ROOT
+from tests.train.parallel.layouts import config_of
+from tests.train.test_resume import environment
+from train.distributed import data_processes
+from train.parallel.pipeline import layers_of
+
+Case = list[Any]
+MOE = {"experts": 4, "top_k": 2, "ffn_dim": 16, "balance": "loss", "balance_loss": 0.1, "router_z_loss": 0.01}
+MIXED = {"model": {"moe": {**MOE, "first": 1, "shared_experts": 1}, "z_loss": 1e-3}}
+BIASED = {"model": {"moe": {"experts": 4, "top_k": 2, "ffn_dim": 16, "bias_rate": 0.01}}}
+GPT2 = {"model": {"preset": "gpt2", "max_positions": 24, "dropout": 0.2}}
+FREE = {"model": {"qk_norm": True, "tie_embeddings": False, "kv_heads": 2, "dropout": 0.1, "loss_chunk": 5}}
+BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
+ONE = {"micro_batch": 1}
+
+TWO: list[Case] = [
+    ["ddp", {}, {}], ["zero 1", {"zero": 1}, {}], ["zero 2", {"zero": 2}, {}], ["zero 3", {"zero": 3}, GPT2],
+    ["tensor", {"tensor": 2}, {}], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, {}], ["1f1b", {"pipeline": 2}, FREE],
+    ["interleaved", {"pipeline": 2, "schedule": "interleaved"}, GPT2],
+    ["zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, {}],
+    ["zero bubble, one piece", {"pipeline": 2, "schedule": "zero_bubble", "chunks": 1}, {}],
+    ["experts", {"zero": 1, "expert": 2}, MIXED], ["bf16 tensor", {"tensor": 2}, BF16],
+    ["bf16 zero 3", {"zero": 3}, BF16], ["bf16 pipeline", {"pipeline": 2}, BF16],
+]  # fmt: skip
+OPTIMIZERS: list[Case] = [
+    [f"{kind} {name}", parallel, {**more, "optimizer": {"kind": kind}}]
+    for kind in ("muon", "lamb", "adafactor", "lion", "sgd")
+    for name, parallel, more in (("tensor", {"tensor": 2}, {}), ("experts", {"zero": 1, "expert": 2}, BIASED))
+]
+FOUR: list[Case] = [
+    ["hybrid", {"zero": 3, "replicate": 2}, {}], ["zero 3 x tensor", {"zero": 3, "tensor": 2}, FREE],
+    ["tensor 4", {"tensor": 4}, GPT2], ["ddp x tensor", {"tensor": 2}, MIXED], ["ddp x pipeline", {"pipeline": 2}, ONE],
+    ["zero 2 x pipeline", {"zero": 2, "pipeline": 2}, ONE],
+    ["zero 1 x interleaved", {"zero": 1, "pipeline": 2, "schedule": "interleaved"}, ONE],
+    ["tensor x zero bubble", {"tensor": 2, "pipeline": 2, "schedule": "zero_bubble"}, GPT2],
+    ["experts of 4", {"zero": 3, "expert": 4}, BIASED], ["experts x tensor", {"zero": 2, "expert": 2, "tensor": 2}, MIXED],
+    ["experts x pipeline", {"zero": 3, "expert": 2, "pipeline": 2}, MIXED],
+]  # fmt: skip
+EIGHT: list[Case] = [
+    ["3D", {"zero": 3, "tensor": 2, "pipeline": 2, "schedule": "interleaved"}, ONE],
+    ["3D with experts", {"zero": 2, "tensor": 2, "pipeline": 2, "expert": 2}, MIXED],
+    ["hybrid x tensor", {"zero": 3, "replicate": 2, "tensor": 2}, ONE],
+]
+COMPILED: list[Case] = [
+    ["compiled tensor", {"tensor": 2}, {"compile": "aot_eager"}],
+    ["compiled zero 3", {"zero": 3}, {"compile": "inductor"}],
+]
+
+
+def torchrun(processes: int, cases: list[Case]) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(processes),
+    ]
+    command += ["-m", "tests.train.parallel.layouts", json.dumps(cases)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+@pytest.mark.parametrize(
+    ("processes", "cases"),
+    [(2, TWO), (2, OPTIMIZERS), (4, FOUR), (8, EIGHT), (2, COMPILED)],
+    ids=["2", "optimizers", "4", "8", "compiled"],
+)
+def test_a_layout_is_the_run_of_one_process(processes: int, cases: list[Case]) -> None:
+    done = torchrun(processes, cases)
+    agreed = [line.removesuffix(" agrees") for line in done.stdout.splitlines() if line.endswith(" agrees")]
+    assert agreed == [name for name, _, _ in cases] and done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("parallel", [{"zero": 2}, {"tensor": 2}, {"pipeline": 2}], ids=str)
+def test_a_gradient_that_is_wrong_on_one_process_is_noticed(parallel: dict[str, Any]) -> None:
+    done = torchrun(2, [["broken", parallel, {"broken": True}]])
+    assert done.returncode != 0 and "broken differs: " in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("parallel", "more", "message"),
+    [
+        ({"tensor": 3}, {}, "tensor 3 does not divide model.heads 4: set tensor to 2"),
+        ({"tensor": 4}, {"model": {"kv_heads": 2}}, "tensor 4 does not divide model.kv_heads 2: set tensor to 2"),
+        ({"zero": 1, "expert": 3}, MIXED, "expert 3 does not divide model.moe.experts 4: set expert to 2"),
+        ({"zero": 1, "expert": 2}, {}, "expert 2, and the model has no experts"),
+        ({"expert": 2}, MIXED, "expert 2 needs sharded states: set zero to 1, 2 or 3"),
+        ({"replicate": 2}, {}, "replicate 2 shares nothing out"),
+        ({"pipeline": 4, "schedule": "interleaved"}, {}, "8 pieces (pipeline 4 x chunks 2) are more than model.layers 4"),
+    ],
+)  # fmt: skip
+def test_an_impossible_layout_names_the_number_to_change(
+    parallel: dict[str, Any], more: dict[str, Any], message: str
+) -> None:
+    given = config_of({}, more).model_dump(mode="json")
+    with pytest.raises(UserError) as error:
+        validate(TrainConfig, {**given, "parallel": parallel}, "train.yaml")
+    assert message in str(error.value)
+
+
+def test_processes_that_make_no_layout_are_refused() -> None:
+    parallel = config_of({"tensor": 2, "pipeline": 2}, {}).parallel
+    assert data_processes(parallel, 8) == 2
+    for size in (2, 6):
+        with pytest.raises(UserError, match=rf"pipeline x tensor = 4 does not divide {size} processes"):
+            data_processes(parallel, size)
+    with pytest.raises(UserError, match=r"replicate x expert = 4 does not divide 2 processes"):
+        data_processes(config_of({"zero": 3, "replicate": 4}, {}).parallel, 2)
+
+
+def test_layers_are_dealt_evenly() -> None:
+    assert [len(part) for part in layers_of(10, 4)] == [2, 3, 3, 2]
+    assert [number for part in layers_of(7, 3) for number in part] == list(range(7))

@@ -1,0 +1,132 @@
+"""A pipeline: which layers each stage has, and a step's micro-batches through them (`torch.distributed.pipelining`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from train.model.decoder import Decoder
+from train.parallel.mesh import Mesh
+
+if TYPE_CHECKING:
+    from torch.distributed.pipelining import PipelineStage
+
+Rows = dict[str, Tensor]  # a decoder's arguments, by name
+
+
+def layers_of(layers: int, pieces: int) -> list[range]:
+    """The layers of each of `pieces` in a row, as equal as they can be."""
+    bounds = [round(layers * i / pieces) for i in range(pieces + 1)]
+    return [range(low, high) for low, high in pairwise(bounds)]
+
+
+def keep(model: Decoder, piece: int, pieces: int) -> Decoder:
+    """Take away from a decoder what is not in one of its pieces. Names stay."""
+    kept = layers_of(model.config.layers, pieces)[piece]
+    for number in range(model.config.layers):
+        if number not in kept:
+            del model.layers[str(number)]
+    model.first, model.last = piece == 0, piece == pieces - 1
+    if not model.first:
+        model.position_embedding = None
+    if not model.last:
+        del model.norm
+        model.head = None
+    if not model.first and not (model.last and model.config.tie_embeddings):
+        del model.embedding
+    return model
+
+
+class Pipeline:
+    """The pieces that this process has, of all `pieces`; piece p is process p mod stages's."""
+
+    def __init__(self, parts: list[Decoder], mesh: Mesh, device: torch.device) -> None:
+        self.parts, self.mesh, self.device = parts, mesh, device
+        self.group = mesh.dense.get_group("pipeline")
+        self._schedules: dict[tuple[int, ...], Any] = {}
+        self._stages: list[PipelineStage] = []
+        self._weight: Tensor | float = 1.0
+        self._losses: list[Tensor] = []
+
+    @property
+    def last(self) -> bool:
+        return self.parts[-1].last
+
+    def backward(self, batches: list[Rows], weight: Tensor | float) -> list[Tensor]:
+        """Forward and backward of micro-batches of one shape: gradients of `weight` x the sum of their losses; where the
+        last piece is, each one's losses [B, T]."""
+        schedule = self._schedule(len(batches), tuple(batches[0]["tokens"].shape))
+        for part in self.parts:
+            part.loss_weight = weight
+        rows = [{k: v for k, v in batch.items() if k != "tokens"} for batch in batches]
+        first = [(batch["tokens"],) for batch in batches]
+        self._weight, self._losses = weight, []
+        for stage in self._stages:
+            stage.has_backward = True
+            stage.clear_runtime_states()
+        schedule._step_microbatches(first, rows, [batch["labels"] for batch in batches], [], False)
+        return self._losses
+
+    def _loss(self, output: Tensor, _labels: Tensor) -> Tensor:
+        self._losses.append(output.detach())
+        return output.sum() * self._weight
+
+    def _schedule(self, count: int, shape: tuple[int, ...]) -> Any:
+        from torch.distributed import pipelining
+        from torch.distributed.pipelining import PipelineStage
+        from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+
+        kinds: dict[str, Callable[..., Any]] = {
+            "gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B,
+            "interleaved": pipelining.ScheduleInterleaved1F1B,
+            "zero_bubble": pipelining.ScheduleInterleavedZeroBubble,
+        }  # fmt: skip
+        if (count, *shape) not in self._schedules:  # a ramp makes others
+            config = self.mesh.config
+            numbers = [self.mesh.stage + i * config.pipeline for i in range(len(self.parts))]
+            stages = [
+                PipelineStage(
+                    part, number, config.pieces, self.device, *self._shapes(part, shape), group=self.group
+                )
+                for number, part in zip(numbers, self.parts, strict=True)
+            ]
+            kind = kinds[config.schedule]
+            given: Any = stages[0] if issubclass(kind, PipelineScheduleSingle) else stages  # type: ignore[arg-type]
+            made = kind(given, n_microbatches=count, loss_fn=self._loss, scale_grads=False)
+            self._schedules = {(count, *shape): made}
+            self._stages = stages
+        return self._schedules[(count, *shape)]
+
+    def _shapes(self, part: Decoder, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """What goes in and comes out of a piece, on the meta device: else a first pass would try it, and count it."""
+        B, T = shape
+        with torch.device("meta"):
+            hidden = torch.empty(B, T // part.split.size, part.config.dim, requires_grad=True)
+            tokens, loss = torch.empty(B, T, dtype=torch.int64), torch.empty(B, T, requires_grad=True)
+        return tokens if part.first else hidden, loss if part.last else hidden
+
+    def forward(self, batch: Rows) -> Tensor:
+        """Losses [B, T] of rows, in every stage, without gradients: one piece after the other."""
+        config, ranks = self.mesh.config, dist.get_process_group_ranks(self.group)
+        B, T = batch["tokens"].shape
+        found = torch.empty(B, T, device=self.device)
+        for piece in range(config.pieces):
+            if piece % config.pipeline != self.mesh.stage:
+                continue
+            part = self.parts[piece // config.pipeline]
+            x = batch["tokens"]
+            if piece:
+                x = torch.empty(B, T // part.split.size, part.config.dim, device=self.device)
+                dist.recv(x, ranks[(piece - 1) % config.pipeline], group=self.group)
+            found = part(x, **{k: v for k, v in batch.items() if k != "tokens"})
+            if not part.last:
+                dist.send(found, ranks[(piece + 1) % config.pipeline], group=self.group)
+        if not self.last:
+            found = torch.empty(B, T, device=self.device)
+        dist.broadcast(found, ranks[(config.pieces - 1) % config.pipeline], group=self.group)
+        return found

@@ -1,0 +1,84 @@
+"""ZeRO 1, 2, 3 and hybrid sharding as one switch on PyTorch's `fully_shard` (Rajbhandari et al. 2020, Zhao et al. 2023).
+
+Stage 3 gives parameters back after each use. 2 and 1 keep them gathered from the first forward to the last backward of
+a step; 2 reduces gradients at every micro-batch, 1 once a step. Losses come divided by the count of all tokens, so
+gradients are summed, never averaged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from train.model.decoder import Decoder
+from train.parallel.mesh import Mesh
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import OffloadPolicy
+
+
+def shard(
+    part: Decoder, mesh: Mesh, dtype: torch.dtype | None = None, offload: OffloadPolicy | None = None
+) -> None:
+    """Each layer is a unit, and what is outside of layers another; parameters are DTensors afterwards.
+
+    `dtype`: in which parameters are gathered (None: their own); gradients are summed in float32 always.
+    """
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+    config = mesh.config
+    # With a pipeline a unit would be gathered again for every micro-batch.
+    again = config.zero == 3 and config.pipeline == 1
+    options: dict[str, Any] = {
+        "mesh": mesh.data(), "mp_policy": MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False),
+        "offload_policy": offload or OffloadPolicy(),
+    }  # fmt: skip
+    if mesh.experts is not None:
+        options["shard_placement_fn"] = _placement(mesh)
+    for layer in part.layers.values():
+        fully_shard(layer, reshard_after_forward=again, **options)
+    fully_shard(part, reshard_after_forward=False, **options)
+    for module in part.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def _placement(mesh: Mesh) -> Any:
+    """Stacks of experts over their own axes; everything else over those of the rest."""
+    from torch.distributed.fsdp._fully_shard._fsdp_common import (
+        FSDPMeshInfo,
+        HSDPMeshInfo,
+        ShardPlacementResult,
+    )
+    from torch.distributed.tensor import Shard
+
+    axes = mesh.data(expert=True)
+    apart: Any = (
+        FSDPMeshInfo(axes, shard_mesh_dim=0)
+        if axes.ndim == 1
+        else HSDPMeshInfo(axes, shard_mesh_dim=1, replicate_mesh_dim=0)
+    )
+
+    def placement(parameter: nn.Parameter) -> Any:
+        return ShardPlacementResult(Shard(0), apart) if parameter.ndim == 3 else None
+
+    return placement
+
+
+def sync_gradients(part: nn.Module, zero: int, last: bool) -> None:
+    """Before a backward: whether its gradients are reduced now. With stage 1, only the last of a step's are."""
+    from torch.distributed.fsdp import FSDPModule
+
+    if isinstance(part, FSDPModule):
+        part.set_requires_gradient_sync(last or zero > 1)
+        part.set_is_last_backward(last)
+        part.set_reshard_after_backward(last or zero == 3)
+
+
+def local(tensor: Any) -> torch.Tensor:
+    """The part of a tensor (perhaps a DTensor) that is here."""
+    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return found
