@@ -205,9 +205,9 @@ def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
     """The decoder of a config in this process's place, with its first values; collective."""
     if world.size == 1:
         with world.device:  # a GPU makes the first values at once, and the same
-            model = Decoder(config.model, vocab_size, config.seed)
-        adapt(model, config, world.device)
-        return ParallelModel([model], world)
+            whole = Decoder(config.model, vocab_size, config.seed)
+        adapt(whole, config, world.device)
+        return ParallelModel([whole], world)
     mesh, parallel = make_mesh(config.parallel, world), config.parallel
     parts: list[Decoder] = []
     cuts: Cuts = {}
