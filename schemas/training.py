@@ -15,6 +15,7 @@ from schemas.manifest import Strict
 from schemas.model import ModelConfig
 from schemas.optim import OptimizerConfig, ScheduleConfig
 from schemas.parallel import ParallelConfig
+from schemas.precision import LossScaleConfig, MemoryConfig, Precision
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -63,7 +64,10 @@ class TrainConfig(Strict):
     )
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Precision = "bf16"
+    loss_scale: LossScaleConfig = LossScaleConfig()
+    memory: MemoryConfig = MemoryConfig()
+    compile: bool | None = Field(default=None, description="torch.compile each layer; null: on CUDA")
     parallel: ParallelConfig = ParallelConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
@@ -98,6 +102,27 @@ class TrainConfig(Strict):
             raise ValueError(f"parallel: {error}") from None
         return self
 
+    @model_validator(mode="after")
+    def precisions(self) -> TrainConfig:
+        if self.precision != "fp16" and self.loss_scale != LossScaleConfig():
+            raise ValueError(
+                f"loss_scale: has no effect with precision {self.precision}: leave it out, or set precision to fp16"
+            )
+        if self.memory.checkpointing == "budget" and self.compile is False:
+            raise ValueError("memory.checkpointing: budget is kept by torch.compile: set compile to true")
+        if self.memory.offload == "optimizer" and not self.parallel.zero:
+            raise ValueError(
+                "memory.offload: optimizer moves what ZeRO shards, and parallel.zero is 0: set it to 1, 2 or 3, or"
+                " memory.offload to activations"
+            )
+        parallel = self.parallel
+        if self.memory.auto_micro_batch and (parallel.zero or parallel.tensor > 1 or parallel.pipeline > 1):
+            raise ValueError(
+                "memory.auto_micro_batch: processes of this layout wait for each other within a micro-batch, and would"
+                " for ever if one ran out of memory: set it to false and data.micro_batch to what `estimate` says"
+            )
+        return self
+
     @property
     def output_url(self) -> str:
         return self.output or f"runs/{self.name}"
@@ -109,7 +134,7 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp", "model.loss_chunk", "parallel",
+    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile",
 )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from schemas.training import TrainConfig
 from train.data.opening import open_run_data
 from train.distributed import join
 from train.evaluate.evaluate import load_model, newest_checkpoint
+from train.precision.autocast import autocast
 from train.run import TOKENIZER
-from train.step import precision
 
 
 def generate(
@@ -51,7 +51,7 @@ def generate(
     generator = torch.Generator().manual_seed(seed)
     text = DecodeStream(skip_special_tokens=True)
     for _ in range(max_tokens):
-        with torch.inference_mode(), precision(config, device):
+        with torch.inference_mode(), autocast(config, device):
             context = torch.tensor([tokens[-config.data.sequence_length :]], device=device)
             logits = model(context)[0, -1, : shards.set.vocab_size].float().cpu()
         tokens.append(choose(logits, temperature, top_k, top_p, generator))

@@ -16,6 +16,8 @@ from train.model.moe import move_biases
 from train.optim import rate_at, set_rate
 from train.parallel import ParallelModel
 from train.parallel.shard import local
+from train.precision.autocast import computing
+from train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
     from schemas.training import TrainConfig
@@ -34,13 +36,17 @@ class TrainState:
     window: Tensor
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     step: int = 0
+    loss_scale: LossScale | None = None  # of fp16
 
 
 class Metrics(NamedTuple):
-    """Of one step, on the device: reading them is what waits for it. The last two only if they were asked for."""
+    """Of one step, on the device: reading them is what waits for it. Norms of parameters and update, and the auxiliary
+    losses, only if they were asked for."""
 
     rate: float
     grad_norm: Tensor  # before clipping
+    finite: Tensor  # bool: the gradient's norm was; with fp16 the step was skipped if not
+    loss_scale: Tensor | None = None  # that the step had, with fp16; at its floor it falls no further
     param_norm: Tensor | None = None
     update_norm: Tensor | None = None  # of the step's change of all parameters
     # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
@@ -63,27 +69,35 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
         {name: batch[name][start : start + micro] for name in ROWS} for start in range(0, len(keys), micro)
     ]
     rows = [inputs(part, state.device, key) for part, key in zip(parts, keys.split(micro), strict=True)]
-    losses = model.backward(rows, 1 / valid, precision(config, state.device))
+    scaler = state.loss_scale
+    weight = 1 / valid if scaler is None else scaler.scale / valid
+    losses = model.backward(rows, weight, lambda: computing(config, state.device))
     if model.counts:
         for part, loss in zip(parts, losses, strict=True):
             count_losses(state.window, part, loss)
     model.complete()
     sums = model.take_sums()
+    if scaler is not None:
+        scaler.unscale([local(p.grad) for p in model.parameters() if p.grad is not None])
     norm = model.clip(config.optimizer.grad_clip)
+    finite, scale = norm.isfinite(), None if scaler is None else scaler.scale
     rate = rate_at(config, state.step)
     set_rate(state.optimizer, rate)
     parameters = [local(p.detach()) for p in model.parameters()]
     before = [p.clone() for p in parameters] if watch else []
-    state.optimizer.step()
+    if scaler is None:
+        state.optimizer.step()
+    else:
+        scaler.step(state.optimizer, finite)
     if "load" in sums:
         for piece in model.parts:
-            move_biases(piece.experts, sums["load"])
+            move_biases(piece.experts, sums["load"] * finite)  # a skipped step moves nothing
     state.optimizer.zero_grad(set_to_none=True)
     if not watch:
-        return Metrics(rate, norm)
+        return Metrics(rate, norm, finite, scale)
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
     update = torch._foreach_sub(parameters, before)
-    return Metrics(rate, norm, model.norm(parameters), model.norm(list(update)), auxiliary)
+    return Metrics(rate, norm, finite, scale, model.norm(parameters), model.norm(list(update)), auxiliary)
 
 
 def dropout_keys(config: TrainConfig, step: int, numbers: Tensor) -> Tensor:
@@ -97,11 +111,6 @@ def dropout_keys(config: TrainConfig, step: int, numbers: Tensor) -> Tensor:
         found.append(key("dropout", config.seed, step, number, seen[number]))
         seen[number] += 1
     return torch.tensor(found)
-
-
-def precision(config: TrainConfig, device: torch.device) -> torch.autocast:
-    """Matrix products in bfloat16 if the config says so; parameters, norms' sums and losses stay float32."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
 
 
 def inputs(batch: Batch, device: torch.device, keys: Tensor | None = None) -> dict[str, Tensor]:

@@ -27,6 +27,8 @@ from train.model.decoder import Decoder
 from train.model.moe import load_figures
 from train.optim import make_optimizer
 from train.parallel import build
+from train.precision.loss_scale import LossScale
+from train.precision.micro_batch import fit_micro_batch
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
 from train.step import Metrics, TrainState, train_step
 
@@ -62,10 +64,14 @@ class Trainer:
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
         self.state = TrainState(config, model, optimizer, window, world.device)
+        if config.precision == "fp16":
+            self.state.loss_scale = LossScale(config.loss_scale, world.device)
         self.seconds = 0.0  # of training, in all
         self.paused = 0.0  # of saving and validating, since the last row
         self.validation: dict[str, float] = {}
         tail = self._resume()
+        if config.memory.auto_micro_batch and self.state.step < config.schedule.steps:
+            self.config = config = fit_micro_batch(self.state, world, say if world.first else None)
         board = config.log.tensorboard and self.state.step < config.schedule.steps
         self.log = MetricsLog(self.folder, self.state.step, tail, board) if world.first else None
         self.console = Console(config.schedule.steps, self.state.step, world.first)
@@ -137,6 +143,8 @@ class Trainer:
             self._describe()  # what lies ahead is another
         checkpoint.restore(found, state.model, state.optimizer)
         state.step, self.seconds, self.validation = found.step, saved["seconds"], saved["validation"]
+        if state.loss_scale:
+            state.loss_scale.load_state_dict(saved["loss_scale"])
         if self.world.first:  # the sums of all processes: one of them carries them on
             state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
         return list(saved["metrics"])
@@ -168,6 +176,7 @@ class Trainer:
             "grad_norm": float(metrics.grad_norm),
             "param_norm": None if metrics.param_norm is None else float(metrics.param_norm),
             "update_norm": None if metrics.update_norm is None else float(metrics.update_norm),
+            **({} if metrics.loss_scale is None else {"loss_scale": float(metrics.loss_scale)}),
             **self._auxiliary(metrics),
             "tokens_per_second": round(speed, 1),
             "mfu": mfu(speed / world.size, state.model.whole.flops_per_token(length), world.device),
@@ -221,6 +230,7 @@ class Trainer:
                 "window": window,
                 "seconds": self.seconds,
                 "validation": self.validation,
+                "loss_scale": state.loss_scale.state_dict() if state.loss_scale else None,
                 "metrics": self.log.tail(),
                 "config": dumped(self.config),
                 "config_hash": hash_json(dumped(self.config)),

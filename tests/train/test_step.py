@@ -130,7 +130,7 @@ def test_dropout_is_keyed_by_the_step_not_by_what_ran_before(
             "schedule: steps is 20, and tokens 1920 makes 10 steps: leave one of them out",
         ),
         ({"schedule.warmup_tokens": 5760, "schedule.warmup_steps": 30}, "warmup_steps 30 leaves nothing of"),
-        ({"precision": "fp16"}, "precision"),
+        ({"precision": "fp17"}, "precision"),
     ],
 )
 def test_impossible_configs_name_the_number_to_change(

@@ -36,8 +36,9 @@ def estimate(
     ] = None,
     chunks: Annotated[int | None, typer.Option(min=1, help="pieces of the model in a process")] = None,
     checkpointing: Annotated[
-        Literal["none", "selective", "full"], typer.Option(help="activations computed again in backward")
-    ] = "none",
+        Literal["none", "selective", "full"] | None,
+        typer.Option(help="activations computed again in backward; default: the config's"),
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="fp32, bf16, fp16, fp8; default: the config's")
     ] = None,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from schemas.precision import Checkpointing
 from train.estimate.gpus import Gpu
-from train.estimate.layout import Checkpointing
 from train.estimate.shape import Shape
 
 YEAR = 365 * 24 * 3600.0
@@ -22,7 +22,7 @@ def per_token(shape: Shape, length: int, causal: bool = True) -> float:
 
 def recomputed(shape: Shape, length: int, checkpointing: Checkpointing, causal: bool = True) -> float:
     """Per token, what checkpointing computes a second time: `full` each layer's forward. `selective` keeps what matrix
-    products and attention put out: next to nothing."""
+    products and attention put out: next to nothing; of a `budget` it is not known."""
     if checkpointing != "full":
         return 0.0
     weights = sum(shape.active(weight) for weight in shape.weights if weight.layer is not None)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from train.estimate.shape import Shape
 
 if TYPE_CHECKING:
     from schemas.parallel import ParallelConfig, Schedule
 
-Checkpointing = Literal["none", "selective", "full"]
 NODE = 8  # GPUs that are joined by the fast network: tensor parallelism stays within
 
 

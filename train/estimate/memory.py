@@ -6,11 +6,12 @@ autograd keeps of this decoder when it is not compiled. Attention kernels keep n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from schemas.optim import OptimizerConfig
-from train.estimate.layout import Checkpointing, Layout
+from schemas.precision import Checkpointing
+from train.estimate.layout import Layout
 from train.estimate.shape import Shape, Weight
 
 MASTER = 4  # bytes of a parameter and of its gradient: float32 in every precision
@@ -46,6 +47,7 @@ class Work:
     optimizer: OptimizerConfig
     precision: str = "bf16"
     checkpointing: Checkpointing = "none"
+    budget: float | None = None  # of the checkpointing of that name
     cpu: bool = False
     documents: bool = False
 
@@ -73,7 +75,7 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     flying = layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
     activations = kept * flying
     if work.checkpointing != "none":  # while one layer's backward runs, all of it is there
-        whole = Work(**{**vars(work), "checkpointing": "none"})
+        whole = replace(work, checkpointing="none")
         activations += max(
             layer_activations(shape, layout, whole, layer) for layer in layers if layer is not None
         )
@@ -163,8 +165,15 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
     SwiGLU its two inputs, the activated one and their product. Tensor parallelism divides what lies between the
     column- and the row-wise product, sequence parallelism the rest (Korthikanti et al. 2022, table 2).
 
-    `full` keeps the layer's input. `selective` keeps that and the outputs of matrix products and of attention.
+    `full` keeps the layer's input. `selective` keeps that and the outputs of matrix products and of attention,
+    `budget` that share of what `none` keeps, but no less than `full`.
     """
+    if work.checkpointing == "budget":
+        kinds: tuple[Checkpointing, ...] = ("none", "full")
+        most, least = (
+            layer_activations(shape, layout, replace(work, checkpointing=kind), layer) for kind in kinds
+        )
+        return max(least, (work.budget or 0.0) * most)
     e, dim = work.width, shape.dim
     q, kv = shape.width(layer, "q"), shape.width(layer, "k")
     copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.errors import UserError
+from schemas.precision import Checkpointing
 from schemas.training import TrainConfig
 from train.data.shards import open_shards
 from train.estimate.flops import YEAR, bill, per_token, recomputed
 from train.estimate.gpus import gpu_named
-from train.estimate.layout import Checkpointing, Layout
+from train.estimate.layout import Layout
 from train.estimate.memory import WIDTH, Memory, Work, memory
 from train.estimate.search import Found, fits, sent, smallest
 from train.estimate.shape import shape_of
@@ -32,7 +33,7 @@ class Terms:
     headroom: float = 0.08
     vocab: int | None = None
     precision: str | None = None
-    checkpointing: Checkpointing = "none"
+    checkpointing: Checkpointing | None = None
 
 
 def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any]:
@@ -47,8 +48,10 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any
         raise UserError(f"--mfu: must be above 0 and at most 1, is {terms.mfu:g}")
     shape = shape_of(config.model, terms.vocab or open_shards(config.data.shards).set.vocab_size)
     data = config.data
+    checkpointing = terms.checkpointing or config.memory.checkpointing
     work = Work(
-        data.micro_batch, data.sequence_length, data.global_batch, config.optimizer, precision, terms.checkpointing
+        data.micro_batch, data.sequence_length, data.global_batch, config.optimizer, precision, checkpointing,
+        config.memory.budget,
     )  # fmt: skip
     model = layout.tp * layout.pp
     if terms.count % model:
@@ -63,13 +66,13 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any
     need = memory(shape, layout, work)
     tokens = data.tokens(config.schedule.steps)
     flops = per_token(shape, data.sequence_length)
-    again = recomputed(shape, data.sequence_length, terms.checkpointing)
+    again = recomputed(shape, data.sequence_length, checkpointing)
     found = smallest(shape, work, gpu, layout, terms.headroom)
     return {
         "name": config.name,
         "parameters": shape.parameters,
         "precision": precision,
-        "checkpointing": terms.checkpointing,
+        "checkpointing": checkpointing,
         "optimizer": config.optimizer.kind,
         "micro_batch": data.micro_batch,
         "sequence_length": data.sequence_length,

@@ -10,7 +10,8 @@ from train.data.shards import Source
 from train.data.validation import sample
 from train.model.losses import IGNORED
 from train.parallel import ParallelModel
-from train.step import Batch, inputs, precision
+from train.precision.autocast import autocast
+from train.step import Batch, inputs
 
 if TYPE_CHECKING:
     from schemas.training import TrainConfig
@@ -46,7 +47,7 @@ def score(
     most = int(world.highest(len(batches)))
     for number in range(most):
         batch = batches[number] if number < len(batches) else unscored(config.data.sequence_length)
-        with precision(config, world.device):
+        with autocast(config, world.device):
             loss = model.losses(inputs(batch, world.device))
         total += float(loss.double().sum())
         tokens += int((batch["labels"] >= 0).sum())

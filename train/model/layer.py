@@ -39,7 +39,7 @@ def summed(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
     """`product` of features that are shared out: the parts' sum, then the bias, once."""
     if split.size == 1:
         return product(x)
-    y = split.scatter(F.linear(x, product.weight))
+    y = split.scatter(product(x) if product.bias is None else F.linear(x, product.weight))
     return y if product.bias is None else y + product.bias
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,14 @@ from train.parallel.gradients import complete, norm
 from train.parallel.mesh import Mesh, make_mesh
 from train.parallel.pipeline import Pipeline, Rows, keep
 from train.parallel.shard import local, shard, sync_gradients
+from train.precision.adapt import adapt, offload_policy
+from train.precision.autocast import TYPES, computing
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from schemas.training import TrainConfig
 
-# Sharded weights travel, and are computed with, in these types; others in float32.
-COMPUTED = {"bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp16": torch.float16}
 Box = tuple[
     tuple[int, ...], tuple[int, ...]
 ]  # shape of the whole parameter, and where this process's part begins
@@ -91,10 +93,13 @@ class ParallelModel:
         return at_end and (self.mesh is None or self.mesh.tensor_rank == 0)
 
     def backward(
-        self, batches: list[Rows], weight: Tensor | float, autocast: torch.autocast | None = None
+        self,
+        batches: list[Rows],
+        weight: Tensor | float,
+        context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> list[Tensor]:
         """Gradients of `weight` x the sum of the losses of micro-batches, added to what is there; their losses [B, T],
-        none in the stages before the last."""
+        none in the stages before the last. `context`: of each forward (a pipeline's parts have it already)."""
         if self.pipeline:
             return self.pipeline.backward(batches, weight)
         # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
@@ -109,7 +114,7 @@ class ParallelModel:
                 if isinstance(self._module, DistributedDataParallel) and not last
                 else nullcontext()
             ):
-                with autocast or nullcontext():
+                with context():
                     loss = self._module(**batch)
                 (loss.sum() * weight).backward()
             losses.append(loss.detach())
@@ -210,9 +215,9 @@ def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
     """The decoder of a config in this process's place, with its first values; collective."""
     if world.size == 1:
         with world.device:  # a GPU makes the first values at once, and the same
-            return ParallelModel([Decoder(config.model, vocab_size, config.seed)], world)
-    from train.step import precision
-
+            whole = Decoder(config.model, vocab_size, config.seed)
+        adapt(whole, config, world.device)
+        return ParallelModel([whole], world)
     mesh, parallel = make_mesh(config.parallel, world), config.parallel
     parts: list[Decoder] = []
     cuts: Cuts = {}
@@ -220,11 +225,14 @@ def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
         with torch.device("meta"):
             part = keep(Decoder(config.model, vocab_size), piece, parallel.pieces)
             cuts.update(cut(part, mesh))
+        adapt(part, config, world.device)
         if parallel.zero:
-            shard(part, mesh, COMPUTED.get(config.precision))
-        part.to_empty(device=world.device)
+            shard(part, mesh, TYPES.get(config.precision), offload_policy(config.memory))
+        part.to_empty(device="cpu" if config.memory.offload == "optimizer" else world.device)
+        for buffer in part.buffers():  # which are never offloaded
+            buffer.data = buffer.data.to(world.device)
         if parallel.pipeline > 1:  # whose schedule calls it
-            part.forward = precision(config, world.device)(part.forward)  # type: ignore[method-assign]
+            part.forward = computing(config, world.device)(part.forward)  # type: ignore[method-assign]
         parts.append(part)
     model = ParallelModel(parts, world, mesh, cuts)
     model.initialise(config.seed)

@@ -133,6 +133,8 @@ def test_checkpointing_keeps_less_and_full_the_inputs_of_layers() -> None:
         for kind in ("none", "selective", "full")
     )
     one = layer_activations(SHAPE, Layout(), WORK, 0)
+    half = memory(SHAPE, Layout(), replace(WORK, checkpointing="budget", budget=0.5)).activations
+    assert half - full == 3 * (0.5 * one - 4 * 64 * WORK.tokens)
     assert none - 3 * one + 3 * 4 * 64 * WORK.tokens + one == full < selective < none
 
 

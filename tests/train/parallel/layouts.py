@@ -19,6 +19,7 @@ from train.model.decoder import Decoder
 from train.optim import make_optimizer
 from train.parallel import ParallelModel, build
 from train.parallel.shard import local
+from train.precision.loss_scale import LossScale
 from train.step import Batch, Metrics, TrainState, train_step
 
 VOCAB, ROWS, LENGTH, STEPS, SOURCES = 90, 8, 24, 3, 2
@@ -34,6 +35,7 @@ def config_of(parallel: dict[str, Any], more: dict[str, Any]) -> TrainConfig:
             "model": {**MODEL, **more.get("model", {})}, "parallel": parallel,
             "optimizer": {"lr": 0.01, "grad_clip": 0.05, **more.get("optimizer", {})},
             "schedule": {"steps": STEPS, "warmup_steps": 1, "kind": "constant"},
+            **{name: more[name] for name in ("memory", "loss_scale") if name in more},
         }
     )  # fmt: skip
 
@@ -55,12 +57,14 @@ def batch_of(step: int) -> Batch:
 
 
 def run(
-    config: TrainConfig, model: ParallelModel, world: World, broken: bool = False
+    config: TrainConfig, model: ParallelModel, world: World, broken: bool = False, overflow: int | None = None
 ) -> tuple[list[Metrics], list[Gradients], torch.Tensor]:
     """Steps on this data rank's rows: metrics, and before each update this process's part of every gradient."""
     state = TrainState(
         config, model, make_optimizer(model, config.optimizer), torch.zeros(SOURCES, 2, dtype=torch.float64)
     )
+    if config.precision == "fp16":
+        state.loss_scale = LossScale(config.loss_scale)
     gradients: list[Gradients] = []
     step = state.optimizer.step
 
@@ -71,13 +75,16 @@ def run(
         return step(*args, **kwargs)
 
     state.optimizer.step = watched  # type: ignore[method-assign]
-    if broken:  # what a layout might get wrong: one process's gradient of one parameter
+    if broken or overflow:  # what a layout might get wrong: one process's gradient of one parameter
         complete = model.complete
 
         def damaged() -> None:
             if world.rank == world.size - 1:
                 parameter = model.parameters()[-1]
-                local(parameter.grad).mul_(1.01)
+                if broken:
+                    local(parameter.grad).mul_(1.01)
+                elif state.step == overflow:
+                    local(parameter.grad).fill_(torch.inf)
             complete()
 
         model.complete = damaged  # type: ignore[method-assign]
@@ -97,7 +104,7 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
         for part in model.parts:
             for layer in part.layers.values():
                 layer.compile(backend=more["compile"])
-    single = config_of({}, more)
+    single = config_of({}, {**more, "memory": {}})
     whole = ParallelModel([Decoder(single.model, VOCAB, single.seed)])
     first = dict(whole.named_parameters())
     close: dict[str, Any] = more.get("close", {"rtol": 1e-4, "atol": 2e-6})
@@ -123,9 +130,13 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
                 )
             ],
         ), name
-    found = run(config, model, world, bool(more.get("broken")))
-    wanted = run(single, whole, World())
-    for a, b in zip(found[0], wanted[0], strict=True):
+    found = run(config, model, world, bool(more.get("broken")), more.get("overflow"))
+    wanted = run(single, whole, World(), overflow=more.get("overflow"))
+    for number, (a, b) in enumerate(zip(found[0], wanted[0], strict=True), 1):
+        assert bool(a.finite) == bool(b.finite) == (number != more.get("overflow"))
+        assert a.loss_scale == b.loss_scale
+        if not a.finite:
+            continue
         for field in ("grad_norm", "param_norm", "update_norm"):
             torch.testing.assert_close(
                 getattr(a, field),
@@ -138,6 +149,8 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
             torch.testing.assert_close((a.auxiliary or {})[name], value, rtol=close["rtol"], atol=1e-7)
     for number, (a, b) in enumerate(zip(found[1], wanted[1], strict=True)):
         assert set(a) == set(parameters)
+        if number + 1 == more.get("overflow"):
+            continue
         for name, grad in a.items():
             same(name, grad, parameters[name], b[name], f"gradient at step {number}")
     for name, parameter in parameters.items():

@@ -1,0 +1,95 @@
+"""Whole runs: the precisions end near each other, fp16 goes on where it was, and memory options change nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from train import checkpoint, trainer
+from train.metrics import read_metrics
+from train.trainer import train
+
+Make = Callable[..., dict[str, Any]]
+# Of the loss of the last row and of validation, in nats, against fp32 (docs/precision.md).
+DISTANCE = {"bf16": 2e-3, "fp16": 1e-3, "fp8": 1e-2}
+
+
+def run(settings: dict[str, Any]) -> dict[str, Any]:
+    return train(TrainConfig.model_validate(settings))
+
+
+def test_the_precisions_end_within_a_stated_distance(config: Make, tmp_path: Path) -> None:
+    more = {
+        "schedule.steps": 60,
+        "log.every": 10,
+        "checkpoint.every": 60,
+        "model.qk_norm": True,
+        "threads": 1,
+    }
+    ends = {
+        precision: run(config(**more, precision=precision, output=str(tmp_path / precision)))
+        for precision in ("fp32", *DISTANCE)
+    }
+    first = next(iter(read_metrics(Folder(tmp_path / "fp32"))))["loss"]
+    exact = ends["fp32"]
+    assert exact["loss"] < first - 0.5
+    for precision, most in DISTANCE.items():
+        found = ends[precision]
+        assert 0 < abs(found["loss"] - exact["loss"]) < most, precision
+        for source, loss in exact["validation"].items():
+            assert abs(found["validation"][source] - loss) < most, (precision, source)
+    scales = [row["loss_scale"] for row in read_metrics(Folder(tmp_path / "fp16"))]
+    assert scales == [65536.0] * 6
+    assert not any("loss_scale" in row for row in read_metrics(Folder(tmp_path / "bf16")))
+
+
+def test_an_fp16_run_cut_anywhere_ends_as_an_unbroken_one(
+    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scale starts where it overflows, backs off, and grows: the checkpoint carries all of that on."""
+    scaling = {"initial": 2.0**28, "growth_interval": 3, "hysteresis": 2, "backoff_factor": 0.125}
+    settings = {"precision": "fp16", "loss_scale": scaling, "checkpoint.every": 1, "schedule.steps": 16}
+    run(config(**settings, output=str(tmp_path / "unbroken")))
+    rows = read_metrics(Folder(tmp_path / "unbroken"))
+    scales = [row["loss_scale"] for row in rows]
+    assert scales[0] == scales[1] > scales[2] and max(scales[4:]) > min(
+        scales
+    )  # two overflows, down, and up again
+    assert all(row["loss"] < 6 for row in rows)
+    wanted = checkpoint.load_newest(Folder(tmp_path / "unbroken"))
+    healthy = trainer.train_step
+    for cut in (1, 2, 9):
+        output = str(tmp_path / f"cut-{cut}")
+
+        def fatal(state: Any, *rest: Any, cut: int = cut, **more: Any) -> Any:
+            if state.step == cut:
+                raise KeyboardInterrupt
+            return healthy(state, *rest, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, "train_step", fatal)
+            with pytest.raises(KeyboardInterrupt):
+                run(config(**settings, output=output))
+        run(config(**settings, output=output))
+        found = checkpoint.load_newest(Folder(output))
+        assert found is not None and wanted is not None
+        assert found.files[checkpoint.MODEL] == wanted.files[checkpoint.MODEL]
+        assert found.state["loss_scale"] == wanted.state["loss_scale"]
+        assert json.dumps(found.state["loss_scale"])
+
+
+def test_checkpointing_and_offload_give_the_same_weights(config: Make, tmp_path: Path) -> None:
+    weights = []
+    for memory in ({}, {"checkpointing": "full", "offload": "activations"}, {"checkpointing": "selective"}):
+        output = str(tmp_path / f"run-{len(weights)}")
+        run(config(**{"schedule.steps": 6, "model.dropout": 0.1}, memory=memory, output=output))
+        found = checkpoint.load_newest(Folder(output))
+        assert found is not None
+        weights.append(found.files[checkpoint.MODEL])
+    assert weights[0] == weights[1] == weights[2]

@@ -1,0 +1,63 @@
+"""What a config asks of a model beside its mathematics, in the one order that works: fp8, checkpointing, compile.
+
+Before `fully_shard` or DistributedDataParallel, which put their hooks outside of all this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from schemas.errors import UserError
+from train.model.layer import Layer
+from train.precision.checkpointing import apply_checkpointing
+from train.precision.fp8 import use_fp8
+
+if TYPE_CHECKING:
+    from schemas.precision import MemoryConfig
+    from schemas.training import TrainConfig
+
+VARIANTS = 64  # of a layer's code: training or not, documents or not, lengths of a ramp, kinds of layers
+
+
+def adapt(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
+    """Prepare a model in place. Raises `UserError` for what this device cannot do."""
+    if config.precision == "fp8":
+        use_fp8(model, device)
+    apply_checkpointing(model, config.memory)
+    compiling = compiles(config, device)
+    if config.memory.checkpointing == "budget" and not compiling:
+        raise UserError(
+            f"memory.checkpointing: budget is kept by torch.compile, which is off on {device.type}: set compile to true,"
+            " or memory.checkpointing to selective"
+        )
+    if compiling:
+        compile_layers(model, config.memory.budget)
+
+
+def compiles(config: TrainConfig, device: torch.device) -> bool:
+    """Whether layers are compiled; where the config does not say, on CUDA."""
+    return device.type == "cuda" if config.compile is None else config.compile
+
+
+def compile_layers(model: nn.Module, budget: float | None = None, backend: str = "inductor") -> None:
+    """torch.compile each layer as a whole; equal layers share their code. `budget`: of activation memory."""
+    import torch._dynamo
+    import torch._functorch.config
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
+    torch._functorch.config.activation_memory_budget = 1.0 if budget is None else budget
+    for layer in model.modules():
+        if isinstance(layer, Layer):
+            layer.compile(fullgraph=True, backend=backend)
+
+
+def offload_policy(memory: MemoryConfig) -> Any:
+    """What `fully_shard(..., offload_policy=...)` takes."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy
+
+    if memory.offload != "optimizer":
+        return OffloadPolicy()
+    return CPUOffloadPolicy(pin_memory=torch.cuda.is_available())

@@ -1,0 +1,108 @@
+"""Products of the layers in 8 bits: e4m3 forward, e5m2 for gradients, a scale for each tensor (Micikevicius et al. 2022).
+
+Each tensor is scaled by its own largest value of the moment, so there is no history to keep. Norms, embeddings, head,
+router and stacks of experts stay as they are, and so does any product with a dimension that is no multiple of 16.
+Worth it compiled alone: eager, the casts cost more than the product saves.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from schemas.errors import UserError
+from train.model.layer import Layer
+
+CAPABLE = (8, 9)  # compute capability from which there are 8-bit products
+TILE = 16
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def use_fp8(model: nn.Module, device: torch.device) -> int:
+    """Compute the products of a model's layers in 8 bits; how many. Names of parameters stay.
+
+    Raises `UserError` where the hardware has no 8-bit products or the model none of the right size.
+    """
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < CAPABLE:
+        raise UserError(
+            f"precision: fp8 needs compute capability {CAPABLE[0]}.{CAPABLE[1]}, {torch.cuda.get_device_name(device)} has"
+            f" {'.'.join(map(str, torch.cuda.get_device_capability(device)))}: set precision to bf16"
+        )
+    layers = [layer for layer in model.modules() if isinstance(layer, Layer)]
+    products = [
+        module for layer in layers for name, module in layer.named_modules()
+        if isinstance(module, nn.Linear) and not name.endswith("router") and not _odd(*module.weight.shape)
+    ]  # fmt: skip
+    if layers and not products:
+        size = layers[0].attention.q.weight.shape[1]
+        raise UserError(
+            f"precision: fp8 takes products whose dimensions are multiples of {TILE}, and this model has none: set"
+            f" model.dim {size} to {-(-size // TILE) * TILE}, or precision to bf16"
+        )
+    for module in products:
+        module.forward = MethodType(_forward, module)  # type: ignore[method-assign]
+    return len(products)
+
+
+def _forward(module: nn.Linear, x: Tensor) -> Tensor:
+    return linear(x, module.weight, module.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear` of x [..., K] and weight [N, K] in 8 bits, in bfloat16 where the tokens are no multiple of 16.
+
+    The result is in the type of autocast, or x's.
+    """
+    if not torch.is_grad_enabled() or _odd(x.numel() // x.shape[-1], *weight.shape):
+        return F.linear(x, weight, bias)
+    autocast = torch.is_autocast_enabled(x.device.type)
+    dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+    y: Tensor = _Product.apply(x.flatten(0, -2), weight, dtype)
+    return (y if bias is None else y + bias.to(dtype)).unflatten(0, x.shape[:-1])
+
+
+class _Product(torch.autograd.Function):
+    """y [M, N] = x [M, K] w^T. Keeps x and w in 8 bits, and their scales."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        (small_x, scale_x), (small_w, scale_w) = _small(x, E4M3), _small(weight, E4M3)
+        ctx.save_for_backward(small_x, scale_x, small_w, scale_w)
+        ctx.types = x.dtype, weight.dtype, dtype
+        return _product(small_x, small_w.t(), scale_x, scale_w, dtype, fast=True)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, scale_x, w, scale_w = ctx.saved_tensors
+        type_x, type_w, dtype = ctx.types
+        g, scale_g = _small(slope, E5M2)
+        to_x = _product(g, _columns(w), scale_g, scale_w, dtype)
+        to_w = _product(g.t().contiguous(), _columns(x), scale_g, scale_x, dtype)
+        return to_x.to(type_x), to_w.to(type_w), None
+
+
+def _small(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """x in 8 bits, its largest value at the type's; and what that is to be multiplied by, float32."""
+    largest = x.abs().amax().float().clamp(min=1e-12)
+    most = torch.finfo(dtype).max
+    return (x.float() * (most / largest)).clamp(-most, most).to(dtype).contiguous(), largest / most
+
+
+def _columns(x: Tensor) -> Tensor:
+    """The same matrix, laid out column by column: what the product takes on its right."""
+    return x.t().contiguous().t()
+
+
+def _product(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, dtype: torch.dtype, fast: bool = False
+) -> Tensor:
+    """`fast`: sums of fewer bits, good enough for the forward pass alone."""
+    return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=dtype, use_fast_accum=fast)
+
+
+def _odd(*sizes: int) -> bool:
+    return any(size % TILE for size in sizes)
