@@ -10,6 +10,7 @@ part of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,8 +108,15 @@ def read_manifest(folder: Folder, sizes: dict[str, int]) -> CheckpointManifest:
     return manifest
 
 
-def load_newest(run: Folder, refused: list[str] | None = None) -> Checkpoint | None:
-    """The newest checkpoint whose every byte is as published, or None. `refused` collects why others are not."""
+def load_newest(
+    run: Folder,
+    refused: list[str] | None = None,
+    accept: Callable[[int, dict[str, Any]], str | None] | None = None,
+) -> Checkpoint | None:
+    """The newest checkpoint whose every byte is as published, or None. `refused` collects why others are not.
+
+    `accept(step, state)` says of a valid one why it is not taken, or None.
+    """
     for step, sizes in reversed(steps(run).items()):
         folder = run / f"checkpoints/step-{step:06d}"
         try:
@@ -121,6 +129,8 @@ def load_newest(run: Folder, refused: list[str] | None = None) -> Checkpoint | N
             for name, count in manifest.tensors.items():
                 if len(checkpoint.tensors(name)) != count:
                     raise WorkError(f"{name} does not hold {count} tensors")
+            if accept and (reason := accept(step, checkpoint.state)):
+                raise WorkError(reason)
             return checkpoint
         except (WorkError, FileNotFoundError) as error:
             if refused is not None:

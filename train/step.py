@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from train.distributed import all_sum
+from train.guard.mask import observed, step_if
 from train.model.attend import sequence_starts
 from train.model.decoder import Decoder
 from train.model.initialise import key
@@ -37,6 +38,10 @@ class TrainState:
     world: int = 1
     step: int = 0
     parallel: nn.Module | None = None  # the model inside DistributedDataParallel
+    # The guard's, for the next step: above which loss, gradient norm and activation norm it is not taken (None: it always
+    # is), and what its learning rate is multiplied by.
+    limits: tuple[float, float, float] | None = None
+    lr_factor: float = 1.0
 
 
 class Metrics(NamedTuple):
@@ -48,19 +53,23 @@ class Metrics(NamedTuple):
     update_norm: Tensor | None = None  # of the step's change of all parameters
     # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
     auxiliary: dict[str, Tensor] | None = None
+    # What the guard judges, [loss, gradient norm, activation norm, whether the step was taken] of all processes, float64.
+    seen: Tensor | None = None
 
 
 def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = False) -> Metrics:
     """One step on this process's rows of a global batch; `valid` counts the scored tokens of all processes.
 
     The loss is the sum over tokens divided by `valid`, so neither the micro-batch nor the number of processes
-    changes it. `watch` also measures parameters and update, for a copy of the parameters. Dropout is keyed by (seed, step, first row): no generator's state needs saving.
+    changes it. A step beyond `state.limits`, or with a number that is not finite, changes neither weights nor optimizer.
+    `watch` also measures parameters and update, for a copy of the parameters. Dropout is keyed by (seed, step, first row): no generator's state needs saving.
     """
     state.step += 1
     config, model = state.config, state.parallel or state.model
     state.model.train()
     rows = len(batch["tokens"])
     starts = range(0, rows, config.data.micro_batch)
+    losses = torch.zeros_like(state.window)
     for start in starts:
         part = {name: batch[name][start : start + config.data.micro_batch] for name in ROWS}
         # Where a ramp cuts a sequence number into several rows, the place among them tells them apart.
@@ -74,22 +83,37 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
                 loss = model(*inputs(part, state.device))
             # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
             (loss.sum() * (state.world / valid)).backward()
-        count_losses(state.window, part, loss.detach())
+        count_losses(losses, part, loss.detach())
+    activation = state.model.sums.pop("activation", None)
     sums = state.model.take_sums(all_sum)
     parameters = list(state.model.parameters())
     norm = nn.utils.clip_grad_norm_(parameters, config.optimizer.grad_clip or float("inf"))
-    rate = rate_at(config, state.step)
+    seen = None
+    if state.limits is not None:
+        dim, loss = state.model.config.dim, losses[:, 0].sum()
+        seen = observed(loss, norm, activation, valid, dim, state.world, state.limits)
+        losses = losses.where(seen[3] > 0, 0.0)
+    state.window += losses
+    rate = rate_at(config, state.step) * state.lr_factor
     set_rate(state.optimizer, rate)
     before = [p.detach().clone() for p in parameters] if watch else []
-    state.optimizer.step()
+    if seen is None:
+        state.optimizer.step()
+    else:
+        step_if(state.optimizer, seen[3])
     if "load" in sums:
-        move_biases(state.model.experts, sums["load"])
+        load = (
+            sums["load"] if seen is None else sums["load"].where(seen[3] > 0, 0)
+        )  # equal loads move nothing
+        move_biases(state.model.experts, load)
     state.optimizer.zero_grad(set_to_none=True)
     if not watch:
-        return Metrics(rate, norm)
+        return Metrics(rate, norm, seen=seen)
     now = [p.detach() for p in parameters]
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    return Metrics(rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))), auxiliary)
+    return Metrics(
+        rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))), auxiliary, seen
+    )
 
 
 def total_norm(tensors: list[Tensor]) -> Tensor:

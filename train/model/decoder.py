@@ -75,6 +75,8 @@ class Decoder(nn.Module):
             x, routed = layer(x, rope, within)
             if routed is not None:
                 routes.append(routed)
+        if self.training and labels is not None:
+            self._count("activation", torch.linalg.vector_norm(x.detach().float()).double().square())
         x, head = self.norm(x), self.embedding.weight if self.head is None else self.head.weight
         if labels is None:
             return F.linear(x, head)
