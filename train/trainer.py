@@ -127,6 +127,8 @@ class Trainer:
 
     def _roll_back(self, verdict: Verdict) -> None:
         """Go back to a healthy checkpoint: what a new process would do that finds the guard's journal so."""
+        if verdict.kind == "stop":
+            raise self.guard.stop(self.state.step, verdict)
         roll_back(self.guard, self.plan, verdict, self.state.step)
         self.stream.close()
         self._lay_out()

@@ -110,13 +110,17 @@ class Guard:
         if entry.documents:
             self.say(f"guard: step {step}: of its batch: {documents_line(entry)}")
 
-    def stop(self, step: int, verdict: Verdict, because: str) -> WorkError:
+    def stop(self, step: int, verdict: Verdict, because: str | None = None) -> WorkError:
         """Note the end of the run, tell what was tried, and make the error that says so in a line."""
+        because = because or (
+            f"guard.max_rollbacks ({self.config.max_rollbacks}) in {self.config.rollback_window} steps did not help: raise it"
+            f" to go on from the newest checkpoint, or start with a lower optimizer.lr in another output"
+        )
         self.note("stop", step, verdict, note=because)
         for entry in entries_of.rollbacks(self.journal.entries):
             self.say(f"tried: {told(entry)}")
-        why = ", ".join(f"{r.signal} {r.value} (limit {r.limit})" for r in verdict.why)
-        return WorkError(f"{self.run}: the guard stopped the run at step {step}: {because}; {why}")
+        why = entries_of.reasons(self.journal.entries[-1])
+        return WorkError(f"{self.run}: the guard stopped the run at step {step}: {why}; {because}")
 
     def skipped_since(self, step: int) -> int:
         """Steps after `step` that the run, as it stands, skipped."""

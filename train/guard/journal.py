@@ -155,8 +155,12 @@ def told(entry: JournalEntry) -> str:
         line += f", passing over {entry.skipped.batches} batches before step {entry.skipped.step}"
     if entry.lr_factor is not None:
         line += f", learning rate x {entry.lr_factor:g} up to step {entry.until_step}"
-    why = [f"{r.signal} {_figure(r.value)} (limit {_figure(r.limit)})" for r in entry.why]
-    return "; ".join(filter(None, (line, ", ".join(why), entry.note)))
+    return "; ".join(filter(None, (line, reasons(entry), entry.note)))
+
+
+def reasons(entry: JournalEntry) -> str:
+    """What was out of bounds, in words."""
+    return ", ".join(f"{r.signal} {_figure(r.value)} (limit {_figure(r.limit)})" for r in entry.why)
 
 
 _WORDS = {"skip": "skipped", "rollback": "rolled back", "stop": "stopped", "resume": "resumed", "replay": "replaying"}  # fmt: skip

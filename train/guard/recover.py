@@ -61,7 +61,7 @@ def roll_back(guard: Guard, plan: Plan, verdict: Verdict, step: int) -> None:
     begin = plan.start_of(verdict.first)
     end = begin + batches * plan.segment_of(verdict.first).stretch.cells
     guard.note(
-        "rollback", step, verdict, to_step=to_step, healthy=healthy, documents=guard.documents(verdict.first),
+        "rollback", step, verdict, to_step=to_step, healthy=healthy, documents=guard.documents(step),
         skipped={"step": verdict.first, "batches": batches, "n": (begin, end)}, lr_factor=config.lr_factor,
         until_step=step + config.lr_steps, back_step=step + config.lr_steps + config.lr_ramp + 1,
     )  # fmt: skip
