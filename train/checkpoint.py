@@ -10,7 +10,6 @@ part of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,15 +107,8 @@ def read_manifest(folder: Folder, sizes: dict[str, int]) -> CheckpointManifest:
     return manifest
 
 
-def load_newest(
-    run: Folder,
-    refused: list[str] | None = None,
-    accept: Callable[[int, dict[str, Any]], str | None] | None = None,
-) -> Checkpoint | None:
-    """The newest checkpoint whose every byte is as published, or None. `refused` collects why others are not.
-
-    `accept(step, state)` says of a valid one why it is not taken, or None.
-    """
+def load_newest(run: Folder, refused: list[str] | None = None) -> Checkpoint | None:
+    """The newest checkpoint whose every byte is as published, or None. `refused` collects why others are not."""
     for step, sizes in reversed(steps(run).items()):
         folder = run / f"checkpoints/step-{step:06d}"
         try:
@@ -129,8 +121,6 @@ def load_newest(
             for name, count in manifest.tensors.items():
                 if len(checkpoint.tensors(name)) != count:
                     raise WorkError(f"{name} does not hold {count} tensors")
-            if accept and (reason := accept(step, checkpoint.state)):
-                raise WorkError(reason)
             return checkpoint
         except (WorkError, FileNotFoundError) as error:
             if refused is not None:

@@ -56,7 +56,7 @@ def row_of(
         "grad_norm": number(metrics.grad_norm),
         "param_norm": number(metrics.param_norm),
         "update_norm": number(metrics.update_norm),
-        **({} if metrics.seen is None else {"activation_norm": number(metrics.seen[2])}),
+        "activation_rms": number(metrics.activation_rms),
         **auxiliary(state, metrics),
         "tokens_per_second": round(speed, 1),
         "mfu": mfu(speed / world.size, state.model.flops_per_token(length), world.device),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from train.distributed import all_sum
-from train.guard.mask import observed, step_if
+from train.guard.mask import observed, step_where
 from train.model.attend import sequence_starts
 from train.model.decoder import Decoder
 from train.model.initialise import key
@@ -38,7 +38,7 @@ class TrainState:
     world: int = 1
     step: int = 0
     parallel: nn.Module | None = None  # the model inside DistributedDataParallel
-    # The guard's, for the next step: above which loss, gradient norm and activation norm it is not taken (None: it always
+    # The guard's, for the next step: above which loss, gradient norm and activation RMS it is not taken (None: it always
     # is), and what its learning rate is multiplied by.
     limits: tuple[float, float, float] | None = None
     lr_factor: float = 1.0
@@ -53,7 +53,8 @@ class Metrics(NamedTuple):
     update_norm: Tensor | None = None  # of the step's change of all parameters
     # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
     auxiliary: dict[str, Tensor] | None = None
-    # What the guard judges, [loss, gradient norm, activation norm, whether the step was taken] of all processes, float64.
+    activation_rms: Tensor | None = None  # of the residual stream after the last layer, over all processes
+    # What the guard judges, [loss, gradient norm, activation RMS, whether the step was taken] of all processes, float64.
     seen: Tensor | None = None
 
 
@@ -67,6 +68,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
     state.step += 1
     config, model = state.config, state.parallel or state.model
     state.model.train()
+    state.model.watch = watch or state.limits is not None
     rows = len(batch["tokens"])
     starts = range(0, rows, config.data.micro_batch)
     losses = torch.zeros_like(state.window)
@@ -84,36 +86,29 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
             # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
             (loss.sum() * (state.world / valid)).backward()
         count_losses(losses, part, loss.detach())
-    activation = state.model.sums.pop("activation", None)
     sums = state.model.take_sums(all_sum)
+    activation = state.model.activation_rms(sums)
     parameters = list(state.model.parameters())
     norm = nn.utils.clip_grad_norm_(parameters, config.optimizer.grad_clip or float("inf"))
-    seen = None
+    seen, taken = None, None
     if state.limits is not None:
-        dim, loss = state.model.config.dim, losses[:, 0].sum()
-        seen = observed(loss, norm, activation, valid, dim, state.world, state.limits)
-        losses = losses.where(seen[3] > 0, 0.0)
+        seen = observed(losses[:, 0].sum() / valid, norm, activation, state.limits)
+        taken = seen[3] > 0
+        losses = losses.where(taken, 0.0)
     state.window += losses
     rate = rate_at(config, state.step) * state.lr_factor
     set_rate(state.optimizer, rate)
     before = [p.detach().clone() for p in parameters] if watch else []
-    if seen is None:
-        state.optimizer.step()
-    else:
-        step_if(state.optimizer, seen[3])
-    if "load" in sums:
-        load = (
-            sums["load"] if seen is None else sums["load"].where(seen[3] > 0, 0)
-        )  # equal loads move nothing
-        move_biases(state.model.experts, load)
+    step_where(state.optimizer, taken)
+    if "load" in sums:  # equal loads move nothing
+        move_biases(state.model.experts, sums["load"] if taken is None else sums["load"].where(taken, 0))
     state.optimizer.zero_grad(set_to_none=True)
     if not watch:
         return Metrics(rate, norm, seen=seen)
     now = [p.detach() for p in parameters]
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    return Metrics(
-        rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))), auxiliary, seen
-    )
+    update = total_norm(list(torch._foreach_sub(now, before)))
+    return Metrics(rate, norm, total_norm(now), update, auxiliary, activation, seen)
 
 
 def total_norm(tensors: list[Tensor]) -> Tensor:

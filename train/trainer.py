@@ -26,7 +26,7 @@ from train.export.load import load_weights
 from train.guard.guard import Guard
 from train.guard.journal import amended, rollbacks
 from train.guard.judge import Verdict, unhealthy
-from train.guard.recover import delete, documents, refusal, roll_back
+from train.guard.recover import delete_abandoned, documents, roll_back
 from train.metrics import MFU_FORMULA, Console, MetricsLog, say
 from train.model.decoder import Decoder
 from train.optim import make_optimizer
@@ -137,21 +137,13 @@ class Trainer:
 
     def _resume(self) -> None:
         """Take up the newest valid checkpoint of this branch, the same one in every process."""
-        state, entries = self.state, self.guard.journal.entries
-        refused, given_up = list[str](), list[int]()
-
-        def accept(step: int, saved: dict[str, Any]) -> str | None:
-            reason = refusal(entries, step, saved)
-            if reason:
-                given_up.append(step)
-            return reason
-
-        found = checkpoint.load_newest(self.folder, refused, accept) if self.world.first else None
-        step = self.world.agree(found.step if found else -1)
+        state, refused = self.state, list[str]()
         if self.world.first:
-            for line in refused:
-                self._say(line)
-            delete(self.folder, given_up)
+            delete_abandoned(self.folder, self.guard.journal.entries)
+        found = checkpoint.load_newest(self.folder, refused) if self.world.first else None
+        step = self.world.agree(found.step if found else -1)
+        for line in refused:
+            self._say(line)
         if step < 0:
             if self.world.first:
                 self._describe()

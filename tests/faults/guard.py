@@ -120,9 +120,12 @@ def main(config: str, kind: str, rank: str, steps: str, die: str = "") -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     at = {int(step) for step in steps.split(",") if step}
-    trainer.train_step = planted(trainer.train_step, at, math.nan if kind == "nan" else math.inf, int(rank), 1)
+    trainer.train_step = planted(
+        trainer.train_step, at, math.nan if kind == "nan" else math.inf, int(rank), 1
+    )
     if die == "deleting":
-        trainer.delete = lambda run, steps: dead() if steps else None
+        delete = trainer.delete_abandoned
+        trainer.delete_abandoned = lambda run, entries: dead() if entries else delete(run, entries)
     if die == "journal":
         add = Journal.add
         Journal.add = lambda self, **values: dead() if values["kind"] == "rollback" else add(self, **values)  # type: ignore

@@ -80,7 +80,9 @@ class Guard:
         Skips are put into the journal; what to do about `roll_back` and `stop` is the caller's.
         """
         if metrics.seen is not None:
-            self._waiting.append((step, *_sent(metrics.seen)))
+            scale = getattr(metrics, "loss_scale", None)  # of fp16
+            known = metrics.seen if scale is None else torch.cat((metrics.seen, scale.double()[None]))
+            self._waiting.append((step, *_sent(known)))
         while len(self._waiting) > (0 if now or metrics.seen is None or not metrics.seen.is_cuda else 1):
             at, numbers, event = self._waiting.popleft()
             if event:

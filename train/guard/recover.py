@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from schemas.errors import UserError, WorkError
 from schemas.manifest import MANIFEST
 from schemas.storage import Folder
@@ -20,27 +22,41 @@ if TYPE_CHECKING:
     from train.guard.guard import Guard
 
 
-def refusal(entries: list[JournalEntry], step: int, state: dict[str, Any]) -> str | None:
-    """Why a valid checkpoint is not to be taken: it lies on a branch that a rollback gave up."""
-    entry = abandoned(entries, step, (state.get("guard") or {}).get("journal", 0))
-    return f"given up by the rollback at step {entry.step}" if entry else None
+def branch(run: Folder, entries: list[JournalEntry]) -> tuple[dict[int, dict[str, Any]], list[int]]:
+    """The published checkpoints of a run, step -> the guard's part of their state; and the steps of those that lie on
+    branches which a rollback gave up."""
+    found: dict[int, dict[str, Any]] = {}
+    given_up = []
+    for step in checkpoint.steps(run):
+        folder = run / f"checkpoints/step-{step:06d}"
+        try:
+            if not (folder / MANIFEST).exists():
+                continue
+            state = orjson.loads((folder / checkpoint.STATE).read()).get("guard") or {}
+        except (FileNotFoundError, ValueError):
+            continue  # damaged: nobody will take it
+        if abandoned(entries, step, state.get("journal", 0)):
+            given_up.append(step)
+        else:
+            found[step] = state
+    return found, given_up
 
 
 def target(run: Folder, entries: list[JournalEntry], first: int, config: GuardConfig) -> tuple[int, bool]:
     """(step, healthy) of the checkpoint to go back to: the newest healthy one before step `first`, else the newest; -1
     if there is none."""
+    states = {step: state for step, state in branch(run, entries)[0].items() if step < first}
+    healthy = [s for s in states if not unhealthy(History.from_json(states[s].get("history")), config)]
+    return max(healthy or states, default=-1), bool(healthy)
 
-    def accept(step: int, state: dict[str, Any]) -> str | None:
-        if step >= first:
-            return f"not before step {first}"
-        ill = unhealthy(History.from_json((state.get("guard") or {}).get("history")), config)
-        return refusal(entries, step, state) or (ill if health else None)
 
-    for health in (True, False):
-        found = checkpoint.load_newest(run, accept=accept)
-        if found:
-            return found.step, health
-    return -1, False
+def delete_abandoned(run: Folder, entries: list[JournalEntry]) -> None:
+    """Delete the checkpoints of branches that were given up, the newest first, and of each its manifest first: killed
+    at any moment, the rest is found again at the next start, before anything is taken up."""
+    for step in reversed(branch(run, entries)[1]):
+        folder = run / f"checkpoints/step-{step:06d}"
+        folder.delete([MANIFEST])
+        folder.delete()
 
 
 def roll_back(guard: Guard, plan: Plan, verdict: Verdict, step: int) -> None:
@@ -65,14 +81,6 @@ def roll_back(guard: Guard, plan: Plan, verdict: Verdict, step: int) -> None:
         skipped={"step": verdict.first, "batches": batches, "n": (begin, end)}, lr_factor=config.lr_factor,
         until_step=step + config.lr_steps, back_step=step + config.lr_steps + config.lr_ramp + 1,
     )  # fmt: skip
-
-
-def delete(run: Folder, steps: list[int]) -> None:
-    """Delete the checkpoints of these steps. What a killed deletion leaves has no manifest, and is nothing."""
-    for step in steps:
-        folder = run / f"checkpoints/step-{step:06d}"
-        folder.delete([MANIFEST])
-        folder.delete()
 
 
 def documents(shards: Shards, plan: Plan, fetch: FetchConfig, step: int, most: int) -> dict[str, list[str]]:

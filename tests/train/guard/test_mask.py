@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from schemas.optim import OptimizerConfig
 from train.guard import mask
-from train.guard.mask import observed, step_if
+from train.guard.mask import observed, step_where
 from train.optim import make_optimizer
 from train.optim.state import state_tensors
 
@@ -19,16 +19,21 @@ FREE = (INF, INF, INF)
 
 
 def look(
-    loss: float = 6.0, norm: float = 1.0, square: float = 8.0, limits: tuple[float, float, float] = FREE
+    loss: float = 3.0, norm: float = 1.0, rms: float = 1.0, limits: tuple[float, float, float] = FREE
 ) -> list:
-    tensors = [torch.tensor(value, dtype=torch.float64) for value in (loss, norm, square)]
-    return observed(*tensors, 2.0, 4, 1, limits).tolist()
+    return observed(
+        *(torch.tensor(value, dtype=torch.float64) for value in (loss, norm, rms)), limits
+    ).tolist()
 
 
-def test_numbers_are_means_of_all_tokens() -> None:
+def test_what_was_looked_at() -> None:
     assert look() == [3.0, 1.0, 1.0, 1.0]
-    unknown = observed(torch.tensor(6.0).double(), torch.tensor(1.0), None, 2.0, 4, 1, FREE)
-    assert unknown.tolist() == [3.0, 1.0, 0.0, 1.0]
+    assert observed(torch.tensor(6.0).double(), torch.tensor(1.0), None, FREE).tolist() == [
+        6.0,
+        1.0,
+        0.0,
+        1.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,7 @@ def test_numbers_are_means_of_all_tokens() -> None:
         ({}, (3.0, 1.0, 1.0), True), ({}, (2.99, 1.0, 1.0), False), ({}, (3.0, 0.99, 1.0), False),
         ({}, (3.0, 1.0, 0.99), False), ({"loss": math.nan}, FREE, False), ({"loss": INF}, FREE, False),
         ({"loss": -INF}, FREE, False), ({"norm": math.nan}, FREE, False), ({"norm": INF}, FREE, False),
-        ({"square": math.nan}, FREE, False), ({}, (-INF, -INF, -INF), False),
+        ({"rms": math.nan}, FREE, False), ({}, (-INF, -INF, -INF), False),
     ],
 )  # fmt: skip
 def test_beyond_a_limit_or_not_finite_is_not_taken(
@@ -50,13 +55,14 @@ def test_a_bad_norm_of_one_process_is_bad_in_all(monkeypatch: pytest.MonkeyPatch
     """Where the whole norm is not the same everywhere, as when one process's memory is at fault."""
     rows: list[Tensor] = []
     norms = (math.nan, 2.0)
-    for second_look in (False, True):
-        monkeypatch.setattr(
-            mask, "all_sum", (lambda t: sum(rows)) if second_look else (lambda t: rows.append(t) or t)
-        )
-        found = [observed(torch.tensor(3.0).double(), torch.tensor(n), None, 2.0, 4, 2, FREE) for n in norms]
-    for values in found:
-        assert values[0] == 3.0 and values[1].isnan() and values[3] == 0.0
+    monkeypatch.setattr(mask.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(mask.dist, "all_reduce", lambda total: rows.append(total.clone()))
+    for norm in norms:
+        observed(torch.tensor(1.5).double(), torch.tensor(norm), None, FREE)
+    monkeypatch.setattr(mask.dist, "all_reduce", lambda total: total.copy_(sum(rows)))
+    for norm in norms:
+        found = observed(torch.tensor(1.5).double(), torch.tensor(norm), None, FREE)
+        assert found[0] == 3.0 and found[1].isnan() and found[3] == 0.0
 
 
 KINDS = ("adamw", "muon", "lion", "lamb", "adafactor", "sgd")
@@ -79,7 +85,7 @@ def test_a_step_not_taken_changes_nothing(kind: str, fused: bool) -> None:
         }
 
     gradients(0.1)
-    step_if(optimizer, torch.tensor(1.0))
+    step_where(optimizer, torch.tensor(True))
     before = everything()
     gradients(math.nan)
     if fused and getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -87,10 +93,10 @@ def test_a_step_not_taken_changes_nothing(kind: str, fused: bool) -> None:
         optimizer.step()
         del optimizer.found_inf  # type: ignore[attr-defined]
     else:
-        step_if(optimizer, torch.tensor(0.0))
+        step_where(optimizer, torch.tensor(False))
     after = everything()
     assert after.keys() == before.keys() and all(torch.equal(after[name], before[name]) for name in before)
     gradients(0.1)
-    step_if(optimizer, torch.tensor(1.0))
+    step_where(optimizer, torch.tensor(True))
     assert not torch.equal(everything()["0.weight"], before["0.weight"])
     assert all(t.isfinite().all() for t in everything().values())
