@@ -122,7 +122,7 @@ class SkippedData(Strict):
 
 class JournalEntry(Strict):
     """A line of journal.jsonl: `skip` (the optimizer did not step), `rollback`, `stop`, `resume` (a process took up the
-    checkpoint of `to_step`), `replay` (the entries before are another run's, and decide in the detector's place)."""
+    checkpoint of `step`), `replay` (the entries before are another run's, and decide in the detector's place)."""
 
     v: Literal[1] = 1
     entry: int = Field(ge=1, description="its number in the journal")

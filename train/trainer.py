@@ -72,6 +72,8 @@ class Trainer:
         self.seconds = 0.0  # of training, in all
         self.validation: dict[str, float] = {}
         self._resume()
+        if 0 < self.state.step < config.schedule.steps:
+            self.guard.journal.add(kind="resume", step=self.state.step)
         if world.size > 1:
             ids = None if world.device.type == "cpu" else [world.device]
             self.state.parallel = DistributedDataParallel(model, device_ids=ids)
@@ -118,8 +120,10 @@ class Trainer:
 
     def _lay_out(self) -> None:
         """The plan of what is still to come, and its stream: at the start, and after a rollback."""
-        data = amended(self.config.data, self.guard.journal.entries)
-        self.plan = make_plan(data, self.shards, self.config.seed, self.config.schedule.steps)
+        config, data = self.config, amended(self.config.data, self.guard.journal.entries)
+        # Caps on repeats are of the config's plan: what a rollback passes over must not stop the run.
+        steps = config.schedule.steps if data == config.data else None
+        self.plan = make_plan(data, self.shards, config.seed, steps)
         self.stream = StreamingTokens(
             self.shards, plan=self.plan, dp_rank=self.world.rank, dp_world=self.world.size, say=say,
             **data.model_dump(exclude={"shards"}),

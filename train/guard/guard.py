@@ -51,10 +51,10 @@ class Guard:
             raise UserError(
                 f"--replay: {self.run} holds a run that is no replay of {url}: set another output"
             )
-        data = entries_of.read(Folder(url)) if self.world.first else b""
-        self.journal.take_over(self.world.share(data), url)
-        if len(self.journal) == 1:
+        data = self.world.share(entries_of.read(Folder(url)) if self.world.first else b"")
+        if not data:
             raise UserError(f"--replay {url}: no journal is there, or it is empty")
+        self.journal.take_over(data, url)
 
     @property
     def detects(self) -> bool:
@@ -83,7 +83,8 @@ class Guard:
             scale = getattr(metrics, "loss_scale", None)  # of fp16
             known = metrics.seen if scale is None else torch.cat((metrics.seen, scale.double()[None]))
             self._waiting.append((step, *_sent(known)))
-        while len(self._waiting) > (0 if now or metrics.seen is None or not metrics.seen.is_cuda else 1):
+        late = metrics.seen is not None and ahead(metrics.seen) and not now
+        while len(self._waiting) > late:
             at, numbers, event = self._waiting.popleft()
             if event:
                 event.synchronize()
@@ -135,6 +136,11 @@ class Guard:
         """Take up the history of a checkpoint (None: of a run that had no guard)."""
         self.history = History.from_json((state or {}).get("history"))
         self._waiting.clear()
+
+
+def ahead(numbers: torch.Tensor) -> bool:
+    """Whether the host runs ahead of the device that computes these."""
+    return numbers.is_cuda
 
 
 def _sent(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
