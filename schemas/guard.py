@@ -53,14 +53,18 @@ class GuardConfig(Strict):
         default=LimitConfig(mads=20.0, floor=0.25),
         description="RMS of what the last norm gets; null: not judged",
     )
+    loss_scale_floor: float = Field(
+        default=1.0, gt=0, description="fp16: a loss scale at or below it is too low"
+    )
+    patience: int = Field(
+        default=20,
+        ge=1,
+        description="steps in a row with too low a loss scale, or too large activations; then back",
+    )
     max_consecutive_skips: int = Field(
         default=4, ge=0, description="suspicious steps skipped in a row; one more rolls back"
     )
     max_skips: int = Field(default=16, ge=0, description="the same among the last `window` steps")
-    loss_scale_floor: float = Field(
-        default=1.0, gt=0, description="fp16: a loss scale at or below it is too low"
-    )
-    loss_scale_steps: int = Field(default=20, ge=1, description="steps in a row with such a scale; then back")
     margin: int = Field(
         default=8, ge=0, description="batches passed over after a rollback beyond the suspicious ones"
     )

@@ -38,9 +38,8 @@ class TrainState:
     world: int = 1
     step: int = 0
     parallel: nn.Module | None = None  # the model inside DistributedDataParallel
-    # The guard's, for the next step: above which loss, gradient norm and activation RMS it is not taken (None: it always
-    # is), and what its learning rate is multiplied by.
-    limits: tuple[float, float, float] | None = None
+    # The guard's, for the next step: above which loss and gradient norm it is not taken (None: it always is), and what its learning rate is multiplied by.
+    limits: tuple[float, float] | None = None
     lr_factor: float = 1.0
 
 

@@ -132,8 +132,8 @@ class Trainer:
     def _roll_back(self, verdict: Verdict) -> None:
         """Go back to a healthy checkpoint: what a new process would do that finds the guard's journal so."""
         if verdict.kind == "stop":
-            raise self.guard.stop(self.state.step, verdict)
-        roll_back(self.guard, self.plan, verdict, self.state.step)
+            raise self.guard.stop(verdict)
+        roll_back(self.guard, self.plan, verdict)
         self.stream.close()
         self._lay_out()
         self._resume()
@@ -190,7 +190,7 @@ class Trainer:
         sums = totals(state, self.world, self.stream.sources, self.folder.url)
         if self.log:
             row = row_of(state, self.world, self.stream, sums, metrics, span)
-            row["skipped"] = self.guard.skipped_since(span.step)
+            row["skipped"] = self.guard.skipped_since(self.log.rows[-1]["step"] if self.log.rows else 0)
             if validated:
                 row["validation"] = self.validation
             self.log.write(row)

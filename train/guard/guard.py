@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from train.distributed import World
     from train.step import Metrics, TrainState
 
-NEVER = Limits(-math.inf, -math.inf, -math.inf)
+NEVER = Limits(-math.inf, -math.inf)
 GO_ON = Verdict("go_on")
 
 
@@ -103,27 +103,27 @@ class Guard:
             verdict = judge(self.history, seen, self.config, len(past))
         self.history = observe(self.history, seen, bool(taken), self.config)
         if verdict.kind == "skip":
-            self.note("skip", step, verdict, documents=self.documents(step))
+            self.note("skip", verdict, documents=self.documents(step))
         return verdict
 
-    def note(self, kind: str, step: int, verdict: Verdict = GO_ON, **values: Any) -> None:
+    def note(self, kind: str, verdict: Verdict, **values: Any) -> None:
         """Put an entry into the journal, and tell it."""
-        entry = self.journal.add(kind=kind, step=step, why=list(verdict.why), **values)
+        entry = self.journal.add(kind=kind, step=verdict.step, why=list(verdict.why), **values)
         self.say(told(entry))
         if entry.documents:
-            self.say(f"guard: step {step}: of its batch: {documents_line(entry)}")
+            self.say(f"guard: step {entry.step}: of its batch: {documents_line(entry)}")
 
-    def stop(self, step: int, verdict: Verdict, because: str | None = None) -> WorkError:
+    def stop(self, verdict: Verdict, because: str | None = None) -> WorkError:
         """Note the end of the run, tell what was tried, and make the error that says so in a line."""
         because = because or (
             f"guard.max_rollbacks ({self.config.max_rollbacks}) in {self.config.rollback_window} steps did not help: raise it"
             f" to go on from the newest checkpoint, or start with a lower optimizer.lr in another output"
         )
-        self.note("stop", step, verdict, note=because)
+        self.note("stop", verdict, note=because)
         for entry in entries_of.rollbacks(self.journal.entries):
             self.say(f"tried: {told(entry)}")
         why = entries_of.reasons(self.journal.entries[-1])
-        return WorkError(f"{self.run}: the guard stopped the run at step {step}: {why}; {because}")
+        return WorkError(f"{self.run}: the guard stopped the run at step {verdict.step}: {why}; {because}")
 
     def skipped_since(self, step: int) -> int:
         """Steps after `step` that the run, as it stands, skipped."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from schemas.guard import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from schemas.guard import GuardConfig, LimitConfig
 
@@ -37,7 +37,6 @@ class Limits(NamedTuple):
 
     loss: float = math.inf
     grad_norm: float = math.inf
-    activation: float = math.inf
 
 
 Row = tuple[int, float, float, float | None]  # step, loss, grad_norm, activation
@@ -53,6 +52,7 @@ class History:
     since: int = 1
     loss_scale: float | None = None
     low_scale: int = 0  # steps in a row whose loss scale was too low
+    high_activation: int = 0  # and whose activations were too large
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,31 +65,31 @@ class History:
 
 
 class Verdict(NamedTuple):
-    """What to do after a step; `first` is the first of the suspicious steps in a row that it ends."""
+    """What to do after `step`; `first` is the first of the suspicious steps in a row that it ends."""
 
     kind: Literal["go_on", "skip", "roll_back", "stop"]
     why: tuple[Reason, ...] = ()
+    step: int = 0
     first: int = 0
 
 
 def limits(history: History, config: GuardConfig, step: int) -> Limits:
     """What the values of `step` are compared with. The delay lets this be known a step ahead."""
-    newest = step - config.delay
-    rows = [
-        row for row in history.values if max(newest - config.window, history.since - 1) < row[0] <= newest
-    ]
-    found = []
-    for name, values in columns(rows).items():
-        limit = getattr(config, name)
-        found.append(above(values, limit) if limit and len(values) >= config.min_history else math.inf)
-    return Limits(*found)
+    return Limits(bound(history, config, step, "loss"), bound(history, config, step, "grad_norm"))
 
 
-def columns(rows: Iterable[Row]) -> dict[str, list[float]]:
-    """The known values of each signal."""
-    parts = zip(*(row[1:] for row in rows), strict=True)
-    found = {name: [v for v in part if v is not None] for name, part in zip(SIGNALS, parts, strict=False)}
-    return {name: found.get(name, []) for name in SIGNALS}
+def bound(history: History, config: GuardConfig, step: int, signal: str) -> float:
+    """The highest value of a signal at `step` that is not suspicious."""
+    newest, limit = step - config.delay, getattr(config, signal)
+    oldest = max(newest - config.window + 1, history.since)
+    values = [value for at, value in known(history, signal) if oldest <= at <= newest]
+    return above(values, limit) if limit and len(values) >= config.min_history else math.inf
+
+
+def known(history: History, signal: str) -> list[tuple[int, float]]:
+    """(step, value) of a signal's accepted values."""
+    place = SIGNALS.index(signal) + 1
+    return [(row[0], value) for row in history.values if isinstance(value := row[place], float)]
 
 
 def above(values: Sequence[float], limit: LimitConfig, mads: float | None = None) -> float:
@@ -102,18 +102,21 @@ def above(values: Sequence[float], limit: LimitConfig, mads: float | None = None
 def judge(history: History, seen: Seen, config: GuardConfig, rollbacks: int = 0) -> Verdict:
     """What to do after the step `seen`; `rollbacks`: those within `rollback_window` before it."""
     last_resort: Literal["roll_back", "stop"] = "stop" if rollbacks >= config.max_rollbacks else "roll_back"
-    low = _low_scale(history, seen, config)
-    if low >= config.loss_scale_steps:
-        too_low = _reason("loss_scale", seen.loss_scale or 0.0, config.loss_scale_floor)
-        return Verdict(last_resort, (too_low,), seen.step - low + 1)
+    low, high = slow(history, seen, config)
+    for signal, count, value, limit in (
+        ("loss_scale", low, seen.loss_scale, config.loss_scale_floor),
+        ("activation", high, seen.activation, bound(history, config, seen.step, "activation")),
+    ):
+        if count >= config.patience:
+            return Verdict(
+                last_resort, (_reason(signal, value or 0.0, limit),), seen.step, seen.step - count + 1
+            )
     if overflow(seen, config):
         return Verdict("go_on")
-    bounds = limits(history, config, seen.step)
-    values = {"loss": seen.loss, "grad_norm": seen.grad_norm, "activation": seen.activation}
     why = tuple(
-        _reason(name, value, limit)
-        for (name, value), limit in zip(values.items(), bounds, strict=True)
-        if value is not None and not (math.isfinite(value) and value <= limit)
+        _reason(signal, value, limit)
+        for signal, value, limit in zip(SIGNALS, seen[1:3], limits(history, config, seen.step), strict=False)
+        if not (math.isfinite(value) and value <= limit)
     )
     if not why:
         return Verdict("go_on")
@@ -122,15 +125,15 @@ def judge(history: History, seen: Seen, config: GuardConfig, rollbacks: int = 0)
         first -= 1
     recent = sum(step > seen.step - config.window for step in history.skips) + 1
     if seen.step - first + 1 > config.max_consecutive_skips or recent > config.max_skips:
-        return Verdict(last_resort, why, first)
-    return Verdict("skip", why, first)
+        return Verdict(last_resort, why, seen.step, first)
+    return Verdict("skip", why, seen.step, first)
 
 
 def observe(history: History, seen: Seen, taken: bool, config: GuardConfig) -> History:
     """The history after a step that the optimizer took, or did not."""
     oldest = seen.step - config.delay - config.window
-    low = _low_scale(history, seen, config)
-    history = replace(history, loss_scale=seen.loss_scale, low_scale=low)
+    low, high = slow(history, seen, config)
+    history = replace(history, loss_scale=seen.loss_scale, low_scale=low, high_activation=high)
     if taken:
         row = (seen.step, seen.loss, seen.grad_norm, seen.activation)
         kept = (old for old in history.values if oldest < old[0] < seen.step)
@@ -155,19 +158,25 @@ def unhealthy(history: History, config: GuardConfig) -> str | None:
     last = max([*(row[0] for row in history.values[-1:]), *history.skips[-1:]], default=0)
     if any(step > last - healthy.steps for step in history.skips):
         return f"step {history.skips[-1]} was skipped"
-    rows = [row for row in history.values if row[0] >= history.since]
-    for name, values in columns(rows).items():
-        limit, before, recent = getattr(config, name), values[: -healthy.steps], values[-healthy.steps :]
+    for signal in SIGNALS:
+        limit, values = (
+            getattr(config, signal),
+            [v for at, v in known(history, signal) if at >= history.since],
+        )
+        before, recent = values[: -healthy.steps], values[-healthy.steps :]
         if limit and len(before) >= config.min_history:
             most = above(before, limit, healthy.mads)
             if median(recent) > most:
-                return f"{name} {median(recent):.4g} > {most:.4g}"
+                return f"{signal} {median(recent):.4g} > {most:.4g}"
     return None
 
 
-def _low_scale(history: History, seen: Seen, config: GuardConfig) -> int:
+def slow(history: History, seen: Seen, config: GuardConfig) -> tuple[int, int]:
+    """Steps in a row, this one too, whose loss scale was too low; and whose activations were too large. Both are of the
+    weights, not of the batch: one such step says little, and to skip it would not help."""
     low = seen.loss_scale is not None and seen.loss_scale <= config.loss_scale_floor
-    return history.low_scale + 1 if low else 0
+    high = (seen.activation or 0.0) > bound(history, config, seen.step, "activation")
+    return history.low_scale + 1 if low else 0, history.high_activation + 1 if high else 0
 
 
 def _reason(signal: str, value: float, limit: float) -> Reason:

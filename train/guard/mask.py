@@ -9,9 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def observed(
-    loss: Tensor, norm: Tensor, activation: Tensor | None, limits: tuple[float, float, float]
-) -> Tensor:
+def observed(loss: Tensor, norm: Tensor, activation: Tensor | None, limits: tuple[float, float]) -> Tensor:
     """[loss, gradient norm, activation RMS, whether the step is taken], float64 [4], the same in every process.
 
     `loss`: this process's share of the step's (they are summed); `norm`: of the whole gradient, so that it should be the
@@ -27,8 +25,7 @@ def observed(
     rms = torch.zeros_like(total[0]) if activation is None else activation.double()
     values = torch.stack((total[0], (total[1] / total[3]).where(total[2] == 0, math.nan), rms))
     # Comparing with each as a number of its own sends nothing to the device but kernel arguments.
-    within = [value <= limit for value, limit in zip(values, limits, strict=True)]
-    taken = values[:2].isfinite().all() & within[0] & within[1] & within[2]
+    taken = values[:2].isfinite().all() & (values[0] <= limits[0]) & (values[1] <= limits[1])
     return torch.cat((values, taken.double()[None]))
 
 

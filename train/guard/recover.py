@@ -43,11 +43,12 @@ def branch(run: Folder, entries: list[JournalEntry]) -> tuple[dict[int, dict[str
 
 
 def target(run: Folder, entries: list[JournalEntry], first: int, config: GuardConfig) -> tuple[int, bool]:
-    """(step, healthy) of the checkpoint to go back to: the newest healthy one before step `first`, else the newest; -1
-    if there is none."""
-    states = {step: state for step, state in branch(run, entries)[0].items() if step < first}
-    healthy = [s for s in states if not unhealthy(History.from_json(states[s].get("history")), config)]
-    return max(healthy or states, default=-1), bool(healthy)
+    """(step, healthy) of the checkpoint to go back to: the newest healthy one before step `first`, else the newest before
+    it, else the oldest of all; -1 if there is none."""
+    states, _ = branch(run, entries)
+    before = [step for step in states if step < first]
+    healthy = [s for s in before if not unhealthy(History.from_json(states[s].get("history")), config)]
+    return max(healthy or before, default=min(states, default=-1)), bool(healthy)
 
 
 def delete_abandoned(run: Folder, entries: list[JournalEntry]) -> None:
@@ -59,8 +60,8 @@ def delete_abandoned(run: Folder, entries: list[JournalEntry]) -> None:
         folder.delete()
 
 
-def roll_back(guard: Guard, plan: Plan, verdict: Verdict, step: int) -> None:
-    """Decide a rollback at `step` and publish it; the run then resumes, as a process does that finds the journal so.
+def roll_back(guard: Guard, plan: Plan, verdict: Verdict) -> None:
+    """Decide a rollback and publish it; the run then resumes, as a process does that finds the journal so.
 
     Nothing but the entry says that it happened: killed before it is written, the run goes on as if it had not been
     decided, killed after it, the next process goes back. Raises `WorkError` if there is nothing to go back to.
@@ -70,16 +71,16 @@ def roll_back(guard: Guard, plan: Plan, verdict: Verdict, step: int) -> None:
     to_step, healthy = world.agree(found), bool(world.agree(health))
     if to_step < 0:
         raise guard.stop(
-            step, verdict, f"no checkpoint from before step {verdict.first}: lower optimizer.lr or checkpoint.every, in"
-            " another output",
+            verdict, "there is no checkpoint to go back to: lower optimizer.lr or checkpoint.every, in another output"
         )  # fmt: skip
-    batches = step - verdict.first + 1 + config.margin
-    begin = plan.start_of(verdict.first)
-    end = begin + batches * plan.segment_of(verdict.first).stretch.cells
+    step, begin = verdict.step, max(verdict.first, to_step + 1)
+    batches = step - begin + 1 + config.margin
+    n = plan.start_of(begin)
     guard.note(
-        "rollback", step, verdict, to_step=to_step, healthy=healthy, documents=guard.documents(step),
-        skipped={"step": verdict.first, "batches": batches, "n": (begin, end)}, lr_factor=config.lr_factor,
-        until_step=step + config.lr_steps, back_step=step + config.lr_steps + config.lr_ramp + 1,
+        "rollback", verdict, to_step=to_step, healthy=healthy, documents=guard.documents(step),
+        skipped={"step": begin, "batches": batches, "n": (n, n + batches * plan.segment_of(begin).stretch.cells)},
+        lr_factor=config.lr_factor, until_step=step + config.lr_steps,
+        back_step=step + config.lr_steps + config.lr_ramp + 1,
     )  # fmt: skip
 
 

@@ -137,13 +137,23 @@ def test_each_signal_is_judged_and_named() -> None:
         ({"grad_norm": 50.0}, "grad_norm"),
         ({"grad_norm": NAN}, "grad_norm"),
         ({"loss": INF}, "loss"),
-        ({"activation": 40.0}, "activation"),
     ):
         verdict = judge(history, Seen(101, 3.0, 1.0, 2.0)._replace(**values), CONFIG)
         assert verdict.kind == "skip" and [reason.signal for reason in verdict.why] == [named]
-    assert judge(history, Seen(101, 3.0, 1.0, None), CONFIG).kind == "go_on"
+
+
+def test_activations_that_stay_too_large_roll_back_and_a_moment_does_not() -> None:
+    """A large one is of the weights: to skip the step would leave them so."""
+    history, _ = play(noise(100), activation=2.0)
+    once, verdicts = play(noise(19), history=history, first=101, activation=40.0)
+    assert kinds(verdicts) == ["go_on"] * 19
+    verdict = judge(once, Seen(120, 3.0, 1.0, 40.0), CONFIG)
+    assert verdict.kind == "roll_back" and verdict.first == 101
+    assert [(reason.signal, reason.limit) for reason in verdict.why] == [("activation", 12.0)]
+    for calm in (2.0, None):
+        assert judge(once, Seen(120, 3.0, 1.0, calm), CONFIG).kind == "go_on"
     silent = CONFIG.model_copy(update={"activation": None})
-    assert judge(history, Seen(101, 3.0, 1.0, 40.0), silent).kind == "go_on"
+    assert set(kinds(play(noise(40), silent, history, 101, activation=40.0)[1])) == {"go_on"}
 
 
 def test_a_constant_signal_may_still_move_a_little() -> None:

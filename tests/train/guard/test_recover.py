@@ -45,10 +45,12 @@ def test_back_to_the_newest_healthy_one_before_the_trouble(run: Folder) -> None:
     assert target(run, [], 36, CONFIG) == (20, True)
     assert target(run, [], 41, CONFIG) == (40, True)
     assert target(run, [], 40, CONFIG) == (20, True)  # a checkpoint of the suspicious step itself is none
-    assert target(run, [], 11, CONFIG) == (10, True) and target(run, [], 10, CONFIG) == (-1, False)
+    assert target(run, [], 11, CONFIG) == (10, True)
+    assert target(run, [], 10, CONFIG) == (10, False)  # the oldest, for want of another
     (run / f"checkpoints/step-000010/{MANIFEST}").parent.delete([MANIFEST])
     (run / "checkpoints/step-000020").delete([STATE])
     assert target(run, [], 36, CONFIG) == (30, False)  # none is healthy
+    assert target(run / "nowhere", [], 36, CONFIG) == (-1, False)
 
 
 def test_one_that_was_saved_without_a_guard_may_be_gone_back_to(run: Folder) -> None:
