@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from schemas.data import DataConfig
+from schemas.guard import GuardConfig
 from schemas.manifest import Strict
 from schemas.model import ModelConfig
 from schemas.optim import OptimizerConfig, ScheduleConfig
@@ -69,6 +70,7 @@ class TrainConfig(Strict):
     memory: MemoryConfig = MemoryConfig()
     compile: bool | None = Field(default=None, description="torch.compile each layer; null: on CUDA")
     parallel: ParallelConfig = ParallelConfig()
+    guard: GuardConfig = GuardConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     log: LogConfig = LogConfig()
@@ -134,7 +136,7 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile",
+    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "guard",
 )  # fmt: skip
 
 

@@ -22,13 +22,21 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
 
 
-def train(config: Config, set_: Set = None, json_: Json = False) -> None:
+def train(
+    config: Config,
+    replay: Annotated[
+        str | None,
+        typer.Option(metavar="JOURNAL", help="decide as this journal.jsonl of another run, not by the guard"),
+    ] = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
     """Train a model from a shard set, or go on where it stopped."""
     from schemas.config import load
     from schemas.training import TrainConfig
     from train.trainer import train as run
 
-    result = run(load(TrainConfig, config, set_))
+    result = run(load(TrainConfig, config, set_), replay)
     if json_ and result:
         show(result)
 

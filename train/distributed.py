@@ -79,6 +79,15 @@ class World:
         dist.broadcast(tensor, 0)
         return int(tensor)
 
+    def share(self, data: bytes) -> bytes:
+        """The first process's bytes, in every process."""
+        if self.size == 1:
+            return data
+        count = self.agree(len(data))
+        tensor = torch.tensor(list(data) if self.first else [0] * count, dtype=torch.uint8)
+        dist.broadcast(tensor, 0)
+        return bytes(tensor.tolist())
+
     def close(self) -> None:
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()

@@ -143,7 +143,8 @@ class Console:
             self._bar.update(self._task, completed=step)
 
     def log(self, row: dict[str, Any]) -> None:
-        figures = f"loss {row['loss']:.4f}  lr {row['lr']:.2e}  {row['tokens_per_second']:,.0f} tokens/s"
+        loss = "skipped" if row["loss"] is None else f"loss {row['loss']:.4f}"
+        figures = f"{loss}  lr {row['lr']:.2e}  {row['tokens_per_second']:,.0f} tokens/s"
         if self._bar:
             self._bar.update(self._task, completed=row["step"], figures=figures)
         elif self.speak:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from train.guard.mask import observed, step_where
 from train.model.attend import sequence_starts
+from train.model.decoder import Decoder
 from train.model.initialise import key
 from train.model.moe import move_biases
 from train.optim import rate_at, set_rate
@@ -37,6 +39,10 @@ class TrainState:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     step: int = 0
     loss_scale: LossScale | None = None  # of fp16
+    # The guard's, for the next step: above which loss and gradient norm it is not taken (None: whatever they are), and
+    # what its learning rate is multiplied by.
+    limits: tuple[float, float] | None = None
+    lr_factor: float = 1.0
 
 
 class Metrics(NamedTuple):
@@ -45,59 +51,69 @@ class Metrics(NamedTuple):
 
     rate: float
     grad_norm: Tensor  # before clipping
-    finite: Tensor  # bool: the gradient's norm was; with fp16 the step was skipped if not
     loss_scale: Tensor | None = None  # that the step had, with fp16; at its floor it falls no further
     param_norm: Tensor | None = None
     update_norm: Tensor | None = None  # of the step's change of all parameters
     # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
     auxiliary: dict[str, Tensor] | None = None
+    activation_rms: Tensor | None = None  # of the residual stream after the last layer, over all processes
+    # What the guard judges, [loss, gradient norm, activation RMS, whether the step was taken] of all processes, float64.
+    seen: Tensor | None = None
 
 
 def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = False) -> Metrics:
     """One step on this data rank's rows of a global batch; `valid` counts the scored tokens of all data ranks.
 
     The loss is the sum over tokens divided by `valid`, so neither the number of processes nor that of micro-batches
-    changes the gradient, in whatever layout. `watch`: also the norms of the parameters and of their update, for which
-    a copy of the parameters is kept meanwhile.
+    changes the gradient, in whatever layout. A step beyond `state.limits`, or with a number that is not finite (if there
+    are limits or a loss scale), changes neither weights nor optimizer. `watch`: also the norms of the parameters and of
+    their update, for which a copy of the parameters is kept meanwhile.
     """
     state.step += 1
-    config, model = state.config, state.model
+    config, model, scaler = state.config, state.model, state.loss_scale
     model.train()
+    model.watch(watch or state.limits is not None)
     micro = config.data.micro_batch
     keys = dropout_keys(config, state.step, batch["n"])
     parts = [
         {name: batch[name][start : start + micro] for name in ROWS} for start in range(0, len(keys), micro)
     ]
     rows = [inputs(part, state.device, key) for part, key in zip(parts, keys.split(micro), strict=True)]
-    scaler = state.loss_scale
     weight = 1 / valid if scaler is None else scaler.scale / valid
-    losses = model.backward(rows, weight, lambda: computing(config, state.device))
+    found = model.backward(rows, weight, lambda: computing(config, state.device))
+    losses = torch.zeros_like(state.window)
     if model.counts:
-        for part, loss in zip(parts, losses, strict=True):
-            count_losses(state.window, part, loss)
+        for part, loss in zip(parts, found, strict=True):
+            count_losses(losses, part, loss)
     model.complete()
     sums = model.take_sums()
+    activation = Decoder.activation_rms(sums)
     if scaler is not None:
         scaler.unscale([local(p.grad) for p in model.parameters() if p.grad is not None])
     norm = model.clip(config.optimizer.grad_clip)
-    finite, scale = norm.isfinite(), None if scaler is None else scaler.scale
-    rate = rate_at(config, state.step)
+    seen, taken, scale = None, None, None
+    if scaler is not None:
+        taken, scale = norm.isfinite(), scaler.scale
+        scaler.update(taken)
+    if state.limits is not None:
+        seen = observed(losses[:, 0].sum() / valid, norm, activation, state.limits)
+        taken = seen[3] > 0
+    state.window += losses if taken is None else losses.where(taken, 0.0)
+    rate = rate_at(config, state.step) * state.lr_factor
     set_rate(state.optimizer, rate)
     parameters = [local(p.detach()) for p in model.parameters()]
     before = [p.clone() for p in parameters] if watch else []
-    if scaler is None:
-        state.optimizer.step()
-    else:
-        scaler.step(state.optimizer, finite)
-    if "load" in sums:
+    step_where(state.optimizer, taken)
+    if "load" in sums:  # equal loads move nothing
+        load = sums["load"] if taken is None else sums["load"].where(taken, 0)
         for piece in model.parts:
-            move_biases(piece.experts, sums["load"] * finite)  # a skipped step moves nothing
+            move_biases(piece.experts, load)
     state.optimizer.zero_grad(set_to_none=True)
     if not watch:
-        return Metrics(rate, norm, finite, scale)
+        return Metrics(rate, norm, scale, seen=seen)
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    update = torch._foreach_sub(parameters, before)
-    return Metrics(rate, norm, finite, scale, model.norm(parameters), model.norm(list(update)), auxiliary)
+    update = model.norm(list(torch._foreach_sub(parameters, before)))
+    return Metrics(rate, norm, scale, model.norm(parameters), update, auxiliary, activation, seen)
 
 
 def dropout_keys(config: TrainConfig, step: int, numbers: Tensor) -> Tensor:

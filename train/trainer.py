@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from schemas.errors import WorkError
 from schemas.manifest import hash_json
 from schemas.storage import Folder
 from schemas.training import TrainConfig
@@ -22,28 +21,33 @@ from train.data.stream import StreamingTokens
 from train.distributed import World, join
 from train.evaluate.validate import validation_losses
 from train.export.load import load_weights
-from train.metrics import MFU_FORMULA, Console, MetricsLog, memory_mib, mfu, say
+from train.guard.guard import Guard
+from train.guard.journal import amended, rollbacks
+from train.guard.judge import Verdict, unhealthy
+from train.guard.recover import delete_abandoned, documents, roll_back
+from train.metrics import MFU_FORMULA, Console, MetricsLog, say
 from train.model.decoder import Decoder
-from train.model.moe import load_figures
 from train.optim import make_optimizer
 from train.parallel import build
 from train.precision.loss_scale import LossScale
 from train.precision.micro_batch import fit_micro_batch
+from train.rows import Span, row_of, totals
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
 from train.step import Metrics, TrainState, train_step
 
 
-def train(config: TrainConfig) -> dict[str, Any]:
+def train(config: TrainConfig, replay: str | None = None) -> dict[str, Any]:
     """Train to the last step, from the newest valid checkpoint if there is one; what result.json holds.
 
+    With `replay`, the file or URL of another run's journal, its decisions are taken instead of the guard's own.
     Raises `UserError` for a config that cannot run here or is not that of the run in its output, `WorkError` for
-    data or a store that fails. SIGTERM and SIGINT save a checkpoint and exit with 143 and 130.
+    data or a store that fails, and if the guard gives up. SIGTERM and SIGINT save a checkpoint and exit with 143 and 130.
     """
     # Before the processes join: tokenising texts takes longer than they wait for each other.
     shards = open_run_data(config, say if os.environ.get("RANK", "0") == "0" else None)
     world = join(config)
     try:
-        return Trainer(config, world, shards).run()
+        return Trainer(config, world, shards, replay).run()
     finally:
         world.close()
 
@@ -51,15 +55,16 @@ def train(config: TrainConfig) -> dict[str, Any]:
 class Trainer:
     """The run's parts, put together once; `run` is the loop."""
 
-    def __init__(self, config: TrainConfig, world: World, shards: Shards) -> None:
+    log: MetricsLog | None = None  # in the first process
+
+    def __init__(self, config: TrainConfig, world: World, shards: Shards, replay: str | None = None) -> None:
         self.config, self.world, self.shards = config, world, shards
         self.folder = Folder(config.output_url)
         self.saver = checkpoint.Saver(self.folder, config.checkpoint)
-        self.plan = make_plan(config.data, self.shards, config.seed, config.schedule.steps)
-        self.stream = StreamingTokens(
-            self.shards, plan=self.plan, dp_rank=world.data_rank, dp_world=world.data_size, say=say,
-            **config.data.model_dump(exclude={"shards"}),
-        )  # fmt: skip
+        self.guard = Guard(config.guard, self.folder, world, self._documents, self._say)
+        if replay is not None:
+            self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
+        self._lay_out()
         model = build(config, self.shards.set.vocab_size, world)
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
@@ -67,42 +72,43 @@ class Trainer:
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
         self.seconds = 0.0  # of training, in all
-        self.paused = 0.0  # of saving and validating, since the last row
         self.validation: dict[str, float] = {}
-        tail = self._resume()
+        self._resume()
+        if 0 < self.state.step < config.schedule.steps:
+            self.guard.journal.add(kind="resume", step=self.state.step)
         if config.memory.auto_micro_batch and self.state.step < config.schedule.steps:
-            self.config = config = fit_micro_batch(self.state, world, say if world.first else None)
-        board = config.log.tensorboard and self.state.step < config.schedule.steps
-        self.log = MetricsLog(self.folder, self.state.step, tail, board) if world.first else None
+            self.config = config = fit_micro_batch(self.state, world, self._say)
         self.console = Console(config.schedule.steps, self.state.step, world.first)
 
     def run(self) -> dict[str, Any]:
-        """Step after step to the end; a row, a validation, a checkpoint when they are due."""
+        """Step after step to the end; a row, a validation, a checkpoint when they are due; back if the guard says so."""
         config, state, world = self.config, self.state, self.world
         steps, stop = config.schedule.steps, Stop()
-        mark, since, stalled = time.monotonic(), state.step, 0.0
+        self.span = Span(state.step)
         self._announce()
         try:
             while state.step < steps:
-                asked = time.monotonic()
-                batch = next(self.stream)
-                stalled += time.monotonic() - asked
+                batch = self.span.next_batch(self.stream)
                 valid, signalled, failed = world.sum(
                     float((batch["labels"] >= 0).sum()), stop.signal, self.saver.failed
                 )
                 if failed:  # rather than train on without checkpoints
                     self.saver.wait()
+                self.guard.arm(state, self.plan.segment_of(state.step + 1).stretch.first_step)
                 metrics = train_step(state, batch, valid, watch=due(state.step + 1, steps, config.log.every))
-                self.console.step(state.step)
                 validate = due(state.step, steps, config.validation.every)
+                row = validate or due(state.step, steps, config.log.every)
+                save = signalled or due(state.step, steps, config.checkpoint.every)
+                verdict = self.guard.judge(metrics, state.step, now=bool(row or save))
+                if verdict.kind != "go_on":
+                    self._roll_back(verdict)
+                    continue
+                self.console.step(state.step)
                 if validate:
                     self._validate()
-                if validate or due(state.step, steps, config.log.every):
-                    self._row(
-                        metrics, time.monotonic() - mark - self.paused, stalled, state.step - since, validate
-                    )
-                    mark, since, stalled, self.paused = time.monotonic(), state.step, 0.0, 0.0
-                if signalled or due(state.step, steps, config.checkpoint.every):
+                if row:
+                    self._row(metrics, validate)
+                if save:
                     self._save()
                 if signalled and state.step < steps:
                     self.saver.wait()
@@ -120,13 +126,36 @@ class Trainer:
             if self.log:
                 self.log.close()
 
-    def _resume(self) -> list[dict[str, Any]]:
-        """Take up the newest valid checkpoint, the same one in every process; the last rows it carries."""
+    def _lay_out(self) -> None:
+        """The plan of what is still to come, and its stream: at the start, and after a rollback."""
+        config, data = self.config, amended(self.config.data, self.guard.journal.entries)
+        # Caps on repeats are of the config's plan: what a rollback passes over must not stop the run.
+        steps = config.schedule.steps if data == config.data else None
+        self.plan = make_plan(data, self.shards, config.seed, steps)
+        self.stream = StreamingTokens(
+            self.shards, plan=self.plan, dp_rank=self.world.data_rank, dp_world=self.world.data_size, say=say,
+            **data.model_dump(exclude={"shards"}),
+        )  # fmt: skip
+
+    def _roll_back(self, verdict: Verdict) -> None:
+        """Go back to a healthy checkpoint: what a new process would do that finds the guard's journal so."""
+        if verdict.kind == "stop":
+            raise self.guard.stop(verdict)
+        self.saver.wait()
+        roll_back(self.guard, self.plan, verdict)
+        self.stream.close()
+        self._lay_out()
+        self._resume()
+        self.span = Span(self.state.step)
+
+    def _resume(self) -> None:
+        """Take up the newest valid checkpoint of this branch, the same one in every process."""
         state, refused = self.state, list[str]()
-        found = checkpoint.load_newest(self.folder, refused)
         if self.world.first:
-            for line in refused:
-                say(line)
+            delete_abandoned(self.folder, self.guard.journal.entries)
+        found = checkpoint.load_newest(self.folder, refused)
+        for line in refused:
+            self._say(line)
         if found is None:
             if self.world.first:
                 self._describe()
@@ -135,98 +164,80 @@ class Trainer:
                 whole = Decoder(self.config.model, self.shards.set.vocab_size)
                 load_weights(whole, Folder(self.config.init_from), self.shards.tokenizer())
                 state.model.fill(whole.state_dict())
-            return []
+            self._open_log([])
+            return
         saved = found.state
         refuse_changes(saved["config"], self.config, self.folder)
         self.stream.load_state_dict(saved["loader"])
         if self.world.first and saved["loader"]["plan"] != self.plan.sha256:
             self._describe()  # what lies ahead is another
         checkpoint.restore(found, state.model, state.optimizer)
-        state.step, self.seconds, self.validation = found.step, saved["seconds"], saved["validation"]
+        self.guard.load_state_dict(saved.get("guard"))
         if state.loss_scale:
             state.loss_scale.load_state_dict(saved["loss_scale"])
+        state.step, self.validation = found.step, saved["validation"]
+        self.seconds = max(self.seconds, saved["seconds"])
+        state.window.zero_()
         if self.world.first:  # the sums of all processes: one of them carries them on
             state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
-        return list(saved["metrics"])
+        self._open_log(list(saved["metrics"]))
+
+    def _open_log(self, tail: list[dict[str, Any]]) -> None:
+        """metrics.jsonl up to here; `tail` are the last rows that the checkpoint carries."""
+        if not self.world.first:
+            return
+        if self.log:
+            self.log.close()
+        board = self.config.log.tensorboard and self.state.step < self.config.schedule.steps
+        self.log = MetricsLog(self.folder, self.state.step, tail, board)
 
     def _describe(self) -> None:
         for name, value in ((CONFIG, dumped(self.config)), (PLAN, self.plan.as_json())):
             write_json(self.folder / name, value)
 
-    def _row(self, metrics: Metrics, seconds: float, stalled: float, steps: int, validated: bool) -> None:
-        """One row of metrics.jsonl: means over the steps since the last one, norms and rate of this step."""
-        state, world = self.state, self.world
-        sums = self._sums()
+    def _row(self, metrics: Metrics, validated: bool) -> None:
+        """Add a row to metrics.jsonl; `train.rows` says what is in it."""
+        state, span = self.state, self.span
+        sums = totals(state, self.world, self.stream.sources, self.folder.url)
+        if self.log:
+            row = row_of(state, self.world, self.stream, sums, metrics, span)
+            row["skipped"] = self.guard.skipped_since(self.log.rows[-1]["step"] if self.log.rows else 0)
+            if validated:
+                row["validation"] = self.validation
+            self.log.write(row)
+            self.console.log(row)
+        self.seconds += span.seconds
         state.window.zero_()
-        self.seconds += seconds
-        if not self.log:
-            return
-        plan, length = self.plan, self.plan.segment_of(state.step).stretch.length
-        speed = (plan.tokens(state.step) - plan.tokens(state.step - steps)) / max(seconds, 1e-9)
-        loss, tokens = sums.sum(0).tolist()
-        row = {
-            "step": state.step,
-            "tokens": plan.tokens(state.step),
-            "loss": loss / max(tokens, 1.0),
-            "loss_per_source": {
-                name: total / count for name, (total, count) in zip(self.stream.sources, sums.tolist(), strict=True)
-                if count
-            },
-            "lr": metrics.rate,
-            "grad_norm": float(metrics.grad_norm),
-            "param_norm": None if metrics.param_norm is None else float(metrics.param_norm),
-            "update_norm": None if metrics.update_norm is None else float(metrics.update_norm),
-            **({} if metrics.loss_scale is None else {"loss_scale": float(metrics.loss_scale)}),
-            **self._auxiliary(metrics),
-            "tokens_per_second": round(speed, 1),
-            "mfu": mfu(speed / world.size, state.model.whole.flops_per_token(length), world.device),
-            "loader_stall": round(stalled / max(seconds, 1e-9), 5),
-            "memory_mib": memory_mib(world.device),
-            "blocks_replaced": self.stream.fetched["replaced"],
-        }  # fmt: skip
-        if validated:
-            row["validation"] = self.validation
-        self.log.write(row)
-        self.console.log(row)
+        self.span = Span(state.step)
 
-    def _auxiliary(self, metrics: Metrics) -> dict[str, Any]:
-        """Of this step: the losses beside the cross entropy, and how full the experts were."""
-        values = dict(metrics.auxiliary or {})
-        load = values.pop("load", None)
-        row: dict[str, Any] = {name: float(value) for name, value in values.items()}
-        return row if load is None else {**row, "expert_load": load_figures(self.config.model, load)}
+    def _documents(self, step: int) -> dict[str, list[str]]:
+        """Of the batch of a step, for the journal; the first process names them."""
+        if not self.world.first:
+            return {}
+        return documents(self.shards, self.plan, self.config.data.fetch, step, self.config.guard.documents)
 
-    def _sums(self) -> torch.Tensor:
-        """[sources, 2] loss and tokens of all processes since the last row; raises `WorkError` if it went wrong."""
-        sums = self.world.total(self.state.window)
-        if not bool(sums.isfinite().all()):
-            bad = [
-                n
-                for n, loss in zip(self.stream.sources, sums[:, 0].tolist(), strict=True)
-                if loss != loss or loss > 1e300
-            ]
-            raise WorkError(
-                f"{self.folder}: the loss of {', '.join(bad)} is not a finite number at step {self.state.step}; nothing of"
-                f" it was saved. Lower optimizer.lr (or set optimizer.grad_clip) and start in another output"
-            )
-        return sums
+    def _say(self, line: str) -> None:
+        if self.world.first:
+            say(line)
 
     def _validate(self) -> None:
         began = time.monotonic()
         self.validation = validation_losses(self.state.model, self.config, self.shards.validation, self.world)
         self.console.validation(self.state.step, self.validation)
-        self.paused += time.monotonic() - began
+        self.span.paused += time.monotonic() - began
 
     def _save(self) -> None:
         """Begin to publish a checkpoint; it holds what the next process needs to go on as if nothing had been."""
         began, state = time.monotonic(), self.state
-        window, saved = self._sums().tolist(), dict[str, Any]()
+        window = totals(state, self.world, self.stream.sources, self.folder.url).tolist()
+        saved = dict[str, Any]()
         if self.log:
             self.log.flush()
             saved = {
                 "v": 1,
                 "step": state.step,
                 "loader": self.stream.state_dict(),
+                "guard": self.guard.state_dict(),
                 "window": window,
                 "seconds": self.seconds,
                 "validation": self.validation,
@@ -235,8 +246,10 @@ class Trainer:
                 "config": dumped(self.config),
                 "config_hash": hash_json(dumped(self.config)),
             }
-        self.saver.save(state.step, checkpoint.live(state.model, state.optimizer), saved)
-        self.paused += time.monotonic() - began
+        # One that is not healthy takes the place of none: there may be need to go back beyond it.
+        ill = unhealthy(self.guard.history, self.config.guard) is not None
+        self.saver.save(state.step, checkpoint.live(state.model, state.optimizer), saved, 2 * ill)
+        self.span.paused += time.monotonic() - began
 
     def _announce(self) -> None:
         count, plan = self.state.model.parameter_count, self.plan
@@ -266,6 +279,8 @@ class Trainer:
             "tokens_per_second": round(tokens / max(self.seconds, 1e-9), 1),
             "weights_xxh3": checkpoint.open_step(self.folder, state.step).weights_xxh3,
             "plan": self.plan.sha256,
+            "skipped": self.guard.skipped_since(0),
+            "rollbacks": len(rollbacks(self.guard.journal.entries)),
             "mfu_formula": MFU_FORMULA,
         }
         write_json(self.folder / RESULT, result)

@@ -41,8 +41,9 @@ class Saver:
         self.staged: dict[str, Tensor] = {}
         self.seen: dict[int, Listing] = {}
 
-    def save(self, step: int, pieces: Pieces, state: dict[str, Any]) -> None:
-        """Begin to save, once the last save is done; `pieces` may change as soon as this returns.
+    def save(self, step: int, pieces: Pieces, state: dict[str, Any], more: int = 0) -> None:
+        """Begin to save, once the last save is done; `pieces` may change as soon as this returns. `more`: so many are kept
+        beyond `keep_last` this time.
 
         Raises what the last save raised. Written in this thread, and done on return, if not `asynchronous`.
         """
@@ -51,11 +52,11 @@ class Saver:
             self.mine, self.names = self._share(pieces), set(pieces)
         found = {name: piece for name, piece in pieces.items() if name in self.mine}
         if not self.config.asynchronous:
-            return self._publish(step, found, state)
+            return self._publish(step, found, state, more)
         staged = {name: piece._replace(local=self._copy(name, piece.local)) for name, piece in found.items()}
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()  # the copies were only begun
-        self.under_way = self.thread.submit(self._publish, step, staged, state)
+        self.under_way = self.thread.submit(self._publish, step, staged, state, more)
 
     def wait(self) -> None:
         """Wait for the save under way; raises, in all processes alike, what went wrong with it."""
@@ -73,9 +74,12 @@ class Saver:
         """Let the save under way end, however it ends."""
         self.thread.shutdown()
 
-    def _publish(self, step: int, pieces: Pieces, state: dict[str, Any]) -> None:
+    def _publish(self, step: int, pieces: Pieces, state: dict[str, Any], more: int) -> None:
         save(self.run, step, pieces, state, self.group)
-        first(lambda: prune(self.run, self.config.keep_last, self.config.keep_every, self.seen), self.group)
+        first(
+            lambda: prune(self.run, self.config.keep_last + more, self.config.keep_every, self.seen),
+            self.group,
+        )
 
     def _share(self, pieces: Pieces) -> set[str]:
         """What of the pieces this process writes: boxes that several hold are dealt out, so that none is copied twice.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from schemas.data import FetchConfig
 from schemas.errors import UserError
+from schemas.storage import Folder
 from schemas.training import TrainConfig
 from train.data.fetch import BlockData, Blocks
 from train.data.opening import open_run_data
@@ -15,6 +17,10 @@ from train.data.order import order
 from train.data.pack import Piece, best_fit
 from train.data.plan import Plan
 from train.data.planning import make_plan
+from train.data.shards import Shards
+from train.guard.journal import amended, read_entries
+
+Ints = npt.NDArray[np.int64]
 
 
 def describe_batch(
@@ -27,7 +33,7 @@ def describe_batch(
     that the block holds of each; with `text`, its tokens decoded. Raises `UserError` for a rank that is not there.
     """
     shards = open_run_data(config)
-    plan = make_plan(config.data, shards, config.seed)
+    plan = make_plan(amended(config.data, read_entries(Folder(config.output_url))), shards, config.seed)
     if rank is not None and not 0 <= rank < world:
         raise UserError(f"--rank {rank}: must be 0 to {world - 1} (--world is {world})")
     stretch = plan.segment_of(step).stretch
@@ -37,10 +43,22 @@ def describe_batch(
             f" divide by it"
         )
     numbers = plan.numbers(step, rank or 0, world if rank is not None else 1)
+    return {
+        "step": step,
+        "plan": plan.sha256,
+        "sequences": describe(shards, plan, config.data.fetch, step, numbers, text),
+    }
+
+
+def describe(
+    shards: Shards, plan: Plan, fetch: FetchConfig, step: int, numbers: Ints, text: bool = False
+) -> list[dict[str, Any]]:
+    """The sequences of `describe_batch`: those of `numbers`, which are of the step's batch."""
+    stretch = plan.segment_of(step).stretch
     at = order(plan, numbers)
     keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
     sources = [shards.train[source.name] for source in plan.sources]
-    blocks = Blocks(sources, FetchConfig(**{**config.data.fetch.model_dump(), "bad_blocks": 2**31}))
+    blocks = Blocks(sources, FetchConfig(**{**fetch.model_dump(), "bad_blocks": 2**31}))
     try:
         data = blocks.get(keys)  # all of it, so that a damaged block shows the documents of its substitute
         members = {key: blocks.documents(key) for key in sorted(set(keys))}
@@ -52,7 +70,8 @@ def describe_batch(
         shard, block = sources[key[0]].blocks[key[1]]
         member = members[key]
         starts = np.array(member.token_starts)
-        for row in _rows(plan, stretch.length, data[key], cell):
+        parts = plan.sequence_length // stretch.length
+        for part, row in enumerate(_rows(plan, stretch.length, data[key], cell)):
             covered = [
                 d
                 for start, size in row
@@ -62,8 +81,7 @@ def describe_batch(
                 )
             ]
             found: dict[str, Any] = {
-                "slot": len(sequences)
-                + (rank or 0) * stretch.cells // world * (plan.sequence_length // stretch.length),
+                "slot": (n - plan.start_of(step)) * parts + part,
                 "n": n,
                 "source": sources[key[0]].name,
                 "epoch": int(at.epoch[i]),
@@ -79,7 +97,7 @@ def describe_batch(
                 tokens = data[key].tokens
                 found["text"] = "".join(decode(tokens[start : start + size].tolist()) for start, size in row)
             sequences.append(found)
-    return {"step": step, "plan": plan.sha256, "sequences": sequences}
+    return sequences
 
 
 def _rows(plan: Plan, length: int, block: BlockData, cell: int) -> list[list[Piece]]:

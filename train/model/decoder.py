@@ -48,9 +48,9 @@ class Decoder(nn.Module):
         self.norm = make_norm(config)
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
         self.sums: dict[str, Tensor] = {}  # of the training passes since `take_sums`
-        self.loss_weight: Tensor | float = (
-            1.0  # of a stage without a head: the slope of the total in a token's loss
-        )
+        # Of a stage without a head: the slope of the total in a token's loss.
+        self.loss_weight: Tensor | float = 1.0
+        self.watch = False  # whether training passes also sum what `activation_rms` reads
         if not self.embedding.weight.is_meta:
             initialise(self, seed)
 
@@ -86,6 +86,9 @@ class Decoder(nn.Module):
                 routes[int(number)] = routed
         if not self.last:
             return self.with_routes(x, routes, labels) if self.training and labels is not None else x
+        if self.watch and self.training:
+            square = torch.linalg.vector_norm(x.detach(), dtype=torch.float32).square().double() / x.numel()
+            self._count("activation", torch.stack((square, torch.ones_like(square))))
         x, head = (
             self.split.gather(self.norm(x)),
             self.embedding.weight if self.head is None else self.head.weight,
@@ -147,6 +150,13 @@ class Decoder(nn.Module):
         """What `sums` holds, each made the `total` over all processes that have other tokens; it is empty then."""
         sums, self.sums = {name: total(value) for name, value in self.sums.items()}, {}
         return sums
+
+    @staticmethod
+    def activation_rms(sums: dict[str, Tensor]) -> Tensor | None:
+        """Root mean square of the residual stream after the last layer, before the final norm, from what `take_sums`
+        gave while `watch` was set (it is taken out); None if it was not. On the device."""
+        found = sums.pop("activation", None)
+        return None if found is None else (found[0] / found[1]).sqrt()
 
     @property
     def experts(self) -> dict[int, Experts]:

@@ -81,6 +81,11 @@ class ParallelModel:
         for part in self.parts:
             part.train(mode)
 
+    def watch(self, on: bool) -> None:
+        """Whether training passes also sum what `Decoder.activation_rms` reads."""
+        for part in self.parts:
+            part.watch = on
+
     @property
     def parameter_count(self) -> int:
         """Of the whole model."""
@@ -199,6 +204,8 @@ class ParallelModel:
         names = ["z_loss"] if self.config.z_loss else []
         names += ["balance_loss", "router_z_loss"] if moe else []
         sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in names}
+        if self.parts[0].watch:
+            sums["activation"] = torch.zeros(2, dtype=torch.float64, device=device)
         if moe:
             sums["load"] = torch.zeros(self.config.layers, moe.experts, dtype=torch.int64, device=device)
         for part in self.parts:

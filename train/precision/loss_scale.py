@@ -18,11 +18,11 @@ CEILING = 2.0**32  # where gradients of 0 would let it grow for ever
 
 
 class LossScale:
-    """Multiply the loss by `scale` (float32, no dimensions); then `unscale` the gradients, and `step`.
+    """Multiply the loss by `scale` (float32, no dimensions); then `unscale` the gradients, and `update`.
 
     The rule is Megatron-LM's: an overflow takes one from the hysteresis, and where none is left lowers the scale, not
     below the floor; `growth_interval` steps in a row without one raise it and restore the hysteresis. A step that
-    overflowed at the floor has `Metrics.finite` false and `Metrics.loss_scale` equal to the floor: nothing is raised.
+    overflowed at the floor has a norm that is not finite and `Metrics.loss_scale` equal to the floor: nothing is raised.
     """
 
     def __init__(self, config: LossScaleConfig, device: torch.device | None = None) -> None:
@@ -37,13 +37,8 @@ class LossScale:
         if gradients:
             torch._foreach_mul_(list(gradients), (1.0 / self.scale).to(gradients[0].device))
 
-    def step(self, optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
-        """`step_where` the gradient's norm, over all processes, is `finite`; then the scale adapts."""
-        step_where(optimizer, finite)
-        self.update(finite)
-
     def update(self, finite: Tensor) -> None:
-        """Adapt the scale to whether a step was `finite`."""
+        """Adapt the scale to whether the gradient's norm of a step, over all processes, was `finite`."""
         config, finite = self.config, finite.to(self.scale.device)
         self.good_steps = torch.where(finite, self.good_steps + 1, 0)
         self.hysteresis = torch.where(finite, self.hysteresis, (self.hysteresis - 1).clamp(min=0))
@@ -63,16 +58,3 @@ class LossScale:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         for name in ("scale", "good_steps", "hysteresis"):
             getattr(self, name).fill_(saved[name])
-
-
-def step_where(optimizer: torch.optim.Optimizer, good: Tensor) -> None:
-    """Let the optimizer step if `good` (bool, no dimensions), else leave weights and states as they are.
-
-    Fused AdamW is told so on the device and nothing waits; for any other optimizer `good` is read.
-    """
-    if optimizer.defaults.get("fused"):
-        optimizer.found_inf = (~good).float()  # type: ignore[attr-defined]
-        optimizer.step()
-        del optimizer.found_inf  # type: ignore[attr-defined]
-    elif bool(good):
-        optimizer.step()

@@ -1,0 +1,139 @@
+"""Faults for the guard: shards of noise, gradients that are not finite, and a run that dies where it hurts.
+
+python -m tests.faults.guard CONFIG KIND RANK STEP,STEP [DIE]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from schemas.ids import checksum
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from tests.train.conftest import VOCAB
+from train.data.order import order
+from train.data.planning import make_plan
+from train.data.shards import open_shards
+
+STEPS = 120
+SOURCES = {"wiki": 24, "books": 8}  # shards; no block is read twice in as many steps
+
+
+def settings(shards: Folder, output: str, **more: Any) -> dict[str, Any]:
+    """A run of 3 s in which the loss falls from 4.6 to 1.5; `more` sets keys of its guard."""
+    return {
+        "name": "guarded", "output": output, "seed": 7,
+        "data": {
+            "shards": shards.url, "weights": {"wiki": 3, "books": 1}, "sequence_length": 24, "global_batch": 16,
+            "micro_batch": 16, "window_blocks": 2,
+        },
+        "model": {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": 64, "vocab_multiple": 8, "dropout": 0.01},
+        "optimizer": {"lr": 2e-2}, "schedule": {"steps": STEPS, "warmup_steps": 4}, "precision": "fp32",
+        "guard": {"lr_steps": 10, "lr_ramp": 10, **more},
+        "checkpoint": {"every": 10, "keep_last": 2}, "validation": {"every": None},
+        "log": {"every": 1, "tensorboard": False}, "device": "cpu", "threads": 1,
+    }  # fmt: skip
+
+
+def blocks_of(config: dict[str, Any], steps: range, source: int = 0) -> set[int]:
+    """The blocks of a source that the batches of some steps read."""
+    made = TrainConfig.model_validate(config)
+    plan = make_plan(made.data, open_shards(made.data.shards), made.seed)
+    found: set[int] = set()
+    for step in steps:
+        at = order(plan, plan.numbers(step))
+        found |= set(at.block[at.source == source].tolist())
+    return found
+
+
+def poison(shards: Folder, source: str, blocks: set[int]) -> set[str]:
+    """Noise in place of the tokens of some blocks, with the right checksums; the ids of their documents."""
+    folder, ids, number = shards / f"{source}/train", set[str](), 0
+    index = json.loads((folder / "index.json").read())
+    rng = np.random.default_rng(5)
+    for shard in index["shardlist"]:
+        data = bytearray((folder / shard["url"]).read())
+        for block in shard["blocks"]:
+            if number in blocks:
+                begin, end = block["offset"], block["offset"] + block["size"]
+                noise = rng.integers(1, VOCAB, block["ntokens"]).astype(index["dtype"]).tobytes()
+                data[begin + block["header"] : end] = noise
+                block["xxh3"] = checksum(bytes(data[begin:end]))
+                member = data[block["json_offset"] : block["json_offset"] + block["json_size"]]
+                ids |= set(json.loads(bytes(member))["doc_ids"])
+            number += 1
+        shard["sha256"] = hashlib.sha256(data).hexdigest()
+        (folder / shard["url"]).write(bytes(data))
+    written = json.dumps(index).encode()
+    (folder / "index.json").write(written)
+    whole = json.loads((shards / "index.json").read())
+    for entry in whole["sets"]:
+        if (entry["source"], entry["split"]) == (source, "train"):
+            entry["index_xxh3"] = checksum(written)
+    (shards / "index.json").write(json.dumps(whole).encode())
+    return ids
+
+
+def planted(
+    step: Callable[..., Any], at: set[int], value: float, rank: int = 0, times: int = 99
+) -> Callable[..., Any]:
+    """`train_step` with a value that is not finite in one element of one process's gradient, so often at some steps."""
+    left = dict.fromkeys(at, times)
+
+    def faulty(state: Any, *rest: Any, **more: Any) -> Any:
+        number = state.step + 1
+        if left.get(number, 0) < 1 or int(os.environ.get("RANK", "0")) != rank:
+            return step(state, *rest, **more)
+        left[number] -= 1
+        weight = next(state.model.parameters())
+
+        def harm(gradient: torch.Tensor) -> torch.Tensor:
+            gradient = gradient.clone()
+            gradient.view(-1)[3] = value
+            return gradient
+
+        hook = weight.register_hook(harm)
+        try:
+            return step(state, *rest, **more)
+        finally:
+            hook.remove()
+
+    return faulty
+
+
+def main(config: str, kind: str, rank: str, steps: str, die: str = "") -> None:
+    """A run with planted gradients. DIE: `journal` just before a rollback is written, `deleting` just after."""
+    from train import trainer
+    from train.guard.journal import Journal
+
+    def dead(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    at = {int(step) for step in steps.split(",") if step}
+    trainer.train_step = planted(
+        trainer.train_step, at, math.nan if kind == "nan" else math.inf, int(rank), 1
+    )
+    if die == "deleting":
+        delete = trainer.delete_abandoned
+        trainer.delete_abandoned = lambda run, entries: dead() if entries else delete(run, entries)
+    if die == "journal":
+        add = Journal.add
+        Journal.add = lambda self, **values: dead() if values["kind"] == "rollback" else add(self, **values)  # type: ignore
+    sys.argv = ["train", config]
+    from train.__main__ import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

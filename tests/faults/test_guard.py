@@ -1,0 +1,279 @@
+"""Faults that kill long runs, planted: the run goes on without help, ends as well as a clean one, and says what it did."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from schemas.errors import UserError, WorkError
+from schemas.guard import JournalEntry
+from schemas.storage import Folder
+from schemas.training import TrainConfig
+from tests.conftest import ROOT
+from tests.faults.guard import SOURCES, STEPS, blocks_of, planted, poison, settings
+from tests.train.conftest import write_shards
+from tests.train.test_resume import Crash, crash_at, environment
+from train import checkpoint, trainer
+from train.guard.journal import read_entries
+from train.metrics import read_metrics
+from train.trainer import train
+
+BAD = range(73, 85)  # steps whose batches are three quarters noise
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return write_shards(Folder(tmp_path_factory.mktemp("guard") / "clean"), SOURCES, blocks=14)
+
+
+@pytest.fixture(scope="session")
+def poisoned(clean: Folder, tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, set[str]]:
+    """The same shards, but a stretch of one source is noise; and the ids of its documents."""
+    there = tmp_path_factory.mktemp("guard") / "poisoned"
+    shutil.copytree(clean.url, there)
+    return Folder(there), poison(Folder(there), "wiki", blocks_of(settings(clean, "x"), BAD))
+
+
+@pytest.fixture(scope="session")
+def clean_run(clean: Folder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run(settings(clean, str(tmp_path_factory.mktemp("guard") / "clean-run")))
+
+
+@pytest.fixture(scope="session")
+def poisoned_run(
+    poisoned: tuple[Folder, set[str]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    return run(settings(poisoned[0], str(tmp_path_factory.mktemp("guard") / "poisoned-run")))
+
+
+def run(config: dict[str, Any], replay: str | None = None) -> dict[str, Any]:
+    return train(TrainConfig.model_validate(config), replay)
+
+
+def journal(output: str | Path) -> list[JournalEntry]:
+    return read_entries(Folder(str(output)))
+
+
+def story(output: str | Path) -> list[tuple[str, int]]:
+    return [(entry.kind, entry.step) for entry in journal(output) if entry.kind != "resume"]
+
+
+def end(output: str | Path) -> float:
+    """The mean loss of the last ten steps."""
+    losses = [row["loss"] for row in read_metrics(Folder(str(output)))[-10:]]
+    return sum(losses) / len(losses)
+
+
+def weights(output: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    found = checkpoint.load_newest(Folder(str(output)))
+    assert found is not None and found.step == STEPS
+    return found.tensors(checkpoint.MODEL), found.tensors(checkpoint.OPTIMIZER)
+
+
+def same(a: str | Path, b: str | Path) -> bool:
+    return all(
+        x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
+        for x, y in zip(weights(a), weights(b), strict=True)
+    )
+
+
+def test_a_clean_run_is_left_alone(clean_run: dict[str, Any], clean: Folder, tmp_path: Path) -> None:
+    assert story(clean_run["output"]) == [] and clean_run["skipped"] == clean_run["rollbacks"] == 0
+    run(settings(clean, str(tmp_path / "off"), enabled=False))
+    assert same(tmp_path / "off", clean_run["output"])
+
+
+def test_a_poisoned_shard_is_passed_over(
+    clean_run: dict[str, Any], poisoned_run: dict[str, Any], poisoned: tuple[Folder, set[str]]
+) -> None:
+    output = poisoned_run["output"]
+    told = story(output)
+    assert [kind for kind, _ in told] == ["skip"] * 4 + ["rollback"]
+    first = told[0][1]
+    assert first in BAD and [step for _, step in told] == list(range(first, first + 5))
+    back = journal(output)[-1]
+    assert (back.to_step, back.healthy) == (70, True) and poisoned_run["rollbacks"] == 1
+    assert back.skipped and (back.skipped.step, back.skipped.batches) == (first, 13)
+    assert back.why[0].signal == "loss" and back.why[0].value > back.why[0].limit  # type: ignore[operator]
+    for entry in journal(output):  # who was in the batch
+        named = {doc for docs in entry.documents.values() for doc in docs}
+        assert 12 <= len(named) <= 24 and named & poisoned[1]
+    rows = {row["step"]: row for row in read_metrics(Folder(output))}
+    assert list(rows) == list(range(1, STEPS + 1))
+    usual = {row["step"]: row["lr"] for row in read_metrics(Folder(clean_run["output"]))}
+    assert rows[70]["lr"] == usual[70] and rows[71]["lr"] == usual[71] / 2 and rows[110]["lr"] == usual[110]
+    assert max(row["loss"] for step, row in rows.items() if step > 70) < 2.5
+    assert end(output) == pytest.approx(end(clean_run["output"]), rel=0.02)
+
+
+def test_without_a_guard_it_is_trained_on(poisoned: tuple[Folder, set[str]], tmp_path: Path) -> None:
+    run(settings(poisoned[0], str(tmp_path / "run"), enabled=False))
+    assert max(row["loss"] for row in read_metrics(Folder(tmp_path / "run"))[72:]) > 3
+
+
+def test_a_journal_replays_to_the_same_weights(
+    poisoned_run: dict[str, Any],
+    poisoned: tuple[Folder, set[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = f"{poisoned_run['output']}/journal.jsonl"
+    config = settings(poisoned[0], str(tmp_path / "again"))
+    with monkeypatch.context() as patch:  # in two parts
+        crash_at(patch, 76)
+        with pytest.raises(Crash):
+            run(config, source)
+    run(config)
+    assert same(tmp_path / "again", poisoned_run["output"])
+    assert story(tmp_path / "again") == [*story(poisoned_run["output"]), ("replay", 0)]
+    with pytest.raises(UserError, match="set another output"):
+        run(settings(poisoned[0], poisoned_run["output"]), source)
+    with pytest.raises(UserError, match="no journal is there"):
+        run(settings(poisoned[0], str(tmp_path / "none")), str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    "step", [75, pytest.param(78, marks=pytest.mark.slow), pytest.param(92, marks=pytest.mark.slow)]
+)
+def test_cut_anywhere_it_ends_as_if_it_had_not_been(
+    poisoned_run: dict[str, Any], poisoned: tuple[Folder, set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    step: int,
+) -> None:  # fmt: skip
+    config = settings(poisoned[0], str(tmp_path / "run"))
+    with monkeypatch.context() as patch:
+        crash_at(patch, step)
+        with pytest.raises(Crash):
+            run(config)
+    run(config)
+    assert same(tmp_path / "run", poisoned_run["output"])
+    assert story(tmp_path / "run") == story(poisoned_run["output"])
+
+
+def test_a_bad_gradient_costs_its_step_alone(
+    clean: Folder, clean_run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "train_step", planted(trainer.train_step, {3, 60}, math.nan))
+    found = run(settings(clean, str(tmp_path / "run")))
+    assert story(tmp_path / "run") == [("skip", 3), ("skip", 60)] and found["skipped"] == 2
+    rows = read_metrics(Folder(tmp_path / "run"))
+    assert rows[59]["loss"] is None and rows[59]["grad_norm"] is None and rows[59]["skipped"] == 1
+    assert rows[59]["update_norm"] == 0.0 and rows[60]["skipped"] == 0
+    assert rows[:2] and end(tmp_path / "run") == pytest.approx(end(clean_run["output"]), rel=0.02)
+    # Replayed where the gradient is sound: the same steps are left out, to the same weights.
+    monkeypatch.undo()
+    run(settings(clean, str(tmp_path / "again")), str(tmp_path / "run/journal.jsonl"))
+    assert same(tmp_path / "again", tmp_path / "run")
+
+
+def started(config: dict[str, Any], tmp_path: Path, *arguments: str, processes: int = 1) -> Any:
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    many = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
+    command = [
+        sys.executable,
+        "-m",
+        *(many if processes > 1 else []),
+        "tests.faults.guard",
+        str(file),
+        *arguments,
+    ]
+    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+
+
+def test_bad_gradients_in_one_process_of_two(
+    clean: Folder, clean_run: dict[str, Any], tmp_path: Path
+) -> None:
+    """In the second process alone: inf at 40 to 44 rolls both back, at 90 it costs both a step."""
+    config = settings(clean, str(tmp_path / "run"))
+    config["data"]["micro_batch"] = 8
+    done = started(config, tmp_path, "inf", "1", "40,41,42,43,44,90", processes=2)
+    assert done.returncode == 0, done.stderr
+    told = [("skip", 40), ("skip", 41), ("skip", 42), ("skip", 43), ("rollback", 44), ("skip", 90)]
+    assert story(tmp_path / "run") == told
+    back = journal(tmp_path / "run")[4]
+    assert back.to_step == 30 and back.why[0].signal == "grad_norm"
+    assert end(tmp_path / "run") == pytest.approx(end(clean_run["output"]), rel=0.02)
+
+
+@pytest.mark.parametrize("die", ["journal", "deleting"])
+def test_killed_in_the_middle_of_a_rollback(
+    poisoned: tuple[Folder, set[str]], poisoned_run: dict[str, Any], tmp_path: Path, die: str
+) -> None:
+    config = settings(poisoned[0], str(tmp_path / "run"))
+    config["checkpoint"]["every"] = 2  # so that there are some of the branch given up
+    done = started(config, tmp_path, "nan", "0", "", die)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    written = [kind for kind, _ in story(tmp_path / "run")]
+    assert written == ["skip"] * 4 + (["rollback"] if die == "deleting" else [])
+    before = set(checkpoint.steps(Folder(tmp_path / "run")))
+    result = run(config)
+    back = next(entry for entry in journal(tmp_path / "run") if entry.kind == "rollback")
+    assert max(before) > (back.to_step or 0)  # of the branch given up: it was there, and was not taken
+    assert result["rollbacks"] == 1
+    assert story(tmp_path / "run") == story(poisoned_run["output"])
+
+
+def test_too_many_rollbacks_stop_the_run_and_say_what_was_tried(
+    clean: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = settings(clean, str(tmp_path / "run"), max_rollbacks=2, max_consecutive_skips=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train_step", planted(trainer.train_step, set(range(35, 99)), math.inf))
+        with pytest.raises(WorkError) as error:
+            run(config)
+    told = str(error.value)
+    assert (
+        len(told.splitlines()) == 1 and "stopped the run at step 36: " in told and "max_rollbacks (2)" in told
+    )
+    assert "grad_norm nan" in told
+    tried = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tried: ")]
+    assert len(tried) == 2 and all("rolled back to step 30" in line for line in tried)
+    assert [kind for kind, _ in story(tmp_path / "run")] == ["skip", "rollback"] * 2 + ["skip", "stop"]
+    config["guard"]["max_rollbacks"] = 3  # the cause is gone, and it may go on
+    assert run(config)["steps"] == STEPS
+
+
+def test_nothing_to_go_back_to_stops_the_run(
+    clean: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "train_step", planted(trainer.train_step, set(range(99)), math.nan))
+    with pytest.raises(WorkError, match="there is no checkpoint to go back to"):
+        run(settings(clean, str(tmp_path / "run")))
+
+
+def test_it_goes_back_beyond_a_checkpoint_that_is_not_healthy(
+    clean: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """48 was skipped, so that the checkpoint of step 50 is passed over."""
+    at = {48, 53, 54, 55, 56, 57}
+    monkeypatch.setattr(trainer, "train_step", planted(trainer.train_step, at, math.nan, times=1))
+    run(settings(clean, str(tmp_path / "run")))
+    back = [entry for entry in journal(tmp_path / "run") if entry.kind == "rollback"]
+    assert [(entry.step, entry.to_step, entry.healthy) for entry in back] == [(57, 40, True)]
+    assert os.environ.get("RANK") is None
+
+
+def test_a_skipped_step_moves_no_expert_s_bias(
+    clean: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(clean, str(tmp_path / "run"))
+    config["model"]["moe"] = {"experts": 4, "ffn_dim": 16, "bias_rate": 0.25}
+    config["schedule"] = {"steps": 3, "warmup_steps": 1}
+    monkeypatch.setattr(trainer, "train_step", planted(trainer.train_step, {2}, math.nan))
+    run(config)
+    found = checkpoint.load_newest(Folder(tmp_path / "run"))
+    assert found is not None
+    bias = found.tensors(checkpoint.MODEL)["layers.0.ffn.bias"].abs()
+    assert set(bias.tolist()) <= {0.0, 0.5}  # two moves, not three

@@ -1,0 +1,154 @@
+"""The guard of a run: sets each step's limits, judges it when its numbers have come, and keeps the journal."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from schemas.errors import UserError, WorkError
+from schemas.storage import Folder
+from train.guard import journal as entries_of
+from train.guard.journal import JOURNAL, Journal, documents_line, told
+from train.guard.judge import History, Limits, Seen, Verdict, judge, limits, observe
+
+if TYPE_CHECKING:
+    from schemas.guard import GuardConfig
+    from train.distributed import World
+    from train.step import Metrics, TrainState
+
+NEVER = Limits(-math.inf, -math.inf)
+GO_ON = Verdict("go_on")
+
+
+class Guard:
+    """Equal in every process: they judge the same numbers by the same journal, and only the first one writes.
+
+    `documents(step)` names documents of a step's batch; `say` tells what was done.
+    """
+
+    def __init__(
+        self, config: GuardConfig, run: Folder, world: World, documents: Callable[[int], dict[str, list[str]]],
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.config, self.run, self.world, self.documents, self.say = config, run, world, documents, say
+        file = run / JOURNAL
+        data = world.share(entries_of.read(file) if world.first else b"")
+        self.journal = Journal(data, file if world.first else None, file.url)
+        self.history = History()
+        self._waiting: deque[tuple[int, torch.Tensor, torch.cuda.Event | None]] = deque()
+
+    def replay(self, url: str, fresh: bool) -> None:
+        """Decide as another run's journal says, from the start (`fresh`: nothing of this run is there yet)."""
+        entries = self.journal.entries
+        if any(entry.kind == "replay" and entry.note == url for entry in entries):
+            return
+        if entries or not fresh:
+            raise UserError(
+                f"--replay: {self.run} holds a run that is no replay of {url}: set another output"
+            )
+        data = self.world.share(entries_of.read(Folder(url)) if self.world.first else b"")
+        if not data:
+            raise UserError(f"--replay {url}: no journal is there, or it is empty")
+        self.journal.take_over(data, url)
+
+    @property
+    def detects(self) -> bool:
+        """Whether steps are judged; otherwise only what the journal says is done."""
+        return self.config.enabled and not entries_of.replaying(self.journal.entries)
+
+    def arm(self, state: TrainState, since: int) -> None:
+        """Set the limits and the rate's factor of the coming step; `since`: the first step that has its mixture."""
+        step, entries = state.step + 1, self.journal.entries
+        state.lr_factor = entries_of.lr_factor(entries, step)
+        self.history = replace(self.history, since=since)
+        state.limits = None
+        if step in entries_of.skipped(entries):
+            state.limits = NEVER  # decided before this process began
+        elif self.detects:
+            state.limits = limits(self.history, self.config, step)
+        elif entries_of.replaying(entries):
+            state.limits = Limits()
+
+    def judge(self, metrics: Metrics, step: int, now: bool) -> Verdict:
+        """The verdict on a step; on CUDA on the one before it, whose numbers have come by now, unless `now`.
+
+        Skips are put into the journal; what to do about `roll_back` and `stop` is the caller's.
+        """
+        if metrics.seen is not None:
+            scale = getattr(metrics, "loss_scale", None)  # of fp16
+            known = metrics.seen if scale is None else torch.cat((metrics.seen, scale.double()[None]))
+            self._waiting.append((step, *_sent(known)))
+        late = metrics.seen is not None and ahead(metrics.seen) and not now
+        while len(self._waiting) > late:
+            at, numbers, event = self._waiting.popleft()
+            if event:
+                event.synchronize()
+            verdict = self._judge(at, numbers.tolist())
+            if verdict.kind in ("roll_back", "stop"):
+                self._waiting.clear()
+                return verdict
+        return GO_ON
+
+    def _judge(self, step: int, numbers: list[float]) -> Verdict:
+        loss, grad_norm, activation, taken, *scale = numbers
+        seen = Seen(step, loss, grad_norm, activation or None, scale[0] if scale else None)
+        verdict = GO_ON
+        if self.detects and step not in entries_of.skipped(self.journal.entries):
+            past = entries_of.rollbacks(self.journal.entries, after=step - self.config.rollback_window)
+            verdict = judge(self.history, seen, self.config, len(past))
+        self.history = observe(self.history, seen, bool(taken), self.config)
+        if verdict.kind == "skip":
+            self.note("skip", verdict, documents=self.documents(step))
+        return verdict
+
+    def note(self, kind: str, verdict: Verdict, **values: Any) -> None:
+        """Put an entry into the journal, and tell it."""
+        entry = self.journal.add(kind=kind, step=verdict.step, why=list(verdict.why), **values)
+        self.say(told(entry))
+        if entry.documents:
+            self.say(f"guard: step {entry.step}: of its batch: {documents_line(entry)}")
+
+    def stop(self, verdict: Verdict, because: str | None = None) -> WorkError:
+        """Note the end of the run, tell what was tried, and make the error that says so in a line."""
+        because = because or (
+            f"guard.max_rollbacks ({self.config.max_rollbacks}) in {self.config.rollback_window} steps did not help: raise it"
+            f" to go on from the newest checkpoint, or start with a lower optimizer.lr in another output"
+        )
+        self.note("stop", verdict, note=because)
+        for entry in entries_of.rollbacks(self.journal.entries):
+            self.say(f"tried: {told(entry)}")
+        why = entries_of.reasons(self.journal.entries[-1])
+        return WorkError(f"{self.run}: the guard stopped the run at step {verdict.step}: {why}; {because}")
+
+    def skipped_since(self, step: int) -> int:
+        """Steps after `step` that the run, as it stands, skipped."""
+        return sum(at > step for at in entries_of.skipped(self.journal.entries))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"journal": len(self.journal), "history": self.history.as_json()}
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Take up the history of a checkpoint (None: of a run that had no guard)."""
+        self.history = History.from_json((state or {}).get("history"))
+        self._waiting.clear()
+
+
+def ahead(numbers: torch.Tensor) -> bool:
+    """Whether the host runs ahead of the device that computes these."""
+    return numbers.is_cuda
+
+
+def _sent(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """A tensor on its way to the host, and what says that it is there."""
+    if not numbers.is_cuda:
+        return numbers, None
+    host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+    host.copy_(numbers, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return host, event

@@ -1,0 +1,170 @@
+"""journal.jsonl of a run: what its guard decided and why, in order; and what follows from it, as pure functions.
+
+The file is replaced whole by one atomic write, on any store: an entry is there or it is not. A checkpoint knows how
+many entries there were when it was saved, and that is all it needs: a rollback written later than that, to a step
+before it, has given it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pydantic import ValidationError
+
+from schemas.errors import WorkError
+from schemas.guard import JournalEntry
+from schemas.storage import Folder
+
+if TYPE_CHECKING:
+    from schemas.data import DataConfig
+
+JOURNAL = "journal.jsonl"
+Entries = Sequence[JournalEntry]
+
+
+class Journal:
+    """The entries, the same in every process; `file` is that of the process which writes, None in the others."""
+
+    def __init__(self, data: bytes, file: Folder | None, name: str = JOURNAL) -> None:
+        self.entries, self._file = parse(data, name), file
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, **values: Any) -> JournalEntry:
+        """Publish one more entry."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = JournalEntry(entry=len(self.entries) + 1, time=now, **values)
+        self.entries.append(entry)
+        if self._file:
+            self._file.write(dumped(self.entries))
+        return entry
+
+    def take_over(self, data: bytes, name: str) -> None:
+        """Begin with another run's entries, which decide from here on (`replaying`)."""
+        self.entries = parse(data, name)
+        self.add(kind="replay", step=0, note=name)
+
+
+def parse(data: bytes, name: str) -> list[JournalEntry]:
+    """Raises `WorkError`, naming the line, for what is no journal."""
+    entries: list[JournalEntry] = []
+    for number, line in enumerate(data.splitlines(), 1):
+        try:
+            entries.append(JournalEntry.model_validate(orjson.loads(line)))
+        except (ValueError, ValidationError):
+            raise WorkError(f"{name}:{number}: no entry of a journal; restore the file to go on") from None
+        if entries[-1].entry != number:
+            raise WorkError(
+                f"{name}:{number}: is entry {entries[-1].entry}: lines are missing; restore the file"
+            )
+    return entries
+
+
+def dumped(entries: Entries) -> bytes:
+    return b"".join(orjson.dumps(entry.dumped()) + b"\n" for entry in entries)
+
+
+def read(file: Folder) -> bytes:
+    """The bytes of a journal; none if there is none yet."""
+    try:
+        return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def read_entries(run: Folder) -> list[JournalEntry]:
+    """The entries of a run's journal."""
+    return parse(read(run / JOURNAL), (run / JOURNAL).url)
+
+
+def replaying(entries: Entries) -> bool:
+    return any(entry.kind == "replay" for entry in entries)
+
+
+def rollbacks(entries: Entries, after: int = -1) -> list[JournalEntry]:
+    """Those decided at later steps than `after`."""
+    return [entry for entry in entries if entry.kind == "rollback" and entry.step > after]
+
+
+def skipped(entries: Entries) -> dict[int, JournalEntry]:
+    """The skipped steps of the run as it stands: those of branches that were given up are not of it."""
+    found: dict[int, JournalEntry] = {}
+    for entry in entries:
+        if entry.kind == "skip":
+            found[entry.step] = entry
+        elif entry.kind == "rollback":
+            found = {step: old for step, old in found.items() if step <= (entry.to_step or 0)}
+    return found
+
+
+def abandoned(entries: Entries, step: int, known: int) -> JournalEntry | None:
+    """The rollback that gave up the checkpoint of `step`, saved when there were `known` entries."""
+    return next((e for e in rollbacks(entries) if e.entry > known and (e.to_step or 0) < step), None)
+
+
+def lr_factor(entries: Entries, step: int) -> float:
+    """What the learning rate of a step is multiplied by: lowered after each rollback, then back in a line."""
+    factor = 1.0
+    for e in rollbacks(entries):
+        low, until, back = e.lr_factor or 1.0, e.until_step or 0, e.back_step or 0
+        if (e.to_step or 0) < step < back:
+            gone = (step - until) / (back - until) if step > until else 0.0
+            factor *= low + (1.0 - low) * gone
+    return factor
+
+
+def skips(entries: Entries, config: Mapping[int, int]) -> dict[int, int]:
+    """The plan's skips: those of the config (`data.skip`), and the data of every rollback."""
+    found = dict(config)
+    for entry in rollbacks(entries):
+        if entry.skipped:
+            found = with_skip(found, entry.skipped.step, entry.skipped.batches)
+    return dict(sorted(found.items()))
+
+
+def with_skip(skips: Mapping[int, int], step: int, batches: int) -> dict[int, int]:
+    """`skips` with `batches` more passed over before `step`, not counting those that are passed over already. What lies
+    ahead passes over the same data as before: it comes that many steps earlier."""
+    found = {step: batches}
+    for at, count in skips.items():
+        at = at if at <= step else max(at - batches, step)
+        found[at] = found.get(at, 0) + count
+    return found
+
+
+def amended(data: DataConfig, entries: Entries) -> DataConfig:
+    """A run's data section with the data that its rollbacks pass over."""
+    return data.model_copy(update={"skip": skips(entries, data.skip)})
+
+
+def documents_line(entry: JournalEntry) -> str:
+    """Of an entry's documents, for the log: `wiki 0f3a…, 77b0…; code 1c…`."""
+    return "; ".join(f"{source} {', '.join(ids)}" for source, ids in entry.documents.items())
+
+
+def told(entry: JournalEntry) -> str:
+    """An entry as a line for people."""
+    line = f"guard: step {entry.step}: {_WORDS[entry.kind]}"
+    if entry.to_step is not None:
+        line += f" to step {entry.to_step}" + (" (not known to be healthy)" if entry.healthy is False else "")
+    if entry.skipped:
+        line += f", passing over {entry.skipped.batches} batches before step {entry.skipped.step}"
+    if entry.lr_factor is not None:
+        line += f", learning rate x {entry.lr_factor:g} up to step {entry.until_step}"
+    return "; ".join(filter(None, (line, reasons(entry), entry.note)))
+
+
+def reasons(entry: JournalEntry) -> str:
+    """What was out of bounds, in words."""
+    return ", ".join(f"{r.signal} {_figure(r.value)} (limit {_figure(r.limit)})" for r in entry.why)
+
+
+_WORDS = {"skip": "skipped", "rollback": "rolled back", "stop": "stopped", "resume": "resumed", "replay": "replaying"}  # fmt: skip
+
+
+def _figure(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"

@@ -1,0 +1,184 @@
+"""Whether a step is as good as those before it: a pure function of what was accepted, and of the step's numbers.
+
+Medians and median absolute deviations (MAD) are taken over accepted, finite values in a delayed window: steps T - delay -
+window < t <= T - delay. So a NaN makes no later comparison false, a rejected spike moves no limit, a slow spike does not
+hide itself, and since the history is part of a checkpoint a restarted run is guarded at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from schemas.guard import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from schemas.guard import GuardConfig, LimitConfig
+
+SIGNALS = ("loss", "grad_norm", "activation")
+
+
+class Seen(NamedTuple):
+    """The numbers of one step, of all processes together. `activation`: RMS of what the last norm gets."""
+
+    step: int
+    loss: float
+    grad_norm: float
+    activation: float | None = None
+    loss_scale: float | None = None
+
+
+class Limits(NamedTuple):
+    """Above which a step is not taken; infinite where nothing is known."""
+
+    loss: float = math.inf
+    grad_norm: float = math.inf
+
+
+Row = tuple[int, float, float, float | None]  # step, loss, grad_norm, activation
+
+
+@dataclass(frozen=True)
+class History:
+    """All that the judge remembers; as JSON part of every checkpoint. `values`: of accepted
+    steps; `skips`: steps that were not; `since`: the first step of this mixture and batch size."""
+
+    values: tuple[Row, ...] = ()
+    skips: tuple[int, ...] = ()
+    since: int = 1
+    loss_scale: float | None = None
+    low_scale: int = 0  # steps in a row whose loss scale was too low
+    high_activation: int = 0  # and whose activations were too large
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any] | None) -> History:
+        if not saved:
+            return cls()
+        return cls(**{**saved, "values": tuple(map(tuple, saved["values"])), "skips": tuple(saved["skips"])})
+
+
+class Verdict(NamedTuple):
+    """What to do after `step`; `first` is the first of the suspicious steps in a row that it ends."""
+
+    kind: Literal["go_on", "skip", "roll_back", "stop"]
+    why: tuple[Reason, ...] = ()
+    step: int = 0
+    first: int = 0
+
+
+def limits(history: History, config: GuardConfig, step: int) -> Limits:
+    """What the values of `step` are compared with. The delay lets this be known a step ahead."""
+    return Limits(bound(history, config, step, "loss"), bound(history, config, step, "grad_norm"))
+
+
+def bound(history: History, config: GuardConfig, step: int, signal: str) -> float:
+    """The highest value of a signal at `step` that is not suspicious."""
+    newest, limit = step - config.delay, getattr(config, signal)
+    oldest = max(newest - config.window + 1, history.since)
+    values = [value for at, value in known(history, signal) if oldest <= at <= newest]
+    return above(values, limit) if limit and len(values) >= config.min_history else math.inf
+
+
+def known(history: History, signal: str) -> list[tuple[int, float]]:
+    """(step, value) of a signal's accepted values."""
+    place = SIGNALS.index(signal) + 1
+    return [(row[0], value) for row in history.values if isinstance(value := row[place], float)]
+
+
+def above(values: Sequence[float], limit: LimitConfig, mads: float | None = None) -> float:
+    """The highest value that is not suspicious beside these."""
+    centre = median(values)
+    spread = median([abs(value - centre) for value in values])
+    return centre + (mads or limit.mads) * max(spread, limit.floor * abs(centre))
+
+
+def judge(history: History, seen: Seen, config: GuardConfig, rollbacks: int = 0) -> Verdict:
+    """What to do after the step `seen`; `rollbacks`: those within `rollback_window` before it."""
+    last_resort: Literal["roll_back", "stop"] = "stop" if rollbacks >= config.max_rollbacks else "roll_back"
+    low, high = slow(history, seen, config)
+    for signal, count, value, limit in (
+        ("loss_scale", low, seen.loss_scale, config.loss_scale_floor),
+        ("activation", high, seen.activation, bound(history, config, seen.step, "activation")),
+    ):
+        if count >= config.patience:
+            return Verdict(
+                last_resort, (_reason(signal, value or 0.0, limit),), seen.step, seen.step - count + 1
+            )
+    if overflow(seen, config):
+        return Verdict("go_on")
+    why = tuple(
+        _reason(signal, value, limit)
+        for signal, value, limit in zip(SIGNALS, seen[1:3], limits(history, config, seen.step), strict=False)
+        if not (math.isfinite(value) and value <= limit)
+    )
+    if not why:
+        return Verdict("go_on")
+    first = seen.step
+    while first - 1 in history.skips:
+        first -= 1
+    recent = sum(step > seen.step - config.window for step in history.skips) + 1
+    if seen.step - first + 1 > config.max_consecutive_skips or recent > config.max_skips:
+        return Verdict(last_resort, why, seen.step, first)
+    return Verdict("skip", why, seen.step, first)
+
+
+def observe(history: History, seen: Seen, taken: bool, config: GuardConfig) -> History:
+    """The history after a step that the optimizer took, or did not."""
+    oldest = seen.step - config.delay - config.window
+    low, high = slow(history, seen, config)
+    history = replace(history, loss_scale=seen.loss_scale, low_scale=low, high_activation=high)
+    if taken:
+        row = (seen.step, seen.loss, seen.grad_norm, seen.activation)
+        kept = (old for old in history.values if oldest < old[0] < seen.step)
+        return replace(history, values=(*kept, row))
+    if overflow(seen, config):
+        return history
+    return replace(history, skips=(*(step for step in history.skips if oldest < step < seen.step), seen.step))
+
+
+def overflow(seen: Seen, config: GuardConfig) -> bool:
+    """Whether fp16's gradients overflowed, which lowers the loss scale, and says nothing of the model."""
+    scale = seen.loss_scale
+    too_large = math.isfinite(seen.loss) and not math.isfinite(seen.grad_norm)
+    return scale is not None and scale > config.loss_scale_floor and too_large
+
+
+def unhealthy(history: History, config: GuardConfig) -> str | None:
+    """Why a checkpoint with this history is not one to go back to, or None. A history too short says nothing bad."""
+    healthy = config.healthy
+    if history.loss_scale is not None and history.loss_scale < healthy.loss_scale:
+        return f"loss scale {history.loss_scale:g} < {healthy.loss_scale:g}"
+    last = max([*(row[0] for row in history.values[-1:]), *history.skips[-1:]], default=0)
+    if any(step > last - healthy.steps for step in history.skips):
+        return f"step {history.skips[-1]} was skipped"
+    for signal in SIGNALS:
+        limit, values = (
+            getattr(config, signal),
+            [v for at, v in known(history, signal) if at >= history.since],
+        )
+        before, recent = values[: -healthy.steps], values[-healthy.steps :]
+        if limit and len(before) >= config.min_history:
+            most = above(before, limit, healthy.mads)
+            if median(recent) > most:
+                return f"{signal} {median(recent):.4g} > {most:.4g}"
+    return None
+
+
+def slow(history: History, seen: Seen, config: GuardConfig) -> tuple[int, int]:
+    """Steps in a row, this one too, whose loss scale was too low; and whose activations were too large. Both are of the
+    weights, not of the batch: one such step says little, and to skip it would not help."""
+    low = seen.loss_scale is not None and seen.loss_scale <= config.loss_scale_floor
+    high = (seen.activation or 0.0) > bound(history, config, seen.step, "activation")
+    return history.low_scale + 1 if low else 0, history.high_activation + 1 if high else 0
+
+
+def _reason(signal: str, value: float, limit: float) -> Reason:
+    number, bound = (x if math.isfinite(x) else str(x) for x in (value, limit))
+    return Reason(signal=signal, value=number, limit=bound)
