@@ -22,7 +22,7 @@ MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
 TOGETHER = 2**19  # tokens of steps that are built in one go
 GROUP = 8192  # sequences whose addresses are computed, and whose blocks are asked for, in one go
 PACKINGS = 256  # blocks whose best-fit packing is remembered
-BUFFERS = 32  # arrays of past batches that may be used again
+BUFFERS = 64  # arrays of past batches that may be used again
 
 
 class Batch(Mapping[str, torch.Tensor]):
@@ -52,8 +52,8 @@ class Batch(Mapping[str, torch.Tensor]):
 
 
 class Group(NamedTuple):
-    """Consecutive steps of one stretch: the blocks that they read, and of each sequence its number, its block (a place
-    in `keys`), its place in the block, and its source."""
+    """Consecutive steps of one stretch: the blocks that they read, and of each row the number of its sequence, its block
+    (a place in `keys`), its place in the block (counted in rows of this length), and its source."""
 
     steps: range
     keys: list[Key]
@@ -63,7 +63,7 @@ class Group(NamedTuple):
     source: Ints
 
     def place(self, first: int, count: int) -> slice:
-        """Where the sequences of `count` steps from `first` on are."""
+        """Where the rows of `count` steps from `first` on are."""
         share = len(self.numbers) // len(self.steps)
         return slice((first - self.steps.start) * share, (first - self.steps.start + count) * share)
 
@@ -85,18 +85,17 @@ class Builder:
     def build(self, first: int, count: int) -> list[Batch]:
         """This rank's part of the batches of some steps. Pure but for what is remembered."""
         plan, length = self.plan, self.plan.segment_of(first).stretch.length
-        parts = plan.sequence_length // length
         group = self._group(first)
         if group.steps.stop not in self._groups:
             self._make_group(group.steps.stop, group.steps.stop)
         place = group.place(first, count)
-        # Of each row: shorter ones are parts of a sequence of full length.
-        numbers, of, cells, sources = (column[place].repeat(parts) for column in group[2:])
-        cells = cells * parts + np.arange(len(cells)) % parts
-        keys = {at: group.keys[at] for at in of.tolist()}  # each block once, in the order of their use
+        # Copied, for who holds a batch may write into it.
+        numbers, of, cells, sources = (column[place].copy() for column in group[2:])
+        places = of.tolist()
+        keys = {at: group.keys[at] for at in places}  # each block once, in the order of their use
         found = self.blocks.get(keys.values(), int(numbers[0]))
         data = {at: found[key] for at, key in keys.items()}
-        pairs = list(zip([data[at] for at in of.tolist()], cells.tolist(), strict=True))
+        pairs = list(zip([data[at] for at in places], cells.tolist(), strict=True))
         batches, size = [], len(pairs) // count
         for low in range(0, len(pairs), size):
             mine = slice(low, low + size)
@@ -105,7 +104,7 @@ class Builder:
             else:
                 pieces = [
                     (block, self._packing(keys[at], block, length)[cell])
-                    for at, (block, cell) in zip(of[mine].tolist(), pairs[mine], strict=True)
+                    for at, (block, cell) in zip(places[mine], pairs[mine], strict=True)
                 ]
                 rows = packed(pieces, length, self.eos, plan.cross_documents, self._buffer(2 * size, length))
             batches.append(Batch(rows, sources[mine], numbers[mine]))
@@ -127,10 +126,14 @@ class Builder:
         """Addresses of a group; the blocks that it wants from `step` on begin to come."""
         steps = self._span(first)
         numbers = self.plan.numbers(steps, self.rank, self.world)
-        at = order(self.plan, numbers)
-        names, of = np.unique(at.source << 40 | at.block, return_inverse=True)
+        source, _, block, cell = order(self.plan, numbers)
+        names, of = np.unique(source << 40 | block, return_inverse=True)
         keys = list(zip((names >> 40).tolist(), (names & (1 << 40) - 1).tolist(), strict=True))
-        group = self._groups[first] = Group(steps, keys, numbers, of, at.sequence, at.source)
+        parts = self.plan.sequence_length // self.plan.segment_of(first).stretch.length
+        if parts > 1:  # rows that are parts of a sequence of full length
+            numbers, of, source = (column.repeat(parts) for column in (numbers, of, source))
+            cell = (cell[:, None] * parts + np.arange(parts)).ravel()
+        group = self._groups[first] = Group(steps, keys, numbers, of, cell, source)
         while len(self._groups) > 3:
             self._groups.popitem(last=False)
         wanted = group.place(step, steps.stop - step)

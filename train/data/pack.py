@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from train.data.fetch import BlockData
 
-AT_ONCE = 2**16  # labels whose tokens are joined by one call and cast by another, while they lie in the processor's cache
+AT_ONCE = 2**16  # labels whose tokens are joined by one call, and cast by another while they are in the cache
 IGNORED = -100  # label of a position that is not scored, as torch's cross_entropy has it
 
 Ints = npt.NDArray[np.int64]
@@ -80,9 +80,11 @@ def windows(
     step = max(AT_ONCE // length, 1)
     for low in range(0, len(pairs), step):
         span = [
-            block.tokens[(start := at * length) : start + length + 1] for block, at in pairs[low : low + step]
+            block.tokens[(start := at * length) : start + length + 1].data
+            for block, at in pairs[low : low + step]
         ]
-        both[low : low + step] = np.frombuffer(b"".join(span), span[0].dtype).reshape(len(span), length + 1)
+        joined = np.frombuffer(b"".join(span), pairs[low][0].tokens.dtype)
+        both[low : low + step] = joined.reshape(len(span), length + 1)
 
     def begins(row: int) -> Ints:
         block, sequence = pairs[row]

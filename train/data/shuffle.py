@@ -43,6 +43,11 @@ def _walk(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike, forward: bo
     shape = np.broadcast_shapes(np.shape(x), np.shape(size), np.shape(key))
     flat = np.broadcast_to(np.asarray(x).astype(np.uint64), shape).reshape(-1).copy()
     sizes, keys = _distinct(size, shape), _distinct(key, shape)
+    if flat.size > len(sizes) == len(keys) == 1:
+        least, most = int(flat.min()), int(flat.max())
+        if most - least + 1 < flat.size:  # some numbers come again: each is done once
+            once = _walk(np.arange(least, most + 1), sizes, keys, forward)
+            return once[(flat - np.uint64(least)).astype(np.int64)].reshape(shape)
     bits = np.frexp(np.maximum(sizes, np.uint64(2)) - np.uint64(1))[1].astype(np.uint64)
     wide = (bits + np.uint64(1)) >> np.uint64(1)
     narrow = bits - wide
