@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 
 from train.data.fetch import BlockData, Blocks, Key
 from train.data.order import order
-from train.data.pack import Marks, Piece, best_fit, packed, windows
+from train.data.pack import Piece, Rows, best_fit, packed, windows
 from train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
@@ -23,21 +22,27 @@ MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
 TOGETHER = 2**19  # tokens of steps that are built in one go
 GROUP = 8192  # sequences whose addresses are computed, and whose blocks are asked for, in one go
 PACKINGS = 256  # blocks whose best-fit packing is remembered
-BUFFERS = 32  # arrays of past batches that may be used again
+BUFFERS = 64  # arrays of past batches that may be used again
 
 
 class Batch(Mapping[str, torch.Tensor]):
-    """The tensors of a batch by name. Those of `MARKS` are made when the first of them is asked for."""
+    """The tensors of a batch by name, each made when it is asked for: in the thread of who asks, and never for nothing."""
 
-    def __init__(self, columns: dict[str, torch.Tensor], marks: Callable[[], Marks]) -> None:
-        self._columns, self._marks = columns, marks
+    def __init__(self, rows: Rows, source: Ints, n: Ints) -> None:
+        self._rows = rows
+        self._columns: dict[str, npt.NDArray[np.integer]] = {
+            "tokens": rows.tokens, "labels": rows.labels, "source_id": source, "n": n
+        }  # fmt: skip
+        self._tensors: dict[str, torch.Tensor] = {}
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        if name in MARKS and name not in self._columns:
-            found = self._marks()
-            self._columns |= {mark: torch.from_numpy(getattr(found, mark)) for mark in MARKS[:-1]}
-            self._columns["max_seqlen"] = torch.tensor(found.max_seqlen, dtype=torch.int32)
-        return self._columns[name]
+        if name not in self._tensors:
+            if name in MARKS and name not in self._columns:
+                found = self._rows.marks()
+                self._columns |= {mark: getattr(found, mark) for mark in MARKS[:-1]}
+                self._columns["max_seqlen"] = np.array(found.max_seqlen, dtype=np.int32)
+            self._tensors[name] = torch.from_numpy(self._columns[name])
+        return self._tensors[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*self._columns, *MARKS]))
@@ -47,17 +52,19 @@ class Batch(Mapping[str, torch.Tensor]):
 
 
 class Group(NamedTuple):
-    """Consecutive steps of one stretch: sequence numbers, keys of their blocks, places in these, source numbers."""
+    """Consecutive steps of one stretch: the blocks that they read, and of each row the number of its sequence, its block
+    (a place in `keys`), its place in the block (counted in rows of this length), and its source."""
 
     steps: range
-    numbers: Ints
     keys: list[Key]
-    cells: list[int]
-    sources: Ints
+    numbers: Ints
+    block: Ints
+    cell: Ints
+    source: Ints
 
     def place(self, first: int, count: int) -> slice:
-        """Where the sequences of `count` steps from `first` on are."""
-        share = len(self.keys) // len(self.steps)
+        """Where the rows of `count` steps from `first` on are."""
+        share = len(self.numbers) // len(self.steps)
         return slice((first - self.steps.start) * share, (first - self.steps.start + count) * share)
 
 
@@ -78,39 +85,30 @@ class Builder:
     def build(self, first: int, count: int) -> list[Batch]:
         """This rank's part of the batches of some steps. Pure but for what is remembered."""
         plan, length = self.plan, self.plan.segment_of(first).stretch.length
-        parts = plan.sequence_length // length
         group = self._group(first)
         if group.steps.stop not in self._groups:
             self._make_group(group.steps.stop, group.steps.stop)
         place = group.place(first, count)
-        keys, cells, numbers = group.keys[place], group.cells[place], group.numbers[place]
-        blocks = self.blocks.get(keys, int(numbers[0]))
-        if plan.packing == "windows":
-            data = [blocks[key] for key in keys]
-            pairs = list(zip(data, cells, strict=True))
-            if parts > 1:
-                pairs = [(block, cell * parts + part) for block, cell in pairs for part in range(parts)]
-            rows = windows(pairs, length, plan.cross_documents, self._buffer(len(pairs), length + 1))
-        else:
-            rows = packed(
-                [
-                    (blocks[key], row)
-                    for key, c in zip(keys, cells, strict=True)
-                    for row in self._packing(key, blocks[key], length)[c * parts : (c + 1) * parts]
-                ],
-                length, self.eos, plan.cross_documents, self._buffer(2 * len(keys) * parts, length),
-            )  # fmt: skip
-        columns = {"tokens": rows.tokens, "labels": rows.labels}
-        columns |= {"source_id": group.sources[place].repeat(parts), "n": numbers.repeat(parts)}
-        tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
-        size = len(rows.tokens) // count
-        return [
-            Batch(
-                {name: tensor[low : low + size] for name, tensor in tensors.items()},
-                partial(rows.marks, low, low + size),
-            )
-            for low in range(0, len(rows.tokens), size)
-        ]
+        # Copied, for who holds a batch may write into it.
+        numbers, of, cells, sources = (column[place].copy() for column in group[2:])
+        places = of.tolist()
+        keys = {at: group.keys[at] for at in places}  # each block once, in the order of their use
+        found = self.blocks.get(keys.values(), int(numbers[0]))
+        data = {at: found[key] for at, key in keys.items()}
+        pairs = list(zip([data[at] for at in places], cells.tolist(), strict=True))
+        batches, size = [], len(pairs) // count
+        for low in range(0, len(pairs), size):
+            mine = slice(low, low + size)
+            if plan.packing == "windows":
+                rows = windows(pairs[mine], length, plan.cross_documents, self._buffer(size, length + 1))
+            else:
+                pieces = [
+                    (block, self._packing(keys[at], block, length)[cell])
+                    for at, (block, cell) in zip(places[mine], pairs[mine], strict=True)
+                ]
+                rows = packed(pieces, length, self.eos, plan.cross_documents, self._buffer(2 * size, length))
+            batches.append(Batch(rows, sources[mine], numbers[mine]))
+        return batches
 
     def _span(self, step: int) -> range:
         """The steps of the group that `step` is in: groups begin anew with each stretch."""
@@ -128,13 +126,19 @@ class Builder:
         """Addresses of a group; the blocks that it wants from `step` on begin to come."""
         steps = self._span(first)
         numbers = self.plan.numbers(steps, self.rank, self.world)
-        at = order(self.plan, numbers)
-        keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
-        group = self._groups[first] = Group(steps, numbers, keys, at.sequence.tolist(), at.source)
+        source, _, block, cell = order(self.plan, numbers)
+        names, of = np.unique(source << 40 | block, return_inverse=True)
+        keys = list(zip((names >> 40).tolist(), (names & (1 << 40) - 1).tolist(), strict=True))
+        parts = self.plan.sequence_length // self.plan.segment_of(first).stretch.length
+        if parts > 1:  # rows that are parts of a sequence of full length
+            numbers, of, source = (column.repeat(parts) for column in (numbers, of, source))
+            cell = (cell[:, None] * parts + np.arange(parts)).ravel()
+        group = self._groups[first] = Group(steps, keys, numbers, of, cell, source)
         while len(self._groups) > 3:
             self._groups.popitem(last=False)
         wanted = group.place(step, steps.stop - step)
-        self.blocks.read_ahead(dict.fromkeys(keys[wanted]), int(numbers[wanted.start]))
+        soon = {at: keys[at] for at in of[wanted].tolist()}
+        self.blocks.read_ahead(soon.values(), int(numbers[wanted.start]))
         return group
 
     def _packing(self, key: Key, block: BlockData, length: int) -> list[list[Piece]]:
@@ -152,7 +156,7 @@ class Builder:
         4 KiB, as much as filling it."""
         for buffer in self._buffers:
             # Held here, by the loop, and by the call itself; whoever has a view of it holds it too.
-            if buffer.shape == (rows, width) and sys.getrefcount(buffer) == 3:
+            if sys.getrefcount(buffer) == 3 and buffer.shape == (rows, width):
                 return buffer
         buffer = np.empty((rows, width), dtype=np.int64)
         self._buffers = [*self._buffers[-BUFFERS + 1 :], buffer]

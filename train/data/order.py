@@ -109,7 +109,7 @@ def order(plan: Plan, n: npt.ArrayLike) -> Address:
     numbers = np.asarray(n, dtype=np.int64).ravel()
     result = Address(*(np.empty_like(numbers) for _ in range(4)))
     segments = np.searchsorted(plan.starts, numbers, side="right") - 1
-    for s in np.unique(segments):
+    for s in np.flatnonzero(np.bincount(segments)).tolist():
         segment, here = plan.segments[s], np.flatnonzero(segments == s)
         turn, slot = np.divmod(numbers[here] - segment.n, len(segment.slots))
         result.source[here] = segment.slots[slot]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from train.data.fetch import BlockData
 
+AT_ONCE = 2**16  # labels whose tokens are joined by one call, and cast by another while they are in the cache
 IGNORED = -100  # label of a position that is not scored, as torch's cross_entropy has it
 
 Ints = npt.NDArray[np.int64]
@@ -76,9 +77,14 @@ def windows(
     `cross`: a row counts as one document, so that attention goes across. `buffer`: int64 [rows, length + 1] to fill.
     """
     both = np.empty((len(pairs), length + 1), dtype=np.int64) if buffer is None else buffer
-    if pairs:  # one call for all rows, which casts on the way
-        span = [block.tokens[at * length : at * length + length + 1] for block, at in pairs]
-        np.concatenate(span, out=both.reshape(-1))
+    step = max(AT_ONCE // length, 1)
+    for low in range(0, len(pairs), step):
+        span = [
+            block.tokens[(start := at * length) : start + length + 1].data
+            for block, at in pairs[low : low + step]
+        ]
+        joined = np.frombuffer(b"".join(span), pairs[low][0].tokens.dtype)
+        both[low : low + step] = joined.reshape(len(span), length + 1)
 
     def begins(row: int) -> Ints:
         block, sequence = pairs[row]

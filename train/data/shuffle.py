@@ -40,19 +40,21 @@ def unpermute(y: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> Ints
 
 
 def _walk(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike, forward: bool) -> Ints:
-    values, sizes, keys = np.broadcast_arrays(
-        np.asarray(x).astype(np.uint64), np.asarray(size).astype(np.uint64), np.asarray(key).astype(np.uint64)
-    )
+    shape = np.broadcast_shapes(np.shape(x), np.shape(size), np.shape(key))
+    flat = np.broadcast_to(np.asarray(x).astype(np.uint64), shape).reshape(-1).copy()
+    sizes, keys = _distinct(size, shape), _distinct(key, shape)
+    if flat.size > len(sizes) == len(keys) == 1:
+        least, most = int(flat.min()), int(flat.max())
+        if most - least + 1 < flat.size:  # some numbers come again: each is done once
+            once = _walk(np.arange(least, most + 1), sizes, keys, forward)
+            return once[(flat - np.uint64(least)).astype(np.int64)].reshape(shape)
     bits = np.frexp(np.maximum(sizes, np.uint64(2)) - np.uint64(1))[1].astype(np.uint64)
     wide = (bits + np.uint64(1)) >> np.uint64(1)
     narrow = bits - wide
-    wide_mask, narrow_mask = (_ONE << wide) - _ONE, (_ONE << narrow) - _ONE
-    result = values.copy()
-    todo = np.arange(result.size)
-    flat = result.reshape(-1)
-    salts = [_mix(keys.reshape(-1) + salt) for salt in _SALTS]
-    columns = [np.ascontiguousarray(c).reshape(-1) for c in (sizes, wide, wide_mask, narrow_mask)] + salts
-    now = [flat, *columns]
+    columns = [sizes, wide, (_ONE << wide) - _ONE, (_ONE << narrow) - _ONE]
+    columns += [_mix(keys + salt) for salt in _SALTS]
+    todo = np.arange(flat.size)
+    now = [flat, *(np.broadcast_to(column, flat.shape) for column in columns)]
     while len(todo):
         value, limit, shift, low, high, *salt = now
         # `left` holds `narrow` bits in even rounds and `wide` ones in odd rounds.
@@ -68,7 +70,15 @@ def _walk(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike, forward: bo
         outside = np.flatnonzero(value >= limit)
         todo = todo[outside]
         now = [value[outside], *(column[outside] for column in now[1:])]
-    return flat.reshape(result.shape).astype(np.int64)
+    return flat.reshape(shape).astype(np.int64)
+
+
+def _distinct(values: npt.ArrayLike, shape: tuple[int, ...]) -> Words:
+    """One for each number, or a single one where all are the same, as they mostly are: what follows costs as much less."""
+    column = np.asarray(values).astype(np.uint64).reshape(-1)
+    if len(column) and (column == column[0]).all():
+        return column[:1]
+    return np.broadcast_to(column.reshape(np.shape(values)), shape).reshape(-1)
 
 
 _ONE, _GOLDEN = np.uint64(1), np.uint64(0x9E3779B97F4A7C15)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from train.data.fetch import BlockData
-from train.data.pack import IGNORED, best_fit, packed, whole_block, windows
+from train.data.pack import AT_ONCE, IGNORED, best_fit, packed, whole_block, windows
 
 EOS = 0
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=14)
@@ -112,3 +114,13 @@ def test_best_fit_cuts_fewer_documents_than_windows_do() -> None:
 def test_no_rows_are_no_rows(cross: bool) -> None:
     assert windows([], 8, cross).tokens.shape == (0, 8)
     assert packed([], 8, EOS, cross).marks().cu_seqlens.tolist() == [0]
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+def test_long_rows_are_cast_a_few_at_a_time(dtype: type[np.unsignedinteger[Any]]) -> None:
+    length = AT_ONCE // 2 - 5
+    tokens = np.random.default_rng(0).integers(0, 2**16, 6 * length + 1).astype(dtype)
+    found = windows([(BlockData(tokens, np.zeros(1, np.int64)), at) for at in (4, 0, 5, 2, 2)], length)
+    for row, at in enumerate((4, 0, 5, 2, 2)):
+        assert (found.tokens[row] == tokens[at * length : (at + 1) * length]).all()
+        assert (found.labels[row] == tokens[at * length + 1 : (at + 1) * length + 1]).all()

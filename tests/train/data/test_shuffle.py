@@ -31,6 +31,14 @@ def test_each_element_has_its_own_size_and_key(pairs: list[tuple[int, int]], dat
     assert (unpermute(together, sizes, keys) == x).all()
 
 
+def test_numbers_that_come_again_go_to_the_same_place() -> None:
+    x = np.array([[7, 3, 7, 4], [4, 4, 3, 7]])
+    alone = {number: int(permute(number, 1000, 5)) for number in (3, 4, 7)}
+    assert permute(x, 1000, 5).tolist() == [[alone[number] for number in row] for row in x.tolist()]
+    assert permute(x, np.full(4, 1000), np.full((2, 1), 5)).tolist() == permute(x, 1000, 5).tolist()
+    assert permute(x[:, :0], 1000, 5).shape == (2, 0)
+
+
 def test_the_numbers_are_the_same_for_ever() -> None:
     """These may never change: a run of last year must resume today."""
     assert key_of(1, "wiki", "epoch") == PINNED_KEY

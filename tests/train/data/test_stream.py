@@ -216,6 +216,15 @@ def test_a_batch_that_is_held_is_never_written_over(shards: Folder) -> None:
                 assert any(torch.equal(row, other_row) for other_row in expected[at]["labels"])
 
 
+def test_who_writes_into_a_batch_changes_no_other(shards: Folder) -> None:
+    with stream(shards, prefetch=7) as one, stream(shards, prefetch=7) as other:
+        for _ in range(40):
+            batch = next(other)
+            assert same(dict(next(one)), dict(batch))
+            for tensor in batch.values():
+                tensor.fill_(1)
+
+
 def test_where_documents_lie_is_part_of_a_batch(shards: Folder) -> None:
     with stream(shards) as one:
         batch = next(one)
