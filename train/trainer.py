@@ -6,12 +6,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from schemas.errors import WorkError
+from schemas.errors import Diverged
 from schemas.ids import checksum
 from schemas.manifest import hash_json
 from schemas.storage import Folder
@@ -32,9 +33,13 @@ from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, w
 from train.step import Metrics, TrainState, train_step
 
 
-def train(config: TrainConfig) -> dict[str, Any]:
+Row = dict[str, Any]
+
+
+def train(config: TrainConfig, on_row: Callable[[Row], None] | None = None) -> dict[str, Any]:
     """Train to the last step, from the newest valid checkpoint if there is one; what result.json holds.
 
+    `on_row` gets each row of metrics.jsonl in the process that writes it; what it raises ends the run.
     Raises `UserError` for a config that cannot run here or is not that of the run in its output, `WorkError` for
     data or a store that fails. SIGTERM and SIGINT save a checkpoint and exit with 143 and 130.
     """
@@ -42,7 +47,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     shards = open_run_data(config, say if os.environ.get("RANK", "0") == "0" else None)
     world = join(config)
     try:
-        return Trainer(config, world, shards).run()
+        return Trainer(config, world, shards, on_row).run()
     finally:
         world.close()
 
@@ -50,8 +55,10 @@ def train(config: TrainConfig) -> dict[str, Any]:
 class Trainer:
     """The run's parts, put together once; `run` is the loop."""
 
-    def __init__(self, config: TrainConfig, world: World, shards: Shards) -> None:
-        self.config, self.world, self.shards = config, world, shards
+    def __init__(
+        self, config: TrainConfig, world: World, shards: Shards, on_row: Callable[[Row], None] | None = None
+    ) -> None:
+        self.config, self.world, self.shards, self.on_row = config, world, shards, on_row
         self.folder = Folder(config.output_url)
         self.plan = make_plan(config.data, self.shards, config.seed, config.schedule.steps)
         self.stream = StreamingTokens(
@@ -176,6 +183,8 @@ class Trainer:
             row["validation"] = self.validation
         self.log.write(row)
         self.console.log(row)
+        if self.on_row:
+            self.on_row(row)
 
     def _auxiliary(self, metrics: Metrics) -> dict[str, Any]:
         """Of this step: the losses beside the cross entropy, and how full the experts were."""
@@ -185,7 +194,7 @@ class Trainer:
         return row if load is None else {**row, "expert_load": load_figures(self.config.model, load)}
 
     def _sums(self) -> torch.Tensor:
-        """[sources, 2] loss and tokens of all processes since the last row; raises `WorkError` if it went wrong."""
+        """[sources, 2] loss and tokens of all processes since the last row; raises `Diverged` if it went wrong."""
         sums = self.world.total(self.state.window)
         if not bool(sums.isfinite().all()):
             bad = [
@@ -193,7 +202,7 @@ class Trainer:
                 for n, loss in zip(self.stream.sources, sums[:, 0].tolist(), strict=True)
                 if loss != loss or loss > 1e300
             ]
-            raise WorkError(
+            raise Diverged(
                 f"{self.folder}: the loss of {', '.join(bad)} is not a finite number at step {self.state.step}; nothing of"
                 f" it was saved. Lower optimizer.lr (or set optimizer.grad_clip) and start in another output"
             )
