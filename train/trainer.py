@@ -84,7 +84,7 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """Step after step to the end; a row, a validation, a checkpoint when they are due."""
         config, state, world = self.config, self.state, self.world
-        steps, stop = config.schedule.steps, Stop()
+        steps, stop = config.last_step, Stop()
         mark, since, stalled = time.monotonic(), state.step, 0.0
         self._announce()
         try:
@@ -137,7 +137,7 @@ class Trainer:
         saved = found.state
         refuse_changes(saved["config"], self.config, self.folder)
         self.stream.load_state_dict(saved["loader"])
-        if self.world.first and saved["loader"]["plan"] != self.plan.sha256:
+        if self.world.first and (saved["loader"]["plan"] != self.plan.sha256 or self.config.may_change):
             self._describe()  # what lies ahead is another
         checkpoint.restore(found, state.model, state.optimizer)
         state.step, self.seconds, self.validation = step, saved["seconds"], saved["validation"]
@@ -239,7 +239,7 @@ class Trainer:
     def _announce(self) -> None:
         count, plan = self.state.model.parameter_count, self.plan
         start = f"going on after step {self.state.step}" if self.state.step else "starting"
-        start = start if self.state.step < self.config.schedule.steps else "nothing is left to do"
+        start = start if self.state.step < self.config.last_step else "nothing is left to do"
         self.console.say(
             f"{self.config.name}: {count / 1e6:.2f} M parameters,"
             f" {plan.tokens(self.state.step + 1) - plan.tokens(self.state.step):,} tokens a step, {self.world.size} process(es) on {self.world.device.type}, {self.config.precision}; {start}"
