@@ -32,7 +32,6 @@ from train.optim import make_optimizer
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
 from train.step import Metrics, TrainState, train_step
 
-
 Row = dict[str, Any]
 
 
