@@ -120,7 +120,9 @@ class ScheduleConfig(Strict):
                 f" {max(1, self.steps // 10)} or raise steps"
             )
         if self.kind == "range_test" and (self.warmup_steps or not self.floor):
-            raise ValueError("kind range_test rises from floor x lr to lr: set floor above 0 and warmup_steps to 0")
+            raise ValueError(
+                "kind range_test rises from floor x lr to lr: set floor above 0 and warmup_steps to 0"
+            )
         decay = round(self.decay_share * self.steps)
         if self.kind == "wsd" and self.warmup_steps + decay > self.steps:
             share = (self.steps - self.warmup_steps) / self.steps

@@ -62,7 +62,9 @@ class TrainConfig(Strict):
     schedule: ScheduleConfig = ScheduleConfig()
     precision: Literal["fp32", "bf16"] = "bf16"
     stop_after: int | None = Field(
-        default=None, ge=1, description="step after which this process saves and stops; the schedule does not change"
+        default=None,
+        ge=1,
+        description="step after which this process saves and stops; the schedule does not change",
     )
     may_change: list[OnRequest] = Field(
         default=[], description="keys that this start changes in a run that has begun, such as optimizer.lr"
