@@ -14,6 +14,7 @@ def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from schemas.manifest import PartitionManifest, StageManifest
     from schemas.recipe import Recipe
+    from schemas.search import SearchConfig
     from schemas.shards import BlockDocuments, ShardIndex, ShardSet, Takedown, TextDocument, TextIndex
     from schemas.signals import SignalSpec
     from schemas.training import CheckpointManifest, TrainConfig
@@ -21,6 +22,7 @@ def models() -> dict[str, type[BaseModel]]:
     found: tuple[type[BaseModel], ...] = (
         Recipe,
         TrainConfig,
+        SearchConfig,
         StageManifest,
         PartitionManifest,
         ShardIndex,
