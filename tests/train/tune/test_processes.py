@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,25 @@ from train.tune.search import search
 from train.tune.trial import environment, hold
 
 Write = Callable[..., Path]
+Start = Callable[[Path], subprocess.Popen[str]]
 pytest.importorskip("optuna")
 
 
-def start(file: Path, *options: str) -> subprocess.Popen[str]:
+@pytest.fixture
+def start() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    """Starts `corpusmill search`; whatever still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+    yield lambda file: started.append(popen(file)) or started[-1]
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def popen(file: Path) -> subprocess.Popen[str]:
     code = "import sys; from corpusmill import main; sys.argv[0] = 'corpusmill'; main()"
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, "-c", code, "search", str(file), "--json", *options], cwd=ROOT, text=True,
+        [sys.executable, "-c", code, "search", str(file), "--json"], cwd=ROOT, text=True,
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -44,22 +55,23 @@ def rows(folder: Path) -> int:
     return file.read_text().count("\n") if file.exists() else 0
 
 
+@pytest.mark.slow
 def test_killed_stopped_and_gone_on_with_it_ends_as_an_unbroken_one(
-    write_search: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_search: Write, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = {"schedule.steps": 400, "checkpoint.every": 50, "validation.every": 100}
+    long = {"schedule.steps": 200, "checkpoint.every": 50, "validation.every": 100}
     space = {"optimizer.lr": {"choices": [1e-3, 1e-2]}}
     given = {"sampler": "grid", "space": space, "settings": long}
     file, trials = write_search("cut", **given), tmp_path / "cut/trials"
     process = start(file)
-    until(lambda: rows(trials / "0000") > 60, process)
+    until(lambda: rows(trials / "0000") > 20, process)
     process.kill()  # as if by kill -9: its trial notices, saves, and ends
     process.communicate()
     with hold(trials / "0000/lock", wait=True):
         assert "stopped by a signal after step" in (trials / "0000/log.txt").read_text()
-        assert rows(trials / "0000") < 400
+        assert rows(trials / "0000") < 200
     process = start(file)
-    until(lambda: rows(trials / "0001") > 60, process)
+    until(lambda: rows(trials / "0001") > 20, process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130 and "the same command goes on from there" in errors
@@ -79,13 +91,13 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_an_unbroken_one(
     assert outcome(json.loads(output)) == outcome(unbroken)
 
 
-def test_two_at_a_time(write_search: Write, tmp_path: Path) -> None:
-    """One that works, one whose process fails, one that is killed by somebody else."""
+def test_two_at_a_time(write_search: Write, start: Start, tmp_path: Path) -> None:
+    """Two are stopped with the search, one is killed by somebody else."""
     values = {"low": 1, "high": 3, "step": 1}
     file = write_search(sampler="grid", space={"seed": values}, parallel=2, settings={"schedule.steps": 2000})
     process = start(file)
     until(lambda: rows(tmp_path / "found/trials/0000") and rows(tmp_path / "found/trials/0001"), process)
-    find = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    find = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True).stdout
     (victim,) = [
         int(s.split()[0]) for s in find.splitlines() if f"train.tune.trial {tmp_path}/found/trials/0000" in s
     ]

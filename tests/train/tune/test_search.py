@@ -17,6 +17,7 @@ from schemas.search import SearchConfig
 from schemas.storage import Folder
 from schemas.training import TrainConfig
 from tests.train.test_commands import command
+from tests.train.tune import conftest
 from tests.train.tune.conftest import LR, outcome
 from train.metrics import read_metrics
 from train.trainer import train
@@ -141,6 +142,34 @@ def test_successive_halving_stops_what_falls_behind(optuna: Any, write_search: W
                 assert promoted is not (row["state"] == "pruned" and row["steps"] == rung)
         if row["state"] == "pruned":
             assert row["steps"] in (2, 4, 8) and "not among the best" in row["reason"]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "successive_halving"])
+def test_a_search_cut_in_a_trial_goes_on_with_the_same_choices(
+    optuna: Any, bowl: None, write_search: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    given = {"sampler": sampler, "trials": 14, "halving": {"factor": 2}}
+    expected = outcome(run(write_search("unbroken", **given)))
+    file, folder = write_search("cut", **given), tmp_path / "cut"
+    healthy = conftest.train
+
+    def cut(config: TrainConfig, on_row: Callable[[dict[str, Any]], None]) -> None:
+        def dying(row: dict[str, Any]) -> None:
+            on_row(row)
+            if config.output_url.endswith("0011") and row["step"] == 1:
+                raise KeyboardInterrupt
+
+        healthy(config, dying)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conftest, "train", cut)
+        with pytest.raises(KeyboardInterrupt):
+            run(file)
+    with (folder / "journal.log").open("a") as journal:
+        journal.write('{"op_code": 5, "wor')  # a line that a kill cut short
+    (folder / "journal.log.lock").symlink_to(folder / "journal.log")
+    assert len(list((folder / "trials").iterdir())) == 12 and not (folder / "search.json").exists()
+    assert outcome(run(file)) == expected
 
 
 def test_mistakes_are_told_in_a_line(optuna: Any, write_search: Write, tmp_path: Path) -> None:
