@@ -31,13 +31,14 @@ def smoothed(losses: Sequence[float], beta: float = BETA) -> list[float]:
     return found
 
 
-def diverged(losses: Sequence[float], factor: float = FACTOR) -> str | None:
-    """Why a run with these losses is to be stopped now, or None."""
+def diverged(losses: Sequence[float | None], factor: float = FACTOR) -> str | None:
+    """Why a run with these losses (None: JSON's word for NaN) is to be stopped now, or None."""
     if not losses:
         return None
-    if not math.isfinite(losses[-1]):
+    known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+    if len(known) < len(losses):
         return "the loss is not a finite number"
-    means = smoothed(losses)
+    means = smoothed(known)
     if means[-1] > factor * min(means):
         return f"the loss is {factor:g} times its lowest"
     return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 300, 64, 630, 24, 252
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 300, 64, 610, 24, 252
 STYLE = """
 :root{color-scheme:light dark;--ink:#222;--soft:#8888;--line:#1864ab;--bad:#c92a2a;--mark:#2b8a3e;--paper:#fff}
 @media(prefers-color-scheme:dark){:root{--ink:#ddd;--line:#74c0fc;--bad:#ff8787;--mark:#8ce99a;--paper:#16181b}}
@@ -114,8 +114,10 @@ def scatter(
     dots: Sequence[Dot], x_title: str, y_title: str, names: Sequence[str] = (), log: bool = False
 ) -> str:
     """Dots, those without a value below the axis' lowest; with `names`, x counts them."""
-    xs = [0.0, len(names) - 1.0] if names else [dot.x for dot in dots]
+    xs = [-0.5, len(names) - 0.5] if names else [dot.x for dot in dots]
     frame = Frame(xs, [dot.y for dot in dots if dot.y is not None], log)
+    margin = (frame.top - frame.bottom) / 12
+    frame.bottom, frame.top = frame.bottom - margin, frame.top + margin
     parts = frame.axes(x_title, y_title, names)
     for dot in sorted(dots, key=lambda dot: dot.kind == "best"):
         y = BOTTOM - 4 if dot.y is None else frame.y(dot.y)

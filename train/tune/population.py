@@ -148,10 +148,10 @@ def train_round(
                 continue
             yield trial
 
-    losses: dict[Path, list[float]] = {}
+    losses: dict[Path, list[float | None]] = {}
 
     def watch(trial: Trial) -> str:
-        for row in trial.rows.new():
+        for row in trial.rows():
             losses.setdefault(trial.folder, []).append(row["loss"])
             if reason := diverged(losses[trial.folder]):
                 return f"{reason}, at step {row['step']}"

@@ -96,7 +96,7 @@ def optimise(
     import optuna
     from optuna.trial import TrialState
 
-    running: dict[Path, tuple[Any, list[float]]] = {}
+    running: dict[Path, tuple[Any, list[float | None]]] = {}
 
     def tell(trial: Any, value: float | None, state: Any, reason: str = "") -> None:
         trial.set_user_attr("reason", reason)
@@ -128,7 +128,7 @@ def optimise(
 
     def watch(job: Trial) -> str:
         trial, losses = running[job.folder]
-        for row in job.rows.new():
+        for row in job.rows():
             losses.append(row["loss"])
             if reason := diverged(losses):
                 return f"{reason}, at step {row['step']}"

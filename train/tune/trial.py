@@ -32,7 +32,7 @@ class Trial:
         given = {**settings, "output": str(folder)}
         pairs = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
         self.command = [sys.executable, "-m", "train.tune.trial", str(folder), str(config), *pairs]
-        self.rows = Rows(folder)
+        self._seen, self._step = (0, 0), 0  # of metrics.jsonl
 
     def start(self, environment: dict[str, str]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -60,31 +60,22 @@ class Trial:
         ][-1:]
         return errors[0] if errors else f"exit code {code}"
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of metrics.jsonl that have come since the last call."""
+        from train.metrics import read_metrics
+
+        file = self.folder / "metrics.jsonl"
+        found = file.stat() if file.exists() else None
+        if found and self._seen != (found.st_mtime_ns, found.st_size):
+            self._seen = found.st_mtime_ns, found.st_size
+            for row in read_metrics(Folder(self.folder)):
+                if row["step"] > self._step:
+                    self._step = row["step"]
+                    yield row
+
     def result(self) -> dict[str, Any]:
         """What result.json holds."""
         return dict(json.loads((self.folder / "result.json").read_text(encoding="utf-8")))
-
-
-class Rows:
-    """The rows of a run's metrics.jsonl, each once, while it is written."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file, self._seen, self._step = folder / "metrics.jsonl", (0, 0), 0
-
-    def new(self) -> Iterator[dict[str, Any]]:
-        from train.metrics import read_metrics
-
-        try:
-            found = self.file.stat()
-        except FileNotFoundError:
-            return
-        if self._seen == (found.st_mtime_ns, found.st_size):
-            return
-        self._seen = (found.st_mtime_ns, found.st_size)
-        for row in read_metrics(Folder(self.file.parent)):
-            if row["step"] > self._step:
-                self._step = row["step"]
-                yield row
 
 
 def check_trial(base: dict[str, Any], values: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ def test_the_smoothed_curve_is_corrected_for_its_start() -> None:
 def test_what_has_diverged() -> None:
     assert diverged([]) is None and diverged([5.0, 4.0, 4.4]) is None
     assert diverged([5.0, math.nan]) == diverged([5.0, math.inf]) == "the loss is not a finite number"
+    assert diverged([5.0, None]) == "the loss is not a finite number"
     assert diverged([5.0, 4.0, 12.0]) and not diverged([5.0, 4.0, 12.0], factor=3)
     assert diverged([5.0] * 20 + [9.0]) is None  # one spike is not a trend
     assert diverged([5.0] * 20 + [9.0] * 12)

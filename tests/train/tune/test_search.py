@@ -146,7 +146,12 @@ def test_successive_halving_stops_what_falls_behind(optuna: Any, write_search: W
 
 @pytest.mark.parametrize("sampler", ["tpe", "successive_halving"])
 def test_a_search_cut_in_a_trial_goes_on_with_the_same_choices(
-    optuna: Any, bowl: None, write_search: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
+    optuna: Any,
+    bowl: None,
+    write_search: Write,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sampler: str,
 ) -> None:
     given = {"sampler": sampler, "trials": 14, "halving": {"factor": 2}}
     expected = outcome(run(write_search("unbroken", **given)))
