@@ -35,7 +35,7 @@ from train.step import Metrics, TrainState, train_step
 Row = dict[str, Any]
 
 
-def train(config: TrainConfig, on_row: Callable[[Row], None] | None = None) -> dict[str, Any]:
+def train(config: TrainConfig, *, on_row: Callable[[Row], None] | None = None) -> dict[str, Any]:
     """Train to the last step, from the newest valid checkpoint if there is one; what result.json holds.
 
     `on_row` gets each row of metrics.jsonl in the process that writes it; what it raises ends the run.

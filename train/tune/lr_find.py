@@ -88,7 +88,7 @@ def range_test(
 
     with tempfile.TemporaryDirectory(prefix="lr-find-") as folder:
         try:
-            train(range_config(config, low, high, steps, folder, str(out / "tokens")), watch)
+            train(range_config(config, low, high, steps, folder, str(out / "tokens")), on_row=watch)
         except (Enough, Diverged) as why:
             reason = str(why) if isinstance(why, Enough) else "the loss is not a finite number"
     means = smoothed(losses)

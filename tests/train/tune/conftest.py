@@ -62,7 +62,7 @@ def in_process(
                 raise Stopped
 
         try:
-            train(load(TrainConfig, trial.command[4], trial.command[6::2]), on_row)
+            train(load(TrainConfig, trial.command[4], trial.command[6::2]), on_row=on_row)
         except Stopped:
             code = -9
         except (UserError, WorkError) as error:

@@ -164,7 +164,7 @@ def test_a_search_cut_in_a_trial_goes_on_with_the_same_choices(
             if config.output_url.endswith("0011") and row["step"] == 1:
                 raise KeyboardInterrupt
 
-        healthy(config, dying)
+        healthy(config, on_row=dying)
 
     with monkeypatch.context() as patch:
         patch.setattr(conftest, "train", cut)
@@ -213,7 +213,7 @@ def test_a_folder_holds_one_search_at_a_time(optuna: Any, write_search: Write, t
 def test_a_search_in_which_nothing_works_is_given_up(
     optuna: Any, write_search: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise WorkError("no room on the disk")
 
     monkeypatch.setattr("tests.train.tune.conftest.train", broken)
