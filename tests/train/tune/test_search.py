@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from schemas.config import load
+from schemas.config import load, override, read_yaml
 from schemas.errors import UserError, WorkError
 from schemas.search import SearchConfig
 from schemas.storage import Folder
 from schemas.training import TrainConfig
+from tests.conftest import ROOT
 from tests.train.test_commands import command
 from tests.train.tune import conftest
 from tests.train.tune.conftest import LR, outcome
 from train.metrics import read_metrics
 from train.trainer import train
-from train.tune.search import search
-from train.tune.trial import hold, number_at
+from train.tune.search import check_keys, search
+from train.tune.trial import check_trial, hold, number_at
 
 Write = Callable[..., Path]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -225,6 +226,13 @@ def test_without_optuna_it_says_what_to_install(write_search: Write, monkeypatch
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match=r"pip install 'corpusmill\[search\]'"):
         run(write_search(sampler="random"))
+
+
+def test_the_shipped_config_is_one() -> None:
+    file = ROOT / "configs/search/quickstart.yaml"
+    config = load(SearchConfig, file)
+    check_keys(str(file), config)
+    check_trial(override(read_yaml(ROOT / config.config), []), {**config.settings, "optimizer.lr": 1e-3})
 
 
 def test_grids_of_ranges() -> None:
