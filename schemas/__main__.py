@@ -15,6 +15,7 @@ def models() -> dict[str, type[BaseModel]]:
     from schemas.checkpoint import CheckpointManifest, TensorTable
     from schemas.manifest import PartitionManifest, StageManifest
     from schemas.recipe import Recipe
+    from schemas.search import SearchConfig
     from schemas.shards import BlockDocuments, ShardIndex, ShardSet, Takedown, TextDocument, TextIndex
     from schemas.signals import SignalSpec
     from schemas.training import TrainConfig
@@ -22,6 +23,7 @@ def models() -> dict[str, type[BaseModel]]:
     found: tuple[type[BaseModel], ...] = (
         Recipe,
         TrainConfig,
+        SearchConfig,
         StageManifest,
         PartitionManifest,
         ShardIndex,

@@ -93,7 +93,7 @@ def _line(model: type[BaseModel], mistake: Any, where: str) -> str:
     key = ".".join(str(part) for part in location)
     kind = mistake["type"]
     if kind == "extra_forbidden":
-        allowed = _fields(model, location[:-1])
+        allowed = fields_at(model, location[:-1])
         listing = ", ".join(sorted(allowed))
         return f"{where}: {key}: unknown key{nearest(str(location[-1]), allowed)} (allowed here: {listing})"
     if kind == "missing":
@@ -113,7 +113,7 @@ def _line(model: type[BaseModel], mistake: Any, where: str) -> str:
     return f"{where}: {key}: {message}{shown}"
 
 
-def _fields(model: type[BaseModel], location: list[Any]) -> list[str]:
+def fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
     """Names of the fields that are valid at a place in the model's tree."""
     here: Any = model
     for part in location:

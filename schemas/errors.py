@@ -18,6 +18,10 @@ class WorkError(Exception):
     exit_code = 1
 
 
+class Diverged(WorkError):
+    """The loss of a run is no longer a finite number."""
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for the allowed name closest to `name`, or `""` when none is close."""
     close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)

@@ -84,10 +84,10 @@ class ScheduleConfig(Strict):
     )
     warmup_steps: int = Field(default=100, ge=0)
     warmup_tokens: int | None = Field(default=None, ge=0, description="instead of warmup_steps")
-    kind: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd"] = "cosine"
+    kind: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd", "range_test"] = "cosine"
     floor: float = Field(
         default=0.1, ge=0, le=1,
-        description="share of lr at the end, and for `inverse_sqrt` at least (not for `constant`)",
+        description="share of lr at the end; `inverse_sqrt`: at least; `range_test`: at the start; not for `constant`",
     )  # fmt: skip
     decay_share: float = Field(default=0.2, gt=0, le=1, description="`wsd`: share of the run that decays")
 
@@ -118,6 +118,10 @@ class ScheduleConfig(Strict):
             raise ValueError(
                 f"warmup_steps {self.warmup_steps} leaves nothing of steps {self.steps}: set warmup_steps to"
                 f" {max(1, self.steps // 10)} or raise steps"
+            )
+        if self.kind == "range_test" and (self.warmup_steps or not self.floor):
+            raise ValueError(
+                "kind range_test rises from floor x lr to lr: set floor above 0 and warmup_steps to 0"
             )
         decay = round(self.decay_share * self.steps)
         if self.kind == "wsd" and self.warmup_steps + decay > self.steps:

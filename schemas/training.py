@@ -6,6 +6,7 @@ processes or on the shard set is refused at start-up by `train.distributed` and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -52,6 +53,13 @@ class LogConfig(Strict):
     tensorboard: bool = True
 
 
+# Keys that a run may be continued with another value of if it says so (`may_change`): the next step reads them anew.
+OnRequest = Literal[
+    "optimizer.lr", "optimizer.muon_lr", "optimizer.weight_decay", "optimizer.betas", "optimizer.eps",
+    "optimizer.grad_clip", "optimizer.momentum", "schedule.floor", "model.dropout", "model.z_loss",
+]  # fmt: skip
+
+
 class TrainConfig(Strict):
     """`corpusmill train CONFIG.yaml`: everything a run depends on."""
 
@@ -71,6 +79,14 @@ class TrainConfig(Strict):
     compile: bool | None = Field(default=None, description="torch.compile each layer; null: on CUDA")
     parallel: ParallelConfig = ParallelConfig()
     guard: GuardConfig = GuardConfig()
+    stop_after: int | None = Field(
+        default=None,
+        ge=1,
+        description="step after which this process saves and stops; the schedule does not change",
+    )
+    may_change: list[OnRequest] = Field(
+        default=[], description="keys that this start changes in a run that has begun, such as optimizer.lr"
+    )
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     log: LogConfig = LogConfig()
@@ -129,6 +145,11 @@ class TrainConfig(Strict):
     def output_url(self) -> str:
         return self.output or f"runs/{self.name}"
 
+    @property
+    def last_step(self) -> int:
+        """The step that this process trains up to."""
+        return min(self.schedule.steps, self.stop_after or self.schedule.steps)
+
 
 # A run may be continued with another value of these: they say where, how fast and how often, not what.
 # (`data.shards` may move: what is in it is checked by the plan; so is it that stages, ramps and skips change only what
@@ -136,20 +157,25 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "guard",
+    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "guard", "stop_after",
+    "may_change",
 )  # fmt: skip
 
 
-def changed(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys that differ between two dumped configs, as `key: old -> new`; those of MAY_CHANGE left out."""
+def changed(
+    before: dict[str, Any], after: dict[str, Any], prefix: str = "", allowed: Sequence[str] = ()
+) -> list[str]:
+    """Dotted keys that differ between two dumped configs, as `key: old -> new`; left out are those of MAY_CHANGE,
+    `allowed`, and `may_change` of the second."""
     lines: list[str] = []
+    allowed = (*allowed, *after.get("may_change", ()))
     for key in dict.fromkeys([*before, *after]):
         name = f"{prefix}{key}"
         old, new = before.get(key), after.get(key)
-        if old == new or name in MAY_CHANGE:
+        if old == new or name in MAY_CHANGE or name in allowed:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
-            lines += changed(old, new, f"{name}.")
+            lines += changed(old, new, f"{name}.", allowed)
         else:
             lines.append(f"{name}: {old} -> {new}")
     return lines

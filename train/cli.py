@@ -11,6 +11,7 @@ import typer
 
 from train.checkpoint.command import app as checkpoint
 from train.estimate.command import estimate
+from train.tune.command import lr_find, search
 
 Config = Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")]
 Run = Annotated[
@@ -190,9 +191,9 @@ def batch(
 def register(app: typer.Typer) -> None:
     """Add the trainer's commands to the front door."""
     for command, options in EXAMPLES.items():
-        app.command(epilog=f"Example: corpusmill {command.__name__} configs/train/quickstart.yaml{options}")(
-            command
-        )
+        name = command.__name__.replace("_", "-")
+        config = f"configs/{'search' if command is search else 'train'}/quickstart.yaml"
+        app.command(name, epilog=f"Example: corpusmill {name} {config}{options}")(command)
     app.add_typer(checkpoint, name="checkpoint")
 
 
@@ -218,4 +219,6 @@ EXAMPLES: dict[Callable[..., None], str] = {
     plan: "",
     batch: " --step 100",
     estimate: " --gpu H200 --count 8 --zero 1 --price 2.5",
+    lr_find: " --low 1e-5 --high 1",
+    search: " --set parallel=2",
 }

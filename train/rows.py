@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from schemas.errors import WorkError
+from schemas.errors import Diverged
 from train.metrics import memory_mib, mfu
 from train.model.moe import load_figures
 
@@ -82,7 +82,7 @@ def number(value: torch.Tensor | None) -> float | None:
 
 
 def totals(state: TrainState, world: World, sources: list[str], run: str) -> torch.Tensor:
-    """[sources, 2] loss and tokens of all processes since the last row; raises `WorkError` if it went wrong."""
+    """[sources, 2] loss and tokens of all processes since the last row; raises `Diverged` if it went wrong."""
     sums = world.total(state.window)
     if not bool(sums.isfinite().all()):
         bad = [
@@ -90,7 +90,7 @@ def totals(state: TrainState, world: World, sources: list[str], run: str) -> tor
             for name, loss in zip(sources, sums[:, 0].tolist(), strict=True)
             if loss != loss or loss > 1e300
         ]
-        raise WorkError(
+        raise Diverged(
             f"{run}: the loss of {', '.join(bad)} is not a finite number at step {state.step}; nothing of it was saved."
             f" Lower optimizer.lr, or set optimizer.grad_clip or guard.enabled, and start in another output"
         )

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,11 +36,16 @@ from train.rows import Span, row_of, totals
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
 from train.step import Metrics, TrainState, train_step
 
+Row = dict[str, Any]
 
-def train(config: TrainConfig, replay: str | None = None) -> dict[str, Any]:
+
+def train(
+    config: TrainConfig, replay: str | None = None, *, on_row: Callable[[Row], None] | None = None
+) -> dict[str, Any]:
     """Train to the last step, from the newest valid checkpoint if there is one; what result.json holds.
 
-    With `replay`, the file or URL of another run's journal, its decisions are taken instead of the guard's own.
+    With `replay`, the file or URL of another run's journal, its decisions are taken instead of the guard's own. `on_row`
+    gets each row of metrics.jsonl in the process that writes it; what it raises ends the run.
     Raises `UserError` for a config that cannot run here or is not that of the run in its output, `WorkError` for
     data or a store that fails, and if the guard gives up. SIGTERM and SIGINT save a checkpoint and exit with 143 and 130.
     """
@@ -47,7 +53,7 @@ def train(config: TrainConfig, replay: str | None = None) -> dict[str, Any]:
     shards = open_run_data(config, say if os.environ.get("RANK", "0") == "0" else None)
     world = join(config)
     try:
-        return Trainer(config, world, shards, replay).run()
+        return Trainer(config, world, shards, replay, on_row).run()
     finally:
         world.close()
 
@@ -57,8 +63,15 @@ class Trainer:
 
     log: MetricsLog | None = None  # in the first process
 
-    def __init__(self, config: TrainConfig, world: World, shards: Shards, replay: str | None = None) -> None:
-        self.config, self.world, self.shards = config, world, shards
+    def __init__(
+        self,
+        config: TrainConfig,
+        world: World,
+        shards: Shards,
+        replay: str | None = None,
+        on_row: Callable[[Row], None] | None = None,
+    ) -> None:
+        self.config, self.world, self.shards, self.on_row = config, world, shards, on_row
         self.folder = Folder(config.output_url)
         self.saver = checkpoint.Saver(self.folder, config.checkpoint)
         self.guard = Guard(config.guard, self.folder, world, self._documents, self._say)
@@ -83,7 +96,7 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """Step after step to the end; a row, a validation, a checkpoint when they are due; back if the guard says so."""
         config, state, world = self.config, self.state, self.world
-        steps, stop = config.schedule.steps, Stop()
+        steps, stop = config.last_step, Stop()
         self.span = Span(state.step)
         self._announce()
         try:
@@ -169,7 +182,7 @@ class Trainer:
         saved = found.state
         refuse_changes(saved["config"], self.config, self.folder)
         self.stream.load_state_dict(saved["loader"])
-        if self.world.first and saved["loader"]["plan"] != self.plan.sha256:
+        if self.world.first and (saved["loader"]["plan"] != self.plan.sha256 or self.config.may_change):
             self._describe()  # what lies ahead is another
         checkpoint.restore(found, state.model, state.optimizer)
         self.guard.load_state_dict(saved.get("guard"))
@@ -209,6 +222,8 @@ class Trainer:
         self.seconds += span.seconds
         state.window.zero_()
         self.span = Span(state.step)
+        if self.log and self.on_row:
+            self.on_row(self.log.rows[-1])
 
     def _documents(self, step: int) -> dict[str, list[str]]:
         """Of the batch of a step, for the journal; the first process names them."""
@@ -254,7 +269,7 @@ class Trainer:
     def _announce(self) -> None:
         count, plan = self.state.model.parameter_count, self.plan
         start = f"going on after step {self.state.step}" if self.state.step else "starting"
-        start = start if self.state.step < self.config.schedule.steps else "nothing is left to do"
+        start = start if self.state.step < self.config.last_step else "nothing is left to do"
         self.console.say(
             f"{self.config.name}: {count / 1e6:.2f} M parameters,"
             f" {plan.tokens(self.state.step + 1) - plan.tokens(self.state.step):,} tokens a step, {self.world.size} process(es) on {self.world.device.type}, {self.config.precision}; {start}"

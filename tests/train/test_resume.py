@@ -177,6 +177,32 @@ def test_a_changed_config_is_refused_by_its_key(config: Make) -> None:
     )
 
 
+def test_a_run_in_legs_ends_as_one_that_is_not(config: Make, tmp_path: Path) -> None:
+    settings = {"model.dropout": 0.2, "validation.every": None}
+    run(config(**settings, output=str(tmp_path / "unbroken")))
+    for leg, step in ((7, 7), (12, 12), (None, 20)):
+        result = run(config(**settings, stop_after=leg))
+        saved = checkpoint.load_newest(Folder(tmp_path / "run"))
+        assert result["steps"] == step and saved is not None and saved.step == step
+    assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
+
+
+def test_a_key_changes_in_a_run_that_says_so(config: Make, tmp_path: Path) -> None:
+    run(config(stop_after=10))
+    changed = {"optimizer.lr": 1e-3, "optimizer.weight_decay": 0.0}
+    with pytest.raises(UserError, match=r"weight_decay: 0\.1 -> 0\.0"):
+        run(config(**changed, may_change=["optimizer.lr"]))
+    with pytest.raises(UserError, match=r"model\.dim: 32 -> 64"):
+        run(config(**changed, **{"model.dim": 64}, may_change=["optimizer.lr", "optimizer.weight_decay"]))
+    run(config(**changed, may_change=["optimizer.lr", "optimizer.weight_decay"]))
+    rows = read_metrics(Folder(tmp_path / "run"))
+    assert rows[9]["lr"] / rows[10]["lr"] > 2.9 and rows[-1]["lr"] == pytest.approx(1e-4)
+    assert json.loads((tmp_path / "run/config.json").read_text())["optimizer"]["lr"] == 1e-3
+    run(config(**changed))  # from now on this is the run's config
+    with pytest.raises(ValueError, match="may_change"):
+        run(config(may_change=["model.dim"]))
+
+
 def test_what_lies_ahead_may_be_changed_mid_run(
     config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

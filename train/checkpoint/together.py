@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -11,6 +12,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.utils import _DistWrapper
 
 from schemas.errors import UserError, WorkError
+
+# It is what one process is for, and no news.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
 Result = TypeVar("Result")
 Group = Any  # a ProcessGroup; None: all processes

@@ -20,6 +20,7 @@ def learning_rate(
 
     `cosine`: Loshchilov & Hutter 2017. `inverse_sqrt`: peak x sqrt(warm-up / tokens), not below the floor (Vaswani
     et al. 2017). `wsd`: warm-up, stable, then a linear decay over the last `decay_share` (Hu et al. 2024).
+    `range_test`: floor x peak in the first step, peak in the last, the same factor between all (Smith 2017).
     """
     # Tokens counted in mean batches: where all batches are equal, this is the step, to the bit.
     at = tokens * schedule.steps / total_tokens
@@ -32,6 +33,8 @@ def learning_rate(
     if schedule.kind == "inverse_sqrt":
         start = max(warmup, 1.0)
         return max(low, peak * math.sqrt(start / max(at, start)))
+    if schedule.kind == "range_test":
+        return peak * schedule.floor ** (1 - (at - 1) / max(schedule.steps - 1, 1))
     start = warmup
     if schedule.kind == "wsd":
         start = schedule.steps - round(schedule.decay_share * schedule.steps)

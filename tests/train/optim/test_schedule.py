@@ -60,6 +60,15 @@ def test_schedules(kind: Any) -> None:
         assert rates[69] == 2.0 and rates[84] == pytest.approx(1.2)
 
 
+def test_a_range_test_rises_by_the_same_factor() -> None:
+    schedule = ScheduleConfig(steps=5, warmup_steps=0, kind="range_test", floor=1e-4)
+    rates = [learning_rate(schedule, 10.0, step * 8, 40, 0) for step in range(1, 6)]
+    assert rates == pytest.approx([1e-3, 1e-2, 1e-1, 1.0, 10.0])
+    for wrong in ({"floor": 0.0}, {"warmup_steps": 1}):
+        with pytest.raises(ValueError, match="range_test rises from floor x lr to lr"):
+            ScheduleConfig.model_validate({"steps": 5, "warmup_steps": 0, "kind": "range_test", **wrong})
+
+
 def test_inverse_square_root_stops_at_the_floor_and_needs_no_warmup() -> None:
     schedule = ScheduleConfig(steps=1000, warmup_steps=0, kind="inverse_sqrt", floor=0.1)
     rates = [learning_rate(schedule, 1.0, step, 1000, 0) for step in (1, 4, 100, 1000)]
