@@ -13,11 +13,13 @@ import torch
 
 from schemas.errors import WorkError
 from schemas.storage import Folder
+from train.estimate.gpus import gpu_seen
 
 TAIL = 50  # rows that a checkpoint carries, should the file lose them
-# Dense bf16 FLOP/s of one device without sparsity, as its maker states it.
-PEAK_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12}
-MFU_FORMULA = "tokens/s of one process x (6 x active weights of matrix products + 6 x layers x heads x head_dim x sequence_length) / peak bf16 FLOP/s"
+MFU_FORMULA = (
+    "tokens/s of one device x (6 x active weights of matrix products + 6 x layers x heads x head_dim x sequence_length)"
+    " / its peak FLOP/s in dense bf16, whatever the precision"
+)
 
 
 class MetricsLog:
@@ -108,12 +110,18 @@ def memory_mib(device: torch.device) -> float:
 
 
 def mfu(tokens_per_second: float, flops_per_token: float, device: torch.device) -> float | None:
-    """Model FLOPs utilisation of one process by MFU_FORMULA; None on a device whose peak is not known."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    peak = next((flops for part, flops in PEAK_BF16.items() if part in name), None)
+    """Model FLOPs utilisation of one device by MFU_FORMULA; None on one whose peak is not known."""
+    peak = peak_flops(device)["bf16"]
     return tokens_per_second * flops_per_token / peak if peak else None
+
+
+def peak_flops(device: torch.device) -> dict[str, Any]:
+    """The device's name, and its peak FLOP/s in dense bf16 and fp8; None where it has none, or none that is known."""
+    if device.type != "cuda":
+        return {"device": device.type, "bf16": None, "fp8": None}
+    name = torch.cuda.get_device_name(device)
+    gpu = gpu_seen(name)
+    return {"device": name, "bf16": gpu and gpu.peak, "fp8": gpu and gpu.fp8}
 
 
 def say(line: str) -> None:

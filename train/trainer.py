@@ -24,7 +24,7 @@ from train.data.stream import StreamingTokens
 from train.distributed import World, join
 from train.evaluate.validate import validation_losses
 from train.export.load import load_weights
-from train.metrics import MFU_FORMULA, Console, MetricsLog, memory_mib, mfu, say
+from train.metrics import MFU_FORMULA, Console, MetricsLog, memory_mib, mfu, peak_flops, say
 from train.model.decoder import Decoder
 from train.model.moe import load_figures
 from train.optim import make_optimizer
@@ -257,6 +257,7 @@ class Trainer:
             "weights_xxh3": checksum(newest.files[checkpoint.MODEL]) if newest else None,
             "plan": self.plan.sha256,
             "mfu_formula": MFU_FORMULA,
+            "peak_flops": peak_flops(self.world.device),
         }
         write_json(self.folder / RESULT, result)
         self.console.say(
