@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from train.model import cost
-from train.model.attend import boundaries
+from train.model.attend import Boundaries, boundaries, document_mask
 from train.model.initialise import initialise
 from train.model.layer import Layer, make_norm
 from train.model.losses import IGNORED, token_losses
@@ -43,6 +43,8 @@ class Decoder(nn.Module):
         self.norm = make_norm(config)
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
         self.sums: dict[str, Tensor] = {}  # of the training passes since `take_sums`
+        self.watch = False  # whether training passes also sum what `activation_rms` reads
+        self.entropies: list[Tensor] | None = None  # `train.probe` hangs up a list, and layers fill it
         if not self.embedding.weight.is_meta:
             initialise(self, seed)
 
@@ -68,13 +70,19 @@ class Decoder(nn.Module):
             x = x + self.position_embedding(place)
         autocast = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
-        within = boundaries(documents, cu_seqlens, dtype, self.config.head_size)
+        if self.entropies is not None and documents is not None:
+            within = Boundaries(mask=document_mask(documents), entropies=self.entropies)
+        else:
+            within = boundaries(documents, cu_seqlens, dtype, self.config.head_size)
         x = F.dropout(x, self.config.dropout, self.training)
         routes = []
         for layer in self.layers:
             x, routed = layer(x, rope, within)
             if routed is not None:
                 routes.append(routed)
+        if self.watch and self.training:
+            square = torch.linalg.vector_norm(x.detach(), dtype=torch.float32).square().double() / x.numel()
+            self._count("activation", torch.stack((square, torch.ones_like(square))))
         x, head = self.norm(x), self.embedding.weight if self.head is None else self.head.weight
         if labels is None:
             return F.linear(x, head)
@@ -101,6 +109,13 @@ class Decoder(nn.Module):
         """What `sums` holds, each made the `total` over all processes that have other tokens; it is empty then."""
         sums, self.sums = {name: total(value) for name, value in self.sums.items()}, {}
         return sums
+
+    @staticmethod
+    def activation_rms(sums: dict[str, Tensor]) -> Tensor | None:
+        """Root mean square of the residual stream after the last layer, before the final norm, from what `take_sums`
+        gave while `watch` was set (it is taken out); None if it was not. On the device."""
+        found = sums.pop("activation", None)
+        return None if found is None else (found[0] / found[1]).sqrt()
 
     @property
     def experts(self) -> list[Experts]:
