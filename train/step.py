@@ -48,6 +48,7 @@ class Metrics(NamedTuple):
     update_norm: Tensor | None = None  # of the step's change of all parameters
     # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
     auxiliary: dict[str, Tensor] | None = None
+    activation_rms: Tensor | None = None  # of the residual stream after the last layer, over all processes
 
 
 def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = False) -> Metrics:
@@ -59,6 +60,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
     state.step += 1
     config, model = state.config, state.parallel or state.model
     state.model.train()
+    state.model.watch = watch
     rows = len(batch["tokens"])
     starts = range(0, rows, config.data.micro_batch)
     for start in starts:
@@ -76,6 +78,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
             (loss.sum() * (state.world / valid)).backward()
         count_losses(state.window, part, loss.detach())
     sums = state.model.take_sums(all_sum)
+    activation = state.model.activation_rms(sums)
     parameters = list(state.model.parameters())
     norm = nn.utils.clip_grad_norm_(parameters, config.optimizer.grad_clip or float("inf"))
     rate = rate_at(config, state.step)
@@ -89,7 +92,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
         return Metrics(rate, norm)
     now = [p.detach() for p in parameters]
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    return Metrics(rate, norm, total_norm(now), total_norm(list(torch._foreach_sub(now, before))), auxiliary)
+    update = total_norm(list(torch._foreach_sub(now, before)))
+    return Metrics(rate, norm, total_norm(now), update, auxiliary, activation)
 
 
 def total_norm(tensors: list[Tensor]) -> Tensor:

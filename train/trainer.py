@@ -28,8 +28,9 @@ from train.metrics import MFU_FORMULA, Console, MetricsLog, memory_mib, mfu, pea
 from train.model.decoder import Decoder
 from train.model.moe import load_figures
 from train.optim import make_optimizer
+from train.probe import Inside, look_inside
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
-from train.step import Metrics, TrainState, train_step
+from train.step import Batch, Metrics, TrainState, precision, train_step
 
 
 def train(config: TrainConfig) -> dict[str, Any]:
@@ -89,12 +90,13 @@ class Trainer:
                 metrics = train_step(state, batch, valid, watch=due(state.step + 1, steps, config.log.every))
                 self.console.step(state.step)
                 validate = due(state.step, steps, config.validation.every)
-                if validate:
-                    self._validate()
                 if validate or due(state.step, steps, config.log.every):
-                    self._row(
-                        metrics, time.monotonic() - mark - self.paused, stalled, state.step - since, validate
-                    )
+                    sums = self._sums()  # waits for the device: what is timed is work that was done
+                    seconds = time.monotonic() - mark - self.paused
+                    if validate:
+                        self._validate()
+                    inside = self._look_inside(batch) if metrics.param_norm is not None else None
+                    self._row(metrics, inside, sums, seconds, stalled, state.step - since, validate)
                     mark, since, stalled, self.paused = time.monotonic(), state.step, 0.0, 0.0
                 if signalled or due(state.step, steps, config.checkpoint.every):
                     self._save()
@@ -142,10 +144,17 @@ class Trainer:
         for name, value in ((CONFIG, dumped(self.config)), (PLAN, self.plan.as_json())):
             write_json(self.folder / name, value)
 
-    def _row(self, metrics: Metrics, seconds: float, stalled: float, steps: int, validated: bool) -> None:
+    def _look_inside(self, batch: Batch) -> Inside:
+        """Of the weights after this step. Not in the hot path, nor in its time."""
+        with precision(self.config, self.world.device):
+            return look_inside(self.state.model, batch, self.world.device)
+
+    def _row(
+        self, metrics: Metrics, inside: Inside | None, sums: torch.Tensor, seconds: float, stalled: float, steps: int,
+        validated: bool,
+    ) -> None:  # fmt: skip
         """One row of metrics.jsonl: means over the steps since the last one, norms and rate of this step."""
         state, world = self.state, self.world
-        sums = self._sums()
         state.window.zero_()
         self.seconds += seconds
         if not self.log:
@@ -165,6 +174,8 @@ class Trainer:
             "grad_norm": float(metrics.grad_norm),
             "param_norm": None if metrics.param_norm is None else float(metrics.param_norm),
             "update_norm": None if metrics.update_norm is None else float(metrics.update_norm),
+            "activation_rms": None if metrics.activation_rms is None else float(metrics.activation_rms),
+            **(inside.row() if inside else {}),
             **self._auxiliary(metrics),
             "tokens_per_second": round(speed, 1),
             "mfu": mfu(speed / world.size, state.model.flops_per_token(length), world.device),
@@ -207,8 +218,8 @@ class Trainer:
 
     def _save(self) -> None:
         """Publish a checkpoint; it holds what the next process needs to go on as if nothing had been."""
-        began, state = time.monotonic(), self.state
-        window = self._sums().tolist()
+        state, window = self.state, self._sums().tolist()
+        began = time.monotonic()  # what the device still had to do is no pause
         if self.log:
             self.log.flush()
             saved = {
