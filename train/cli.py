@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from train.dashboard.command import dashboard
 from train.estimate.command import estimate
 
 Config = Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")]
@@ -207,5 +208,6 @@ EXAMPLES: dict[Callable[..., None], str] = {
     export: " model/",
     plan: "",
     batch: " --step 100",
+    dashboard: " --watch 10",
     estimate: " --gpu H200 --count 8 --zero 1 --price 2.5",
 }

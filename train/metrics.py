@@ -1,4 +1,4 @@
-"""What a run says of itself: metrics.jsonl (on any store), TensorBoard, and a line or a bar on stderr."""
+"""What a run says of itself: metrics.jsonl (on any store), other sinks, and a line or a bar on stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import torch
 
 from schemas.errors import WorkError
 from schemas.storage import Folder
+from schemas.training import TrainConfig
 from train.estimate.gpus import gpu_seen
+from train.sinks import Sink, open_sinks
 
 TAIL = 50  # rows that a checkpoint carries, should the file lose them
 MFU_FORMULA = (
@@ -23,24 +25,23 @@ MFU_FORMULA = (
 
 
 class MetricsLog:
-    """Rows of metrics.jsonl, each step at most once: what lies beyond the resumed step is dropped at the start."""
+    """Rows of metrics.jsonl, each step at most once: what lies beyond the resumed step is dropped at the start. They
+    also go to the sinks that the config names, unless nothing is left to do."""
 
-    def __init__(self, run: Folder, step: int, tail: list[dict[str, Any]], tensorboard: bool) -> None:
+    def __init__(self, run: Folder, config: TrainConfig, step: int, tail: list[dict[str, Any]]) -> None:
         self.file = run / "metrics.jsonl"
         rows = {row["step"]: row for row in tail}
         rows.update({row["step"]: row for row in read_metrics(run)})
         self.rows = [rows[s] for s in sorted(rows) if s <= step]
         self._stream: IO[bytes] | None = None
-        self._board: Any = None
+        self._sinks: list[Sink] = []
+        if step < config.schedule.steps:
+            self._sinks, told = open_sinks(run, config, step, self.rows)
+            for line in told:
+                say(line)
         self.flush()
         if run.local:
             self._stream = Path("/" + self.file.path).open("ab")  # noqa: SIM115 (closed by `close`)
-        if tensorboard and run.local:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._board = SummaryWriter("/" + (run / "tensorboard").path, purge_step=step + 1)
-        elif tensorboard:
-            say(f"log.tensorboard: needs a local output, {run} is not: metrics.jsonl alone is written")
 
     def write(self, row: dict[str, Any]) -> None:
         """Add a row; on a local disk it is there at once, on an object store with the next `flush`."""
@@ -48,16 +49,15 @@ class MetricsLog:
         if self._stream:
             self._stream.write(orjson.dumps(row) + b"\n")
             self._stream.flush()
-        if self._board:
-            for name, value in flatten(row):
-                self._board.add_scalar(name, value, row["step"])
+        for sink in self._sinks:
+            sink.write(row)
 
     def flush(self) -> None:
         """Publish all rows."""
         if self._stream is None:
             self.file.write(b"".join(orjson.dumps(row) + b"\n" for row in self.rows))
-        if self._board:
-            self._board.flush()
+        for sink in self._sinks:
+            sink.flush()
 
     def tail(self) -> list[dict[str, Any]]:
         return self.rows[-TAIL:]
@@ -66,8 +66,8 @@ class MetricsLog:
         self.flush()
         if self._stream:
             self._stream.close()
-        if self._board:
-            self._board.close()
+        for sink in self._sinks:
+            sink.close()
 
 
 def read_metrics(run: Folder) -> list[dict[str, Any]]:
@@ -88,17 +88,6 @@ def read_metrics(run: Folder) -> list[dict[str, Any]]:
                     f"{run / 'metrics.jsonl'}:{number}: not JSON; move the file away to go on"
                 ) from None
     return rows
-
-
-def flatten(row: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    """(`loss/wiki`, number) pairs of the numbers in a row."""
-    pairs: list[tuple[str, float]] = []
-    for name, value in row.items():
-        if isinstance(value, dict):
-            pairs += flatten(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and name != "step":
-            pairs.append((f"{prefix}{name}", float(value)))
-    return pairs
 
 
 def memory_mib(device: torch.device) -> float:

@@ -71,8 +71,7 @@ class Trainer:
         if world.size > 1:
             ids = None if world.device.type == "cpu" else [world.device]
             self.state.parallel = DistributedDataParallel(model, device_ids=ids)
-        board = config.log.tensorboard and self.state.step < config.schedule.steps
-        self.log = MetricsLog(self.folder, self.state.step, tail, board) if world.first else None
+        self.log = MetricsLog(self.folder, config, self.state.step, tail) if world.first else None
         self.console = Console(config.schedule.steps, self.state.step, world.first)
 
     def run(self) -> dict[str, Any]:
