@@ -19,7 +19,7 @@ Steps = npt.NDArray[np.int64]
 
 
 class History:
-    """Columns by flattened name (`loss`, `loss_per_source/wiki`): 16 bytes a number, so a million rows fit."""
+    """Columns by flattened name (`loss`, `loss_per_source/wiki`): 16 bytes a number, 0.8 GB for a million rows of 50."""
 
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}  # the last row

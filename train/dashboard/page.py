@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 EVENTS = 500  # entries of the journal on the page, the latest ones
+SHORT = 48  # letters of a value that stands in the table without a fold
 LETTERS = 20_000  # of one thing that the guard says, such as the documents of a batch
 
 
@@ -152,14 +153,19 @@ def _tiles(last: dict[str, Any], result: dict[str, Any], events: int) -> list[tu
 
 def _event(entry: dict[str, Any]) -> dict[str, Any]:
     """A row of the table, and the `words` beside a mark; what is more than a word or two folds away."""
-    known = ("entry", "step", "kind", "why", "to_step", "lr_factor")
-    why = " ".join(str(entry.get("why") or "").split())
-    short, more = [], []
+    known = ("v", "entry", "step", "kind", "why", "note", "to_step", "lr_factor")
+    why = "; ".join(filter(None, (_reasons(entry.get("why")), _one_line(entry.get("note")))))
+    short, more = list[tuple[str, str]](), list[tuple[str, str]]()
     for name, value in entry.items():
         if name not in known and value not in (None, [], {}, ""):
-            text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text = (
+                text
+                if len(text) < SHORT or isinstance(value, str)
+                else json.dumps(value, indent=1, ensure_ascii=False)
+            )
             cut = f"{text[:LETTERS]}\n… {len(text) - LETTERS:,} letters more" if len(text) > LETTERS else text
-            (short if len(text) < 40 and "\n" not in text else more).append((name.replace("_", " "), cut))
+            (short if len(text) < SHORT and "\n" not in text else more).append((name.replace("_", " "), cut))
     back = entry.get("to_step")
     words = f"step {entry['step']:,}: {entry['kind']}" + (f" to step {back}" if back is not None else "")
     return {
@@ -168,6 +174,25 @@ def _event(entry: dict[str, Any]) -> dict[str, Any]:
         "lr_factor": "" if entry.get("lr_factor") is None else entry["lr_factor"],
         "words": f"{words}, {why}" if why else words,
     }  # fmt: skip
+
+
+def _reasons(why: Any) -> str:
+    """The guard's reasons, [{signal, value, limit}], or whatever else is given, as words."""
+    if not isinstance(why, list):
+        return _one_line(why)
+    return ", ".join(
+        "{} {} (limit {})".format(*(_figure(one.get(key)) for key in ("signal", "value", "limit")))
+        if isinstance(one, dict) else _one_line(one)
+        for one in why
+    )  # fmt: skip
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else _one_line(value)
+
+
+def _one_line(value: Any) -> str:
+    return "" if value is None else " ".join(str(value).split())
 
 
 def _sources(plan: dict[str, Any], last: dict[str, Any], history: History) -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ SPECS = {
         Spec("Gradient norm", ("grad_norm",), "", "of all parameters, before clipping", True),
         Spec("Parameter norm", ("param_norm",), "", "of all parameters"),
         Spec("Update norm", ("update_norm",), "", "of the step's change of all parameters", True),
+        Spec("Skipped steps", ("skipped",), "", "by the guard, since the row before", form="whole"),
         Spec("Last activations", ("activation_rms",), "RMS", "after the last layer, before the final norm"),
         Spec("Attention entropy", ("attention_entropy/",), "nats", "mean of heads and positions, on a few tokens"),
         Spec("Highest logit", ("logit_max",), "", "on a few tokens"),
@@ -65,7 +66,7 @@ SPECS = {
     ),
 }  # fmt: skip
 UNPLOTTED = ("tokens",)
-QUIET = ("blocks_replaced",)  # no plot while they are 0
+QUIET = ("blocks_replaced", "skipped")  # no plot while they are 0
 
 
 def groups(history: History, config: TrainConfig) -> list[dict[str, Any]]:

@@ -15,9 +15,9 @@ from train.run import CONFIG, PLAN, RESULT, dumped, write_json
 JOURNAL: list[dict[str, Any]] = [
     {"entry": 1, "step": 410, "kind": "skip", "why": "grad_norm 38.2 is 24 deviations above the median 0.71"},
     {
-        "entry": 2, "step": 900, "kind": "rollback", "why": "loss 7.91 is 31 deviations above the median 4.02",
-        "to_step": 840, "lr_factor": 0.5, "skip_steps": 60,
-        "documents": [{"source": "wiki", "doc_id": f"{n:032x}", "chars": [0, 900]} for n in range(40)],
+        "v": 1, "entry": 2, "step": 900, "kind": "rollback", "why": [{"signal": "loss", "value": 7.9134, "limit": 4.021}],
+        "to_step": 840, "lr_factor": 0.5, "skipped": {"step": 841, "batches": 60}, "until_step": 940, "healthy": True,
+        "documents": {"wiki": [f"{n:032x}" for n in range(40)], "code": ["0" * 32]},
     },
 ]  # fmt: skip
 

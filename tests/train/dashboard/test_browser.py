@@ -86,7 +86,7 @@ def test_values_follow_the_pointer_in_all_plots(browser: Browser, tmp_path: Path
     mark = page.locator("#plot-0-0 .k-2 line").bounding_box()
     assert mark
     page.mouse.move(mark["x"] + 1, box["y"] + 80)
-    expect(said).to_contain_text("step 900: rollback to step 840, loss 7.91")
+    expect(said).to_contain_text("step 900: rollback to step 840, loss 7.913 (limit 4.021)")
     page.mouse.move(2, 2)
     expect(value).to_have_text(before)
     chart.focus()
