@@ -47,10 +47,16 @@ class ValidationConfig(Strict):
 
 
 class LogConfig(Strict):
-    """metrics.jsonl always; TensorBoard if wanted."""
+    """metrics.jsonl always; the rest if wanted."""
 
     every: int = Field(default=10, ge=1, description="steps between two lines")
     tensorboard: bool = True
+    wandb: bool = Field(
+        default=False, description="Weights & Biases, if it is installed; offline without an API key"
+    )
+    dashboard: bool = Field(
+        default=False, description="keep dashboard.html in the output up to date during the run"
+    )
 
 
 # Keys that a run may be continued with another value of if it says so (`may_change`): the next step reads them anew.

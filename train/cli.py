@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from train.checkpoint.command import app as checkpoint
+from train.dashboard.command import dashboard
 from train.estimate.command import estimate
 from train.tune.command import lr_find, search
 
@@ -218,6 +219,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     export: " model/",
     plan: "",
     batch: " --step 100",
+    dashboard: " --watch 10",
     estimate: " --gpu H200 --count 8 --zero 1 --price 2.5",
     lr_find: " --low 1e-5 --high 1",
     search: " --set parallel=2",

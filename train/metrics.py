@@ -1,4 +1,4 @@
-"""What a run says of itself: metrics.jsonl (on any store), TensorBoard, and a line or a bar on stderr."""
+"""What a run says of itself: metrics.jsonl (on any store), other sinks, and a line or a bar on stderr."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ import torch
 
 from schemas.errors import WorkError
 from schemas.storage import Folder
+from schemas.training import TrainConfig
+from train.estimate.gpus import gpu_seen
+from train.sinks import Sink, open_sinks
 
 TAIL = 50  # rows that a checkpoint carries, should the file lose them
-# Dense bf16 FLOP/s of one device without sparsity, as its maker states it.
-PEAK_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12}
-MFU_FORMULA = "tokens/s of one process x (6 x active weights of matrix products + 6 x layers x heads x head_dim x sequence_length) / peak bf16 FLOP/s"
+MFU_FORMULA = (
+    "tokens/s of one device x (6 x active weights of matrix products + 6 x layers x heads x head_dim x sequence_length)"
+    " / its peak FLOP/s in dense bf16, whatever the precision"
+)
 
 
 class MetricsLog:
-    """Rows of metrics.jsonl, each step at most once: what lies beyond the resumed step is dropped at the start."""
+    """Rows of metrics.jsonl, each step at most once: what lies beyond the resumed step is dropped at the start. They
+    also go to the sinks that the config names, unless nothing is left to do."""
 
-    def __init__(self, run: Folder, step: int, tail: list[dict[str, Any]], tensorboard: bool) -> None:
+    def __init__(self, run: Folder, config: TrainConfig, step: int, tail: list[dict[str, Any]]) -> None:
         self.file = run / "metrics.jsonl"
         rows = {row["step"]: row for row in tail}
         rows.update({row["step"]: row for row in read_metrics(run)})
         self.rows = [rows[s] for s in sorted(rows) if s <= step]
         self._stream: IO[bytes] | None = None
-        self._board: Any = None
+        self._sinks: list[Sink] = []
+        if step < config.schedule.steps:
+            self._sinks, told = open_sinks(run, config, step, self.rows)
+            for line in told:
+                say(line)
         self.flush()
         if run.local:
             self._stream = Path("/" + self.file.path).open("ab")  # noqa: SIM115 (closed by `close`)
-        if tensorboard and run.local:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._board = SummaryWriter("/" + (run / "tensorboard").path, purge_step=step + 1)
-        elif tensorboard:
-            say(f"log.tensorboard: needs a local output, {run} is not: metrics.jsonl alone is written")
 
     def write(self, row: dict[str, Any]) -> None:
         """Add a row; on a local disk it is there at once, on an object store with the next `flush`."""
@@ -46,16 +49,15 @@ class MetricsLog:
         if self._stream:
             self._stream.write(orjson.dumps(row) + b"\n")
             self._stream.flush()
-        if self._board:
-            for name, value in flatten(row):
-                self._board.add_scalar(name, value, row["step"])
+        for sink in self._sinks:
+            sink.write(row)
 
     def flush(self) -> None:
         """Publish all rows."""
         if self._stream is None:
             self.file.write(b"".join(orjson.dumps(row) + b"\n" for row in self.rows))
-        if self._board:
-            self._board.flush()
+        for sink in self._sinks:
+            sink.flush()
 
     def tail(self) -> list[dict[str, Any]]:
         return self.rows[-TAIL:]
@@ -64,8 +66,8 @@ class MetricsLog:
         self.flush()
         if self._stream:
             self._stream.close()
-        if self._board:
-            self._board.close()
+        for sink in self._sinks:
+            sink.close()
 
 
 def read_metrics(run: Folder) -> list[dict[str, Any]]:
@@ -88,17 +90,6 @@ def read_metrics(run: Folder) -> list[dict[str, Any]]:
     return rows
 
 
-def flatten(row: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    """(`loss/wiki`, number) pairs of the numbers in a row."""
-    pairs: list[tuple[str, float]] = []
-    for name, value in row.items():
-        if isinstance(value, dict):
-            pairs += flatten(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and name != "step":
-            pairs.append((f"{prefix}{name}", float(value)))
-    return pairs
-
-
 def memory_mib(device: torch.device) -> float:
     """Peak of the device's memory, or of this process's resident memory on CPU, MiB."""
     if device.type == "cuda":
@@ -108,12 +99,18 @@ def memory_mib(device: torch.device) -> float:
 
 
 def mfu(tokens_per_second: float, flops_per_token: float, device: torch.device) -> float | None:
-    """Model FLOPs utilisation of one process by MFU_FORMULA; None on a device whose peak is not known."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    peak = next((flops for part, flops in PEAK_BF16.items() if part in name), None)
+    """Model FLOPs utilisation of one device by MFU_FORMULA; None on one whose peak is not known."""
+    peak = peak_flops(device)["bf16"]
     return tokens_per_second * flops_per_token / peak if peak else None
+
+
+def peak_flops(device: torch.device) -> dict[str, Any]:
+    """The device's name, and its peak FLOP/s in dense bf16 and fp8; None where it has none, or none that is known."""
+    if device.type != "cuda":
+        return {"device": device.type, "bf16": None, "fp8": None}
+    name = torch.cuda.get_device_name(device)
+    gpu = gpu_seen(name)
+    return {"device": name, "bf16": gpu and gpu.peak, "fp8": gpu and gpu.fp8}
 
 
 def say(line: str) -> None:

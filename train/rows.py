@@ -15,6 +15,7 @@ from train.model.moe import load_figures
 if TYPE_CHECKING:
     from train.data.stream import StreamingTokens
     from train.distributed import World
+    from train.probe import Inside
     from train.step import Metrics, TrainState
 
 
@@ -36,10 +37,18 @@ class Span:
 
 
 def row_of(
-    state: TrainState, world: World, stream: StreamingTokens, sums: torch.Tensor, metrics: Metrics, span: Span
+    state: TrainState,
+    world: World,
+    stream: StreamingTokens,
+    sums: torch.Tensor,
+    metrics: Metrics,
+    span: Span,
+    seconds: float,
+    inside: Inside | None = None,
 ) -> dict[str, Any]:
-    """A row: means over the steps since the last one that were taken, norms and rate of this step. `sums`: `totals`."""
-    plan, steps, seconds = stream.plan, state.step - span.step, max(span.seconds, 1e-9)
+    """A row: means over the steps since the last one that were taken, norms and rate of this step. `sums`: `totals`;
+    `seconds`: what these steps took."""
+    plan, steps, seconds = stream.plan, state.step - span.step, max(seconds, 1e-9)
     length = plan.segment_of(state.step).stretch.length
     speed = (plan.tokens(state.step) - plan.tokens(state.step - steps)) / seconds
     loss, tokens = sums.sum(0).tolist()
@@ -58,6 +67,7 @@ def row_of(
         "update_norm": number(metrics.update_norm),
         "activation_rms": number(metrics.activation_rms),
         **({} if metrics.loss_scale is None else {"loss_scale": number(metrics.loss_scale)}),
+        **(inside.row() if inside else {}),
         **auxiliary(state, metrics),
         "tokens_per_second": round(speed, 1),
         "mfu": mfu(speed / world.size, state.model.whole.flops_per_token(length), world.device),

@@ -26,15 +26,17 @@ from train.guard.guard import Guard
 from train.guard.journal import amended, rollbacks
 from train.guard.judge import Verdict, unhealthy
 from train.guard.recover import delete_abandoned, documents, roll_back
-from train.metrics import MFU_FORMULA, Console, MetricsLog, say
+from train.metrics import MFU_FORMULA, Console, MetricsLog, peak_flops, say
 from train.model.decoder import Decoder
 from train.optim import make_optimizer
 from train.parallel import build
+from train.precision.autocast import autocast
 from train.precision.loss_scale import LossScale
 from train.precision.micro_batch import fit_micro_batch
+from train.probe import look_inside
 from train.rows import Span, row_of, totals
 from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
-from train.step import Metrics, TrainState, train_step
+from train.step import Batch, Metrics, TrainState, train_step
 
 Row = dict[str, Any]
 
@@ -117,10 +119,8 @@ class Trainer:
                     self._roll_back(verdict)
                     continue
                 self.console.step(state.step)
-                if validate:
-                    self._validate()
                 if row:
-                    self._row(metrics, validate)
+                    self._row(metrics, batch, validate)
                 if save:
                     self._save()
                 if signalled and state.step < steps:
@@ -201,29 +201,35 @@ class Trainer:
             return
         if self.log:
             self.log.close()
-        board = self.config.log.tensorboard and self.state.step < self.config.schedule.steps
-        self.log = MetricsLog(self.folder, self.state.step, tail, board)
+        self.log = MetricsLog(self.folder, self.config, self.state.step, tail)
 
     def _describe(self) -> None:
         for name, value in ((CONFIG, dumped(self.config)), (PLAN, self.plan.as_json())):
             write_json(self.folder / name, value)
 
-    def _row(self, metrics: Metrics, validated: bool) -> None:
+    def _row(self, metrics: Metrics, batch: Batch, validate: bool) -> None:
         """Add a row to metrics.jsonl; `train.rows` says what is in it."""
-        state, span = self.state, self.span
-        sums = totals(state, self.world, self.stream.sources, self.folder.url)
+        state, span, world = self.state, self.span, self.world
+        # It waits for the device, so that what is timed is work that was done.
+        sums = totals(state, world, self.stream.sources, self.folder.url)
+        seconds = span.seconds
+        if validate:
+            self._validate()
+        watched = metrics.param_norm is not None and state.model.in_one_piece
+        with autocast(self.config, world.device):
+            inside = look_inside(state.model.parts[0], batch, world.device) if watched else None
         if self.log:
-            row = row_of(state, self.world, self.stream, sums, metrics, span)
+            row = row_of(state, world, self.stream, sums, metrics, span, seconds, inside)
             row["skipped"] = self.guard.skipped_since(self.log.rows[-1]["step"] if self.log.rows else 0)
-            if validated:
+            if validate:
                 row["validation"] = self.validation
             self.log.write(row)
             self.console.log(row)
-        self.seconds += span.seconds
+            if self.on_row:
+                self.on_row(row)
+        self.seconds += seconds
         state.window.zero_()
         self.span = Span(state.step)
-        if self.log and self.on_row:
-            self.on_row(self.log.rows[-1])
 
     def _documents(self, step: int) -> dict[str, list[str]]:
         """Of the batch of a step, for the journal; the first process names them."""
@@ -243,9 +249,10 @@ class Trainer:
 
     def _save(self) -> None:
         """Begin to publish a checkpoint; it holds what the next process needs to go on as if nothing had been."""
-        began, state = time.monotonic(), self.state
+        state = self.state
         window = totals(state, self.world, self.stream.sources, self.folder.url).tolist()
         saved = dict[str, Any]()
+        began = time.monotonic()  # what the device still had to do is no pause
         if self.log:
             self.log.flush()
             saved = {
@@ -297,6 +304,7 @@ class Trainer:
             "skipped": self.guard.skipped_since(0),
             "rollbacks": len(rollbacks(self.guard.journal.entries)),
             "mfu_formula": MFU_FORMULA,
+            "peak_flops": peak_flops(self.world.device),
         }
         write_json(self.folder / RESULT, result)
         self.console.say(

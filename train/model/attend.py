@@ -29,6 +29,7 @@ class Boundaries(NamedTuple):
     )
     blocks: Any = None  # FlexAttention's BlockMask
     options: tuple[str, ...] = ()  # with `cu_seqlens`: the names that the kernel's arguments have here
+    entropies: list[Tensor] | None = None  # with `mask`: where each layer leaves the entropy of its attention
 
 
 def boundaries(
@@ -50,6 +51,8 @@ def boundaries(
 def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]."""
     grouped = q.shape[1] != k.shape[1]
+    if within.entropies is not None and within.mask is not None:
+        within.entropies.append(attention_entropy(q, k, within.mask))
     if within.cu_seqlens is not None:
         return _variable_length(q, k, v, within.cu_seqlens, within.options)
     if within.blocks is not None:
@@ -58,6 +61,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=within.mask, is_causal=within.mask is None, enable_gqa=grouped
     )
+
+
+def attention_entropy(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """Entropy in nats of each position's attention, the mean of the heads here; float32 [B, T]. All H x T x T weights
+    exist at once: for few positions (Zhai et al. 2023 watch it for its collapse, which goes before divergence)."""
+    with torch.autocast(q.device.type, enabled=False):
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+        scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
+    return torch.special.entr(scores.masked_fill(~mask, float("-inf")).softmax(-1)).sum(-1).mean(1)
 
 
 def document_mask(documents: Tensor) -> Tensor:

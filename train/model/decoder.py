@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from train.model import cost
-from train.model.attend import boundaries
+from train.model.attend import Boundaries, boundaries, document_mask
 from train.model.dropout import dropout
 from train.model.initialise import initialise, mix
 from train.model.layer import Layer, make_norm
@@ -51,6 +51,7 @@ class Decoder(nn.Module):
         # Of a stage without a head: the slope of the total in a token's loss.
         self.loss_weight: Tensor | float = 1.0
         self.watch = False  # whether training passes also sum what `activation_rms` reads
+        self.entropies: list[Tensor] | None = None  # `train.probe` hangs up a list, and layers fill it
         if not self.embedding.weight.is_meta:
             initialise(self, seed)
 
@@ -78,7 +79,10 @@ class Decoder(nn.Module):
             rope = rotation(place, self.config.head_size, self.config.rope_theta, self.config.rope_scaling)
         autocast = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
-        within = boundaries(documents, cu_seqlens, dtype, self.config.head_size)
+        if self.entropies is not None and documents is not None:
+            within = Boundaries(mask=document_mask(documents), entropies=self.entropies)
+        else:
+            within = boundaries(documents, cu_seqlens, dtype, self.config.head_size)
         routes = {}
         for number, layer in self.layers.items():
             x, routed = layer(x, rope, within, None if keys is None else mix(keys + int(number) + 1))
@@ -89,10 +93,8 @@ class Decoder(nn.Module):
         if self.watch and self.training:
             square = torch.linalg.vector_norm(x.detach(), dtype=torch.float32).square().double() / x.numel()
             self._count("activation", torch.stack((square, torch.ones_like(square))))
-        x, head = (
-            self.split.gather(self.norm(x)),
-            self.embedding.weight if self.head is None else self.head.weight,
-        )
+        x = self.split.gather(self.norm(x))
+        head = self.embedding.weight if self.head is None else self.head.weight
         if labels is None:
             return F.linear(x, head)
         loss, z_loss = token_losses(x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split)

@@ -1,0 +1,1 @@
+"""`corpusmill dashboard`: what a run says of itself, as one HTML page that needs no network."""
