@@ -12,11 +12,12 @@ FOLDER = Path(__file__).parent / "json"
 
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
+    from schemas.checkpoint import CheckpointManifest, TensorTable
     from schemas.manifest import PartitionManifest, StageManifest
     from schemas.recipe import Recipe
     from schemas.shards import BlockDocuments, ShardIndex, ShardSet, Takedown, TextDocument, TextIndex
     from schemas.signals import SignalSpec
-    from schemas.training import CheckpointManifest, TrainConfig
+    from schemas.training import TrainConfig
 
     found: tuple[type[BaseModel], ...] = (
         Recipe,
@@ -31,6 +32,7 @@ def models() -> dict[str, type[BaseModel]]:
         Takedown,
         SignalSpec,
         CheckpointManifest,
+        TensorTable,
     )
     return {f"{model.__name__}.json": model for model in found}
 

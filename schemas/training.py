@@ -1,4 +1,4 @@
-"""The training config (one YAML file), and what a run publishes of itself: its checkpoints' manifests.
+"""The training config (one YAML file).
 
 Every impossible combination is refused here, with the number to change; what depends on the number of
 processes or on the shard set is refused at start-up by `train.distributed` and `train.data.plan`.
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from schemas.data import DataConfig
-from schemas.manifest import PublishedFile, Strict
+from schemas.manifest import Strict
 from schemas.model import ModelConfig
 from schemas.optim import OptimizerConfig, ScheduleConfig
 from schemas.parallel import ParallelConfig
@@ -25,6 +25,16 @@ class CheckpointConfig(Strict):
 
     every: int = Field(default=200, ge=1, description="steps")
     keep_last: int = Field(default=2, ge=1, description="valid checkpoints kept; an invalid one never counts")
+    keep_every: int | None = Field(
+        default=None, ge=1, description="steps, a multiple of every: those of these steps are kept for ever"
+    )
+    asynchronous: bool = Field(default=True, description="training goes on while the files are written")
+
+    @model_validator(mode="after")
+    def kept(self) -> CheckpointConfig:
+        if self.keep_every and self.keep_every % self.every:
+            raise ValueError(f"keep_every {self.keep_every} is not a multiple of every {self.every}")
+        return self
 
 
 class ValidationConfig(Strict):
@@ -141,12 +151,3 @@ def changed(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> 
         else:
             lines.append(f"{name}: {old} -> {new}")
     return lines
-
-
-class CheckpointManifest(Strict):
-    """`checkpoints/step-<n>/manifest.json`, written last: its presence, with the right hashes, means done."""
-
-    kind: Literal["corpusmill-checkpoint-v1"] = "corpusmill-checkpoint-v1"
-    step: int = Field(ge=0)
-    files: list[PublishedFile]
-    tensors: dict[str, int] = Field(description="file -> tensors in it; a reader that finds fewer refuses")

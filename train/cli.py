@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from train.checkpoint.command import app as checkpoint
 from train.estimate.command import estimate
 
 Config = Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")]
@@ -184,6 +185,7 @@ def register(app: typer.Typer) -> None:
         app.command(epilog=f"Example: corpusmill {command.__name__} configs/train/quickstart.yaml{options}")(
             command
         )
+    app.add_typer(checkpoint, name="checkpoint")
 
 
 def show(result: Any) -> None:

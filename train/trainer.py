@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from schemas.errors import WorkError
-from schemas.ids import checksum
 from schemas.manifest import hash_json
 from schemas.storage import Folder
 from schemas.training import TrainConfig
@@ -55,6 +54,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, world: World, shards: Shards) -> None:
         self.config, self.world, self.shards = config, world, shards
         self.folder = Folder(config.output_url)
+        self.saver = checkpoint.Saver(self.folder, config.checkpoint)
         self.plan = make_plan(config.data, self.shards, config.seed, config.schedule.steps)
         self.stream = StreamingTokens(
             self.shards, plan=self.plan, dp_rank=world.data_rank, dp_world=world.data_size, say=say,
@@ -87,7 +87,11 @@ class Trainer:
                 asked = time.monotonic()
                 batch = next(self.stream)
                 stalled += time.monotonic() - asked
-                valid, signalled = world.sum(float((batch["labels"] >= 0).sum()), stop.signal)
+                valid, signalled, failed = world.sum(
+                    float((batch["labels"] >= 0).sum()), stop.signal, self.saver.failed
+                )
+                if failed:  # rather than train on without checkpoints
+                    self.saver.wait()
                 metrics = train_step(state, batch, valid, watch=due(state.step + 1, steps, config.log.every))
                 self.console.step(state.step)
                 validate = due(state.step, steps, config.validation.every)
@@ -101,12 +105,15 @@ class Trainer:
                 if signalled or due(state.step, steps, config.checkpoint.every):
                     self._save()
                 if signalled and state.step < steps:
+                    self.saver.wait()
                     self.console.say(
                         f"stopped by a signal after step {state.step}; the same command goes on from there"
                     )
                     raise SystemExit(128 + int(stop.signal or signal.SIGTERM))
+            self.saver.wait()
             return self._result()
         finally:
+            self.saver.close()
             stop.release()
             self.stream.close()
             self.console.close()
@@ -116,12 +123,11 @@ class Trainer:
     def _resume(self) -> list[dict[str, Any]]:
         """Take up the newest valid checkpoint, the same one in every process; the last rows it carries."""
         state, refused = self.state, list[str]()
-        found = checkpoint.load_newest(self.folder, refused) if self.world.first else None
-        step = self.world.agree(found.step if found else -1)
+        found = checkpoint.load_newest(self.folder, refused)
         if self.world.first:
             for line in refused:
                 say(line)
-        if step < 0:
+        if found is None:
             if self.world.first:
                 self._describe()
                 (self.folder / TOKENIZER).write(self.shards.tokenizer())
@@ -130,7 +136,6 @@ class Trainer:
                 load_weights(whole, Folder(self.config.init_from), self.shards.tokenizer())
                 state.model.fill(whole.state_dict())
             return []
-        found = found or checkpoint.load_step(self.folder, step)
         saved = found.state
         refuse_changes(saved["config"], self.config, self.folder)
         self.stream.load_state_dict(saved["loader"])
@@ -139,7 +144,7 @@ class Trainer:
         checkpoint.restore(found, state.model, state.optimizer)
         if state.loss_scale:
             state.loss_scale.load_state_dict(saved["loss_scale"])
-        state.step, self.seconds, self.validation = step, saved["seconds"], saved["validation"]
+        state.step, self.seconds, self.validation = found.step, saved["seconds"], saved["validation"]
         if self.world.first:  # the sums of all processes: one of them carries them on
             state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
         return list(saved["metrics"])
@@ -213,9 +218,9 @@ class Trainer:
         self.paused += time.monotonic() - began
 
     def _save(self) -> None:
-        """Publish a checkpoint; it holds what the next process needs to go on as if nothing had been."""
+        """Begin to publish a checkpoint; it holds what the next process needs to go on as if nothing had been."""
         began, state = time.monotonic(), self.state
-        window = self._sums().tolist()
+        window, saved = self._sums().tolist(), dict[str, Any]()
         if self.log:
             self.log.flush()
             saved = {
@@ -230,9 +235,7 @@ class Trainer:
                 "config": dumped(self.config),
                 "config_hash": hash_json(dumped(self.config)),
             }
-            checkpoint.save(self.folder, state.step, state.model, state.optimizer, saved)
-            checkpoint.prune(self.folder, self.config.checkpoint.keep_last)
-        self.world.sum(0.0)  # nobody goes on, or exits, before it lies there
+        self.saver.save(state.step, checkpoint.live(state.model, state.optimizer), saved)
         self.paused += time.monotonic() - began
 
     def _announce(self) -> None:
@@ -249,7 +252,6 @@ class Trainer:
         state, tokens = self.state, self.plan.tokens(self.state.step)
         if not self.log:
             return {}
-        newest = checkpoint.load_newest(self.folder)
         last = self.log.rows[-1] if self.log.rows else {}
         result = {
             "name": self.config.name,
@@ -262,7 +264,7 @@ class Trainer:
             "validation": self.validation,
             "seconds": round(self.seconds, 2),
             "tokens_per_second": round(tokens / max(self.seconds, 1e-9), 1),
-            "weights_xxh3": checksum(newest.files[checkpoint.MODEL]) if newest else None,
+            "weights_xxh3": checkpoint.open_step(self.folder, state.step).weights_xxh3,
             "plan": self.plan.sha256,
             "mfu_formula": MFU_FORMULA,
         }

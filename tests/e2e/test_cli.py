@@ -15,7 +15,7 @@ from tests.e2e.cli import corpusmill
 COMMANDS = [
     "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
     "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
-    "find", "takedown", "shard-export",
+    "find", "takedown", "shard-export", "checkpoint",
 ]  # fmt: skip
 HEAVY = ("torch", "dask", "distributed", "numba", "pyarrow", "datasketch", "scipy", "numpy")
 
@@ -40,7 +40,7 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 def test_every_command_has_help_that_fits_80_columns(command: str) -> None:
     out = corpusmill(command, "--help").stdout
     assert max(map(len, out.splitlines())) <= 80
-    assert command == "classifier" or "Example" in out
+    assert command in ("classifier", "checkpoint") or "Example" in out
 
 
 @pytest.mark.parametrize(

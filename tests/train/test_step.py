@@ -80,7 +80,7 @@ def test_biases_move_once_a_step_by_the_load_of_all_micro_batches(
     assert metrics.auxiliary is not None
     load = metrics.auxiliary["load"]
     assert load.sum(1).tolist() == [8 * 24 * 2] * 2
-    for layer, row in zip(state.model.experts, load, strict=True):
+    for layer, row in zip(state.model.parts[0].experts.values(), load, strict=True):
         assert torch.equal(layer.bias, 0.25 * (96 - row).sign().float())
 
 

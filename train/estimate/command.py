@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -59,7 +59,7 @@ def estimate(
     from train.estimate.report import estimate as work
 
     loaded = load(TrainConfig, config, set_)
-    given = {
+    given: dict[str, Any] = {
         "tp": tp, "pp": pp, "ep": ep, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
     }  # fmt: skip
     layout = replace(Layout.of(loaded.parallel), **{k: v for k, v in given.items() if v is not None})

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
 from schemas.manifest import hash_json
 from schemas.storage import Folder
 from schemas.training import TrainConfig
@@ -52,7 +51,7 @@ def identity(config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards) 
     indexes = [[s.xxh3 for s in split.values()] for split in (shards.train, shards.validation)]
     read = [name for name in shards.train if config.data.reads(name)]
     settings = [read, config.data.sequence_length, config.precision]
-    return hash_json([checksum(found.files[checkpoint.MODEL]), *indexes, *settings])
+    return hash_json([found.weights_xxh3, *indexes, *settings])
 
 
 def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from schemas.hugging_face import config as tokenizer_config
 from schemas.hugging_face import special_tokens_map
 from schemas.storage import Folder
 from schemas.training import TrainConfig
-from train.checkpoint import MODEL
+from train import checkpoint
 from train.data.shards import open_shards
 from train.evaluate.evaluate import newest_checkpoint
 from train.export.architecture import Architecture, Part, architecture
@@ -41,7 +41,7 @@ def export(
     rows = config.model.padded(vocabulary.vocab_size)
     made = architecture(config.model, rows, config.data.sequence_length)
     found = newest_checkpoint(run)
-    count, size = write_weights(out, made, found.tensors(MODEL), DTYPES[dtype], shard_bytes)
+    count, size = write_weights(out, made, checkpoint.read_tensors(found), DTYPES[dtype], shard_bytes)
     tokenizer = (run / TOKENIZER).read()
     end = token(tokenizer, vocabulary.eos_id)
     (out / TOKENIZER).write(tokenizer)

@@ -55,6 +55,16 @@ class ParallelModel:
         if self.plain:
             ids = None if self.world.device.type == "cpu" else [self.world.device]
             self._module = DistributedDataParallel(parts[0], device_ids=ids)
+            self._settle()
+
+    def _settle(self) -> None:
+        """A backward pass for nothing: by the first that it sees DistributedDataParallel orders its buckets, and what lies
+        elsewhere in them is added up in another order. So the first step of a resumed run would not be that of the run."""
+        tokens = torch.zeros(1, 2, dtype=torch.int64, device=self.world.device)
+        self._module(tokens, tokens).sum().backward()
+        for part in self.parts:
+            part.zero_grad(set_to_none=True)
+            part.sums = {}
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         for part in self.parts:

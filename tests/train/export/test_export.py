@@ -20,7 +20,7 @@ from tests.train.conftest import EOS, tokenizer_json
 from tests.train.models import KINDS, MOE, SMALL, SOFTMAX, model_of
 from tests.train.test_commands import command
 from train import checkpoint
-from train.checkpoint import MODEL, model_tensors
+from train.checkpoint import read_tensors
 from train.export.architecture import architecture
 from train.export.export import export, write_weights
 from train.export.load import load_weights
@@ -34,7 +34,7 @@ TOKENIZER = tokenizer_json()
 
 def written(model: Any, out: Path, shard_bytes: int = 10**9) -> Folder:
     made = architecture(model.config, model.embedding.num_embeddings, 24)
-    write_weights(Folder(out), made, model_tensors(model), torch.float32, shard_bytes)
+    write_weights(Folder(out), made, model.state_dict(), torch.float32, shard_bytes)
     write_json(Folder(out) / "config.json", {"architectures": [made.name], **made.config})
     return Folder(out)
 
@@ -50,8 +50,8 @@ def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
         tensors = load_file(tmp_path / "out" / name)
         assert len(tensors) == 1 or sum(t.nbytes for t in tensors.values()) <= 20_000
         assert {k for k, v in index["weight_map"].items() if v == name} == set(tensors)
-    assert index["metadata"]["total_size"] == sum(v.nbytes for v in model_tensors(model).values()) - sum(
-        v.nbytes for k, v in model_tensors(model).items() if k.endswith("ffn.bias") and "glm4" not in kind
+    assert index["metadata"]["total_size"] == sum(v.nbytes for v in model.state_dict().values()) - sum(
+        v.nbytes for k, v in model.state_dict().items() if k.endswith("ffn.bias") and "glm4" not in kind
     )
     other = model_of(KINDS[kind][1], spread=0.0)
     load_weights(other, out, TOKENIZER)
@@ -124,7 +124,7 @@ def test_bfloat16_and_the_biases_of_experts(config: Make, tmp_path: Path) -> Non
     )
     found = checkpoint.load_newest(run)
     assert found is not None
-    ours = found.tensors(MODEL)
+    ours = read_tensors(found)
     assert (ours["layers.1.ffn.bias"] != 0).any()
     torch.testing.assert_close(
         tensors["model.layers.1.mlp.gate.e_score_correction_bias"].float(),

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from bench.peers import NotMeasured, environment
 from schemas.storage import Folder
 from tests.train.models import KINDS, model_of
-from train.checkpoint import model_tensors
 from train.export.architecture import architecture
 from train.export.export import write_weights
 from train.export.load import load_weights
@@ -52,7 +51,7 @@ def test_logits_are_equal_there_and_after_the_way_back(tmp_path: Path, release: 
     for kind, model in models.items():
         made = architecture(model.config, model.embedding.num_embeddings, 24)
         out = Folder(folders[kind])
-        write_weights(out, made, model_tensors(model), torch.float32, 20_000)
+        write_weights(out, made, model.state_dict(), torch.float32, 20_000)
         write_json(out / "config.json", {"architectures": [made.name], **made.config})
     done = subprocess.run(
         [python, "-c", SCRIPT, tmp_path / "ids.pt", *folders.values()], capture_output=True, text=True, cwd=tmp_path,
