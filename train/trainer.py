@@ -142,9 +142,9 @@ class Trainer:
         if self.world.first and saved["loader"]["plan"] != self.plan.sha256:
             self._describe()  # what lies ahead is another
         checkpoint.restore(found, state.model, state.optimizer)
+        state.step, self.seconds, self.validation = found.step, saved["seconds"], saved["validation"]
         if state.loss_scale:
             state.loss_scale.load_state_dict(saved["loss_scale"])
-        state.step, self.seconds, self.validation = found.step, saved["seconds"], saved["validation"]
         if self.world.first:  # the sums of all processes: one of them carries them on
             state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
         return list(saved["metrics"])
