@@ -6,13 +6,14 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import orjson
 import torch
 
 from schemas.errors import WorkError
-from schemas.storage import Folder
+
+if TYPE_CHECKING:
+    from schemas.storage import Folder
 
 TAIL = 50  # rows that a checkpoint carries, should the file lose them
 # Dense bf16 FLOP/s of one device without sparsity, as its maker states it.
@@ -44,7 +45,7 @@ class MetricsLog:
         """Add a row; on a local disk it is there at once, on an object store with the next `flush`."""
         self.rows.append(row)
         if self._stream:
-            self._stream.write(orjson.dumps(row) + b"\n")
+            self._stream.write(_line(row))
             self._stream.flush()
         if self._board:
             for name, value in flatten(row):
@@ -53,7 +54,7 @@ class MetricsLog:
     def flush(self) -> None:
         """Publish all rows."""
         if self._stream is None:
-            self.file.write(b"".join(orjson.dumps(row) + b"\n" for row in self.rows))
+            self.file.write(b"".join(map(_line, self.rows)))
         if self._board:
             self._board.flush()
 
@@ -68,8 +69,16 @@ class MetricsLog:
             self._board.close()
 
 
+def _line(row: dict[str, Any]) -> bytes:
+    import orjson  # here, since the formulas above are read where nothing but torch and numpy is installed (bench/)
+
+    return orjson.dumps(row) + b"\n"
+
+
 def read_metrics(run: Folder) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl; a last line cut short by a kill is left out."""
+    import orjson
+
     try:
         data = (run / "metrics.jsonl").read()
     except FileNotFoundError:
