@@ -6,6 +6,7 @@ and no bounds: what a bench gives is written in the bench. tests/bench/test_bare
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 import typing
@@ -52,7 +53,7 @@ class BaseModel:
 
     def __init_subclass__(cls) -> None:
         cls.model_fields, cls._validators = dict(cls.model_fields), list(cls._validators)
-        for name in cls.__dict__.get("__annotations__", {}):
+        for name in inspect.get_annotations(cls):
             given = cls.__dict__.get(name, MISSING)
             cls.model_fields[name] = given if isinstance(given, FieldInfo) else FieldInfo(given)
             if given is not MISSING:

@@ -69,7 +69,9 @@ def profiled(loop: Any, device: str, most: int = 20) -> list[tuple[str, float, f
         _wait(device)
         whole = 1e3 * (time.perf_counter() - began)
     by = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
-    found = sorted(((getattr(event, by) / 1e3, event.key[:90]) for event in seen.key_averages()), reverse=True)
+    found = sorted(
+        ((getattr(event, by) / 1e3, event.key[:90]) for event in seen.key_averages()), reverse=True
+    )
     idle = whole - sum(spent for spent, _ in found)
     return [(name, spent / whole, spent) for spent, name in [(idle, "(idle)"), *found[:most]]]
 
@@ -125,7 +127,12 @@ def _attention(name: str) -> Any:
         return contextlib.nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    order = [
+        SDPBackend.CUDNN_ATTENTION,
+        SDPBackend.FLASH_ATTENTION,
+        SDPBackend.EFFICIENT_ATTENTION,
+        SDPBackend.MATH,
+    ]
     return sdpa_kernel(order, set_priority=True)
 
 

@@ -37,7 +37,10 @@ class Train:
             self.folder = tempfile.TemporaryDirectory()
             self.stream = _stream(Path(self.folder.name), size.vocabulary, size.length, rows)
         else:
-            made = [memory_batch(rows, size.length, size.vocabulary, number=n, device=case.device) for n in range(4)]
+            made = [
+                memory_batch(rows, size.length, size.vocabulary, number=n, device=case.device)
+                for n in range(4)
+            ]
             self.stream = _plain_gpt.forever(made)
 
     def step(self) -> None:
@@ -82,8 +85,10 @@ class Plain:
         self.model = self.make(case)
         self.parameters = sum(p.numel() for p in self.model.parameters())
         self.optimizer = _plain_gpt.make_adamw(self.model)
-        self.called = torch.compile(self.model, backend=case.compile, dynamic=False) if case.compile else self.model
-        made = [memory_batch(rows, size.length, size.vocabulary, number=n, device=case.device) for n in range(4)]
+        self.called = self.compiled(case.compile)
+        made = [
+            memory_batch(rows, size.length, size.vocabulary, number=n, device=case.device) for n in range(4)
+        ]
         self.stream, self.micro, self.count = _plain_gpt.forever(made), micro, rows // micro
         self.number, self.waited, self.last = 0, 0.0, torch.zeros(())
 
@@ -97,11 +102,16 @@ class Plain:
         with torch.device(case.device):
             return _plain_gpt.PlainGPT(sizes)
 
+    def compiled(self, backend: str) -> Any:
+        return torch.compile(self.model, backend=backend, dynamic=False) if backend else self.model
+
     def step(self) -> None:
         batch = next(self.stream)
         parts = zip(batch["tokens"].split(self.micro), batch["labels"].split(self.micro), strict=True)
         self.number += 1
-        self.last = _plain_gpt.step(self.called, self.optimizer, parts, self.count, self.number, bf16=True)
+        self.last = _plain_gpt.step(
+            self.model, self.optimizer, parts, self.count, self.number, bf16=True, called=self.called
+        )
 
     def loss(self) -> float:
         return float(self.last)
@@ -110,4 +120,33 @@ class Plain:
         pass
 
 
-LOOPS: dict[str, Any] = {"train": Train, "plain": Plain}
+class Titan(Plain):
+    """torchtitan 0.2's Llama 3, compiled as its trainer does (each block, the loss), in the plain loop. Its head is not tied:
+    as many FLOPs, more parameters."""
+
+    def make(self, case: Case) -> torch.nn.Module:
+        try:
+            from torchtitan.components.loss import cross_entropy_loss
+            from torchtitan.models.llama3 import Transformer, TransformerModelArgs
+        except ImportError as error:
+            raise NotHere(f"torchtitan 0.2 cannot be imported: {error}") from None
+        size = MODELS[case.model]
+        arguments = TransformerModelArgs(
+            dim=size.dim, n_layers=size.layers, n_heads=size.heads, vocab_size=-(-size.vocabulary // 64) * 64, multiple_of=64,
+            max_seq_len=size.length,
+        )  # fmt: skip
+        self.score = cross_entropy_loss
+        with torch.device(case.device):
+            model = Transformer(arguments)
+            model.init_weights()
+        return model
+
+    def compiled(self, backend: str) -> Any:
+        if backend:
+            for block in self.model.layers.children():
+                block.compile(backend=backend, fullgraph=True)
+            self.score = torch.compile(self.score, backend=backend)
+        return lambda tokens, labels: self.score(self.model(tokens), labels) / labels.numel()
+
+
+LOOPS: dict[str, Any] = {"train": Train, "plain": Plain, "torchtitan": Titan}

@@ -7,7 +7,7 @@ no documents, sources or layouts. Parameters have the names of `train.model.deco
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -117,13 +117,16 @@ def make_adamw(model: nn.Module, lr: float = 1e-3) -> torch.optim.AdamW:
 
 def step(
     model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: Iterable[tuple[Tensor, Tensor]], count: int,
-    number: int, bf16: bool = False,
+    number: int, bf16: bool = False, called: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
-    """One optimizer step over `count` micro-batches, the rate on a cosine; the last micro-batch's loss, unread."""
-    loss = torch.zeros(())
+    """One optimizer step over `count` micro-batches, the rate on a cosine; the last micro-batch's loss, unread.
+
+    `called`: what is called for the loss in the model's place, such as the same compiled.
+    """
+    loss, called = torch.zeros(()), called or model
     for tokens, labels in micro_batches:
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=bf16):
-            loss = model(tokens, labels)
+            loss = called(tokens, labels)
         (loss / count).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     rate = 1e-3 * (0.55 + 0.45 * math.cos(math.pi * min(number / 10_000, 1.0)))

@@ -55,7 +55,9 @@ def prepare(state: TrainState, backend: str) -> None:
         decoder.token_losses = torch.compile(token_losses, backend=backend, dynamic=False)
 
 
-def memory_batch(rows: int, length: int, vocabulary: int, *, number: int, device: str = "cpu") -> dict[str, Tensor]:
+def memory_batch(
+    rows: int, length: int, vocabulary: int, *, number: int, device: str = "cpu"
+) -> dict[str, Tensor]:
     """A global batch of random tokens, each row one document; tokens and labels on the device, what the host reads not."""
     made = torch.Generator().manual_seed(number)
     both = torch.randint(1, vocabulary, (rows, length + 1), generator=made).to(device)

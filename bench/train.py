@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from bench import _bare
 
+
 class Size(NamedTuple):
     """A model, and what is measured of it: `steps` in a round, `rounds` with one state, `states` made anew."""
 
@@ -93,7 +94,9 @@ def _loops(
     from train.step import train_step
 
     def state() -> Any:
-        return make_state(size.model, size.vocabulary, rows=size.rows, micro=size.micro, length=size.length, sources=2)
+        return make_state(
+            size.model, size.vocabulary, rows=size.rows, micro=size.micro, length=size.length, sources=2
+        )
 
     ours, streamed = state(), state()
     plain = _plain_gpt.PlainGPT(

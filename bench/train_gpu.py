@@ -30,13 +30,15 @@ CASES: dict[str, dict[str, Any]] = {
 NAMES = {
     "bf16": "train, bf16, AdamW", "plain": "plain PyTorch, compiled whole, bf16, AdamW",
     "cudnn": "train, cuDNN's attention first", "fp8": "train, fp8, AdamW", "muon": "train, bf16, Muon",
-    "loader": "train, from the loader", "eager": "train, not compiled", "torchtitan": "torchtitan's model, bf16, AdamW",
+    "loader": "train, from the loader", "eager": "train, not compiled", "torchtitan": "torchtitan 0.2's model in the plain loop",
 }  # fmt: skip
 ENOUGH = 45.0  # seconds left under which no case is begun
 GIB = 2**30
 
 
-def measure(models: list[str], names: list[str], options: dict[str, Any], until: float, file: Path | None) -> list[dict[str, Any]]:
+def measure(
+    models: list[str], names: list[str], options: dict[str, Any], until: float, file: Path | None
+) -> list[dict[str, Any]]:
     """A row for each model and case, in turn; `until` is a time of `time.monotonic`."""
     rows = read([file]) if file and file.exists() else []
     for model in models:
@@ -67,7 +69,13 @@ def alone(case: Case, seconds: float) -> dict[str, Any]:
         return {"missing": "no time was left (--budget)"}
     command = [sys.executable, "-m", "bench._gpu_case", json.dumps(case._asdict())]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent, timeout=seconds)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=HERE.parent,
+            timeout=seconds,
+        )
     except subprocess.TimeoutExpired:
         return {"missing": f"not done after {seconds:.0f} s"}
     if done.returncode:
@@ -110,7 +118,11 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     """Markdown: in the order of the models, each beside the plain loop of its model."""
     order = list(MODELS), list(CASES)
     rows = sorted(rows, key=lambda row: (order[0].index(row["model"]), order[1].index(row["case"])))
-    plain = {row["model"]: row["tokens_per_second"] for row in rows if row["case"] == "plain" and "missing" not in row}
+    plain = {
+        row["model"]: row["tokens_per_second"]
+        for row in rows
+        if row["case"] == "plain" and "missing" not in row
+    }
     lines = [
         "| model | loop | micro-batch | tokens/s | MFU | times plain | peak GiB | estimated GiB (peak is) |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -138,7 +150,11 @@ def described(rows: list[dict[str, Any]]) -> str:
     if not found:
         return "Nothing was measured."
     where = ", ".join(sorted({f"{row['machine']} (PyTorch {row['torch']})" for row in found}))
-    steps = "; ".join(f"{name}: {size.rows} x {size.length}" for name, size in MODELS.items() if any(row["model"] == name for row in found))
+    steps = "; ".join(
+        f"{name}: {size.rows} x {size.length}"
+        for name, size in MODELS.items()
+        if any(row["model"] == name for row in found)
+    )
     return (
         f"{where}. Models in Llama's form with heads of 64, a tied head and a vocabulary of 50,257; sequences x tokens of a step:"
         f" {steps}. Random tokens in the device's memory unless it says from the loader; float32 weights under autocast. Layers and"
@@ -155,16 +171,24 @@ def main() -> None:
     parser.add_argument("--models", default="124m,350m,774m,1.5b", help="of these, with commas")
     parser.add_argument("--cases", default=",".join(CASES), help="of these, with commas")
     parser.add_argument("--seconds", type=float, default=8.0, help="of measuring, each case")
-    parser.add_argument("--budget", type=float, default=570.0, help="seconds in all; what is not done then is left out")
+    parser.add_argument(
+        "--budget", type=float, default=570.0, help="seconds in all; what is not done then is left out"
+    )
     parser.add_argument("--json", type=Path, help="file of rows: those in it stay, new ones are added")
-    parser.add_argument("--from", dest="files", type=Path, nargs="+", help="measure nothing, put these together")
-    parser.add_argument("--profile", action="store_true", help="also say on stderr which kernels a step's time goes to")
+    parser.add_argument(
+        "--from", dest="files", type=Path, nargs="+", help="measure nothing, put these together"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="also say on stderr which kernels a step's time goes to"
+    )
     parser.add_argument("--smoke", action="store_true", help="tiny shapes on the CPU, through the same code")
     given = parser.parse_args()
     models, names = given.models.split(","), given.cases.split(",")
     unknown = [name for name in (*models, *names) if name not in MODELS and name not in CASES]
     if unknown:
-        parser.error(f"not known: {', '.join(unknown)} (models: {', '.join(MODELS)}; cases: {', '.join(CASES)})")
+        parser.error(
+            f"not known: {', '.join(unknown)} (models: {', '.join(MODELS)}; cases: {', '.join(CASES)})"
+        )
     rows, until = [], time.monotonic() + given.budget
     if given.files:
         rows = read(given.files)

@@ -91,7 +91,14 @@ def test_a_step_learns_with_torch_and_numpy_alone() -> None:
 def test_the_stand_in_makes_the_configs_that_pydantic_makes() -> None:
     files = sorted((ROOT / "configs/train").glob("*.yaml"))
     given: list[dict[str, Any]] = [read_yaml(file) for file in files]
-    given.append({"name": "a", "data": {"shards": "x"}, "optimizer": {"kind": "lion"}, "schedule": {"tokens": 9 * 64 * 256 * 100}})
+    given.append(
+        {
+            "name": "a",
+            "data": {"shards": "x"},
+            "optimizer": {"kind": "lion"},
+            "schedule": {"tokens": 9 * 64 * 256 * 100},
+        }
+    )
     made = json.loads(bare(CONFIGS, json.dumps(given)))
     for mine, yours in zip(made, given, strict=True):
         assert mine == json.loads(json.dumps(TrainConfig.model_validate(yours).model_dump()))
@@ -99,9 +106,15 @@ def test_the_stand_in_makes_the_configs_that_pydantic_makes() -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"dim": 30}, "set dim to 32"), ({"heads": 4, "kv_head": 2}, "kv_head"), ({"moe": {}}, "experts is missing")],
+    [
+        ({"dim": 30}, "set dim to 32"),
+        ({"heads": 4, "kv_head": 2}, "kv_head"),
+        ({"moe": {}}, "experts is missing"),
+    ],
 )
 def test_the_stand_in_refuses_what_validators_refuse(given: dict[str, Any], said: str) -> None:
-    code = "import sys, json\nfrom bench import _bare\n_bare.stand_in()\nfrom schemas.model import ModelConfig\n"
+    code = (
+        "import sys, json\nfrom bench import _bare\n_bare.stand_in()\nfrom schemas.model import ModelConfig\n"
+    )
     code += "try:\n    ModelConfig.model_validate(json.loads(sys.argv[1]))\nexcept ValueError as error:\n    print(error)\n"
     assert said in bare(code, json.dumps(given))

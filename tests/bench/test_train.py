@@ -22,13 +22,28 @@ from tests.conftest import ROOT
 from train.step import train_step
 
 TINY = train.Size(
-    {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "qk_norm": True}, 512, 32, rows=4, micro=2, rounds=2, states=1
+    {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "qk_norm": True},
+    512,
+    32,
+    rows=4,
+    micro=2,
+    rounds=2,
+    states=1,
 )
 
 
 def test_the_plain_loop_takes_the_same_steps() -> None:
-    state = make_state(TINY.model, 96, rows=4, micro=2, length=16, schedule={"steps": 10_000, "kind": "constant", "warmup_steps": 0})
-    plain = _plain_gpt.PlainGPT(_plain_gpt.Sizes(128, 32, 2, 4, 2, state.config.model.hidden, 16, qk_norm=True))
+    state = make_state(
+        TINY.model,
+        96,
+        rows=4,
+        micro=2,
+        length=16,
+        schedule={"steps": 10_000, "kind": "constant", "warmup_steps": 0},
+    )
+    plain = _plain_gpt.PlainGPT(
+        _plain_gpt.Sizes(128, 32, 2, 4, 2, state.config.model.hidden, 16, qk_norm=True)
+    )
     plain.load_state_dict(whole(state).state_dict())
     optimizer = _plain_gpt.make_adamw(plain)
     for group in optimizer.param_groups:  # by default no embedding decays in `train`
@@ -39,7 +54,9 @@ def test_the_plain_loop_takes_the_same_steps() -> None:
     for number in range(3):
         batch = memory_batch(4, 16, 96, number=number)
         train_step(state, batch, 64.0)
-        _plain_gpt.step(plain, optimizer, zip(batch["tokens"].split(2), batch["labels"].split(2), strict=True), 2, 0)
+        _plain_gpt.step(
+            plain, optimizer, zip(batch["tokens"].split(2), batch["labels"].split(2), strict=True), 2, 0
+        )
     for name, value in whole(state).state_dict().items():
         torch.testing.assert_close(plain.state_dict()[name], value, atol=2e-5, rtol=1e-4, msg=name)
 
@@ -50,7 +67,11 @@ def test_the_cpu_bench_measures_every_loop() -> None:
     assert {len(seconds) for seconds in found.seconds.values()} == {2}
     assert found.ratio(train.PLAIN) == (1.0, 1.0, 1.0)
     assert found.stall is not None and 0 <= found.stall < 1
-    assert [line.split("|")[2].strip() for line in train.lines(TINY, found)] == [train.MEMORY, train.PLAIN, train.LOADER]
+    assert [line.split("|")[2].strip() for line in train.lines(TINY, found)] == [
+        train.MEMORY,
+        train.PLAIN,
+        train.LOADER,
+    ]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,11 +85,17 @@ def test_every_case_of_the_gpu_bench_runs_at_tiny_shapes(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     rows = {row["case"]: row for row in json.loads((tmp_path / "a.json").read_text())}
     assert list(rows) == list(train_gpu.CASES)
-    assert not [f"{case}: {row['missing']}" for case, row in rows.items() if row.get("missing", "").startswith("failed")]
+    assert not [
+        f"{case}: {row['missing']}"
+        for case, row in rows.items()
+        if row.get("missing", "").startswith("failed")
+    ]
     measured = {case: row for case, row in rows.items() if "missing" not in row}
     assert {"bf16", "plain", "cudnn", "muon", "loader", "eager"} <= set(measured)
     for row in measured.values():
-        assert row["tokens_per_second"] > 0 and abs(row["loss"] - 5.75) < 0.3  # ln 300, and what 3 steps learn
+        assert (
+            row["tokens_per_second"] > 0 and abs(row["loss"] - 5.75) < 0.3
+        )  # ln 300, and what 3 steps learn
         assert row["parameters"] == measured["plain"]["parameters"]
     assert len(measured["bf16"]["tried"]) >= 1 and measured["plain"]["micro"] == measured["bf16"]["micro"]
     assert done.stdout.count("| tiny |") == len(rows) and "(idle)" in done.stderr
@@ -108,7 +135,9 @@ def row(case: str, speed: float | None, **more: Any) -> dict[str, Any]:
 
 
 def test_rows_add_up_and_stand_beside_the_plain_loop() -> None:
-    first = train_gpu.merged([row("plain", 50.0), row("bf16", None)], [row("bf16", 100.0), row("plain", None)])
+    first = train_gpu.merged(
+        [row("plain", 50.0), row("bf16", None)], [row("bf16", 100.0), row("plain", None)]
+    )
     lines = train_gpu.table(first)
     assert lines[2].endswith("| 8 x 1024 | 100 | 50.0% | 2.000 | 2.0 | 1.0 (+100.0%) |")
     assert "| 50 | 50.0% | 1.000 |" in lines[3] and len(lines) == 4
@@ -120,5 +149,7 @@ def test_models_are_those_of_the_presets(name: str) -> None:
     config, size = load(TrainConfig, ROOT / f"configs/train/{name}.yaml"), MODELS[name]
     assert (config.model.dim, config.model.layers, config.model.heads) == (size.dim, size.layers, size.heads)
     assert config.data.sequence_length == size.length and not size.rows % max(size.micro)
-    assert 6 * int(float(name[:-1]) * (1e9 if name[-1] == "b" else 1e6)) == pytest.approx(flops_per_token(size), rel=0.2)
+    assert 6 * int(float(name[:-1]) * (1e9 if name[-1] == "b" else 1e6)) == pytest.approx(
+        flops_per_token(size), rel=0.2
+    )
     assert estimate(Case(name), 1) > 16 * 1e8
