@@ -41,8 +41,8 @@ def run(case: Case) -> dict[str, Any]:
             loop.step()
             _wait(case.device)
             seconds.append(time.perf_counter() - start)
-    peak = _peak(case.device)
-    kernels = profiled(loop, case.device) if case.profile else []
+        peak = _peak(case.device)
+        kernels = profiled(loop, case.device) if case.profile else []
     speed = size.rows * size.length / median(seconds)
     flops = flops_per_token(size)
     name = torch.cuda.get_device_name() if case.device == "cuda" else "cpu"
@@ -63,8 +63,8 @@ def profiled(loop: Any, device: str, most: int = 20) -> list[tuple[str, float, f
     from torch.profiler import ProfilerActivity, profile
 
     kind = ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU
-    began = time.perf_counter()
     with profile(activities=[kind]) as seen:
+        began = time.perf_counter()
         loop.step()
         _wait(device)
         whole = 1e3 * (time.perf_counter() - began)

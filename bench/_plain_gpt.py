@@ -123,7 +123,7 @@ def step(
 
     `called`: what is called for the loss in the model's place, such as the same compiled.
     """
-    loss, called = torch.zeros(()), called or model
+    loss, called = torch.zeros(()), model if called is None else called
     for tokens, labels in micro_batches:
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=bf16):
             loss = called(tokens, labels)
