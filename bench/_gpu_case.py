@@ -23,7 +23,7 @@ def run(case: Case) -> dict[str, Any]:
     import torch
 
     from bench._gpu_loops import LOOPS
-    from train.metrics import PEAK_BF16
+    from train.metrics import mfu
 
     size = MODELS[case.model]
     torch.manual_seed(0)
@@ -46,13 +46,12 @@ def run(case: Case) -> dict[str, Any]:
     speed = size.rows * size.length / median(seconds)
     flops = flops_per_token(size)
     name = torch.cuda.get_device_name() if case.device == "cuda" else "cpu"
-    limit = next((value for part, value in PEAK_BF16.items() if part in name), None)
     loop.close()
     return {
         **case._asdict(), "micro": micro, "tried": tried, "parameters": loop.parameters, "rows": size.rows,
         "length": size.length, "steps": len(seconds), "tokens_per_second": speed,
         "slowest": size.rows * size.length / max(seconds), "flops_per_token": flops,
-        "mfu": speed * flops / limit if limit else None, "peak_bytes": peak,
+        "mfu": mfu(speed, flops, torch.device(case.device)), "peak_bytes": peak,
         "estimate_bytes": estimate(case, micro), "loss": loop.loss(), "loader_stall": loop.waited / sum(seconds),
         "kernels": kernels, "machine": name, "torch": torch.__version__,
     }  # fmt: skip

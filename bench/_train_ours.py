@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from train.distributed import World
 from train.model import decoder
 from train.model.decoder import Decoder
 from train.model.losses import token_losses
 from train.optim import make_optimizer
 from train.step import TrainState
+
+if TYPE_CHECKING:
+    from schemas.training import TrainConfig
 
 
 def make_state(
@@ -29,10 +33,18 @@ def make_state(
         }
     )  # fmt: skip
     place = torch.device(device)
-    with place:
-        made = Decoder(config.model, vocabulary, config.seed)
+    made = _model(config, vocabulary, place)
     window = torch.zeros(sources, 2, dtype=torch.float64, device=place)
     return TrainState(config, made, make_optimizer(made, config.optimizer), window, place)
+
+
+def _model(config: TrainConfig, vocabulary: int, place: torch.device) -> Any:
+    if find_spec("train.parallel"):
+        from train.parallel import build
+
+        return build(config, vocabulary, World(device=place))
+    with place:
+        return Decoder(config.model, vocabulary, config.seed)
 
 
 def whole(state: TrainState) -> Decoder:
@@ -43,16 +55,16 @@ def whole(state: TrainState) -> Decoder:
 def prepare(state: TrainState, backend: str) -> None:
     """fp8 if the config says so, then `torch.compile` ("" for none) of each layer and of the loss with the head, whose
     float32 logits are then never written. Raises `UserError` for what this device cannot do."""
-    model = whole(state)
-    if find_spec("train.precision") and state.config.precision == "fp8":
-        from train.precision.fp8 import use_fp8
+    model, config = whole(state), state.config
+    if find_spec("train.precision"):
+        from train.precision.adapt import adapt
 
-        use_fp8(model, state.device)
-    decoder.token_losses = token_losses
-    if backend:
+        adapt(model, config.model_copy(update={"compile": backend == "inductor"}), state.device)
+    if backend and not (find_spec("train.precision") and backend == "inductor"):
         for layer in model.layers.children():
             layer.compile(backend=backend, dynamic=False)
-        decoder.token_losses = torch.compile(token_losses, backend=backend, dynamic=False)
+    compiled = torch.compile(token_losses, backend=backend, dynamic=False) if backend else token_losses
+    decoder.token_losses = compiled  # type: ignore[assignment]
 
 
 def memory_batch(
