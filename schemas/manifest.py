@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import xxhash
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MANIFEST = "manifest.json"
@@ -90,6 +89,8 @@ class StageManifest(Strict):
 
 def hash_json(value: Any) -> str:
     """xxh3_128 (hex) of a JSON value in canonical form: sorted keys, no spaces."""
+    import xxhash  # here, since configs are read where nothing but torch and numpy is installed (bench/)
+
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return xxhash.xxh3_128_hexdigest(text.encode("ascii"))
 

@@ -6,16 +6,17 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import orjson
 import torch
 
 from schemas.errors import WorkError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
 from train.estimate.gpus import gpu_seen
-from train.sinks import Sink, open_sinks
+
+if TYPE_CHECKING:
+    from schemas.storage import Folder
+    from schemas.training import TrainConfig
+    from train.sinks import Sink
 
 TAIL = 50  # rows that a checkpoint carries, should the file lose them
 MFU_FORMULA = (
@@ -36,6 +37,8 @@ class MetricsLog:
         self._stream: IO[bytes] | None = None
         self._sinks: list[Sink] = []
         if step < config.schedule.steps:
+            from train.sinks import open_sinks
+
             self._sinks, told = open_sinks(run, config, step, self.rows)
             for line in told:
                 say(line)
@@ -47,7 +50,7 @@ class MetricsLog:
         """Add a row; on a local disk it is there at once, on an object store with the next `flush`."""
         self.rows.append(row)
         if self._stream:
-            self._stream.write(orjson.dumps(row) + b"\n")
+            self._stream.write(_line(row))
             self._stream.flush()
         for sink in self._sinks:
             sink.write(row)
@@ -55,7 +58,7 @@ class MetricsLog:
     def flush(self) -> None:
         """Publish all rows."""
         if self._stream is None:
-            self.file.write(b"".join(orjson.dumps(row) + b"\n" for row in self.rows))
+            self.file.write(b"".join(map(_line, self.rows)))
         for sink in self._sinks:
             sink.flush()
 
@@ -70,8 +73,16 @@ class MetricsLog:
             sink.close()
 
 
+def _line(row: dict[str, Any]) -> bytes:
+    import orjson  # here, since the formulas above are read where nothing but torch and numpy is installed (bench/)
+
+    return orjson.dumps(row) + b"\n"
+
+
 def read_metrics(run: Folder) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl; a last line cut short by a kill is left out."""
+    import orjson
+
     try:
         data = (run / "metrics.jsonl").read()
     except FileNotFoundError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,11 +74,12 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
     model.train()
     model.watch(watch or state.limits is not None)
     micro = config.data.micro_batch
-    keys = dropout_keys(config, state.step, batch["n"])
-    parts = [
-        {name: batch[name][start : start + micro] for name in ROWS} for start in range(0, len(keys), micro)
-    ]
-    rows = [inputs(part, state.device, key) for part, key in zip(parts, keys.split(micro), strict=True)]
+    starts = range(0, len(batch["tokens"]), micro)
+    parts = [{name: batch[name][start : start + micro] for name in ROWS} for start in starts]
+    keys: Sequence[Tensor | None] = [None] * len(parts)
+    if config.model.dropout:
+        keys = dropout_keys(config.seed, state.step, batch["n"]).split(micro)
+    rows = [inputs(part, state.device, key) for part, key in zip(parts, keys, strict=True)]
     weight = 1 / valid if scaler is None else scaler.scale / valid
     found = model.backward(rows, weight, lambda: computing(config, state.device))
     losses = torch.zeros_like(state.window)
@@ -116,15 +117,13 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
     return Metrics(rate, norm, scale, model.norm(parameters), update, auxiliary, activation, seen)
 
 
-def dropout_keys(config: TrainConfig, step: int, numbers: Tensor) -> Tensor:
+def dropout_keys(seed: int, step: int, numbers: Tensor) -> Tensor:
     """int64 [rows]: of a step's rows, whose sequence numbers are `numbers`. Where a ramp cuts a sequence into several
     rows, the place among them tells them apart."""
-    if not config.model.dropout:
-        return torch.zeros(len(numbers), dtype=torch.int64)
     seen: Counter[int] = Counter()
     found = []
     for number in numbers.tolist():
-        found.append(key("dropout", config.seed, step, number, seen[number]))
+        found.append(key("dropout", seed, step, number, seen[number]))
         seen[number] += 1
     return torch.tensor(found)
 
@@ -143,6 +142,6 @@ def inputs(batch: Batch, device: torch.device, keys: Tensor | None = None) -> di
 
 def count_losses(sums: Tensor, batch: Batch, loss: Tensor) -> None:
     """Add the losses [rows, T] and scored tokens of a batch to its sources' rows of `sums` [sources, 2]."""
-    tokens = (batch["labels"] >= 0).sum(1).to(sums.device)
-    per_row = torch.stack((loss.double().sum(1).to(sums.device), tokens.double()), dim=1)
-    sums.index_add_(0, batch["source_id"].to(sums.device), per_row)
+    tokens = (batch["labels"] >= 0).sum(1).to(sums.device, torch.float64, non_blocking=True)
+    per_row = torch.stack((loss.double().sum(1).to(sums.device), tokens), dim=1)
+    sums.index_add_(0, batch["source_id"].to(sums.device, non_blocking=True), per_row)

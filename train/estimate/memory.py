@@ -7,12 +7,14 @@ autograd keeps of this decoder when it is not compiled. Attention kernels keep n
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from schemas.optim import OptimizerConfig
-from schemas.precision import Checkpointing
 from train.estimate.layout import Layout
 from train.estimate.shape import Shape, Weight
+
+if TYPE_CHECKING:
+    from schemas.optim import OptimizerConfig
+    from schemas.precision import Checkpointing
 
 MASTER = 4  # bytes of a parameter and of its gradient: float32 in every precision
 WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}  # bytes of what layers compute; fp8 keeps inputs in bf16

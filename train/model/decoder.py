@@ -52,6 +52,7 @@ class Decoder(nn.Module):
         self.loss_weight: Tensor | float = 1.0
         self.watch = False  # whether training passes also sum what `activation_rms` reads
         self.entropies: list[Tensor] | None = None  # `train.probe` hangs up a list, and layers fill it
+        self.score = token_losses  # which `train.precision.adapt` may compile
         if not self.embedding.weight.is_meta:
             initialise(self, seed)
 
@@ -97,7 +98,7 @@ class Decoder(nn.Module):
         head = self.embedding.weight if self.head is None else self.head.weight
         if labels is None:
             return F.linear(x, head)
-        loss, z_loss = token_losses(x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split)
+        loss, z_loss = self.score(x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split)
         return self.with_auxiliary(loss, z_loss, routes, labels) if self.training else loss
 
     def embed(self, tokens: Tensor, place: Tensor, keys: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from schemas.errors import UserError
+from train.model.decoder import Decoder
 from train.model.layer import Layer
 from train.precision.checkpointing import apply_checkpointing
 from train.precision.fp8 import use_fp8
@@ -43,7 +44,8 @@ def compiles(config: TrainConfig, device: torch.device) -> bool:
 
 
 def compile_layers(model: nn.Module, budget: float | None = None, backend: str = "inductor") -> None:
-    """torch.compile each layer as a whole; equal layers share their code. `budget`: of activation memory."""
+    """torch.compile each layer as a whole, equal ones sharing their code, and the loss with the head, whose float32 logits
+    are then never written. `budget`: of activation memory."""
     import torch._dynamo
     import torch._functorch.config
 
@@ -52,6 +54,8 @@ def compile_layers(model: nn.Module, budget: float | None = None, backend: str =
     for layer in model.modules():
         if isinstance(layer, Layer):
             layer.compile(fullgraph=True, backend=backend)
+        elif isinstance(layer, Decoder) and layer.split.size == 1:
+            layer.score = torch.compile(layer.score, backend=backend)
 
 
 def offload_policy(memory: MemoryConfig) -> Any:

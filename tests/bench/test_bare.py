@@ -1,0 +1,120 @@
+"""The benches of the trainer where only torch and numpy are installed: what they import, and the configs they make."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from schemas.config import read_yaml
+from schemas.training import TrainConfig
+from tests.conftest import ROOT
+
+# Everything that pyproject.toml asks for beside torch and numpy, and what comes with those.
+REFUSED = (
+    "pydantic", "pydantic_core", "xxhash", "orjson", "pyarrow", "obstore", "fsspec", "numba", "tokenizers", "transformers",
+    "safetensors", "rich", "typer", "tensorboard", "ruamel", "zstandard", "dask", "torchao", "optuna", "pipeline",
+)  # fmt: skip
+REFUSE = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {REFUSED!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def bare(code: str, *arguments: str) -> str:
+    """What `code` prints in a fresh process that has torch and numpy."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSE + code, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+IMPORTS = """
+import importlib, pkgutil
+names = ["train.step", "train.metrics", "train.distributed", "train.estimate.memory", "train.estimate.flops"]
+for package in ("train.model", "train.optim", "train.parallel"):
+    try:
+        found = importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        assert error.name == package, error
+        continue
+    names += [part.name for part in pkgutil.walk_packages(found.__path__, package + ".")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+STEPS = """
+import json, torch
+from bench import _bare
+said = _bare.stand_in()
+assert said and "not installed" in said
+from bench._train_ours import memory_batch, make_state
+from train.step import train_step
+torch.manual_seed(0)
+state = make_state({"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2}, 96, rows=4, micro=2, length=16)
+losses = []
+for number in range(3):
+    metrics = train_step(state, memory_batch(4, 16, 96, number=0), 64.0)
+    losses.append(float(state.window.sum(0)[0]) / 64)
+    state.window.zero_()
+assert float(metrics.grad_norm) > 0
+print(json.dumps(losses))
+"""
+CONFIGS = """
+import json, sys
+from bench import _bare
+_bare.stand_in()
+from schemas.training import TrainConfig
+print(json.dumps([TrainConfig.model_validate(given).model_dump() for given in json.loads(sys.argv[1])]))
+"""
+
+
+def test_the_trainers_core_imports_torch_and_numpy_alone() -> None:
+    assert int(bare(IMPORTS)) > 20
+
+
+def test_a_step_learns_with_torch_and_numpy_alone() -> None:
+    losses = json.loads(bare(STEPS))
+    assert losses[2] < losses[1] < losses[0]
+
+
+def test_the_stand_in_makes_the_configs_that_pydantic_makes() -> None:
+    files = sorted((ROOT / "configs/train").glob("*.yaml"))
+    given: list[dict[str, Any]] = [read_yaml(file) for file in files]
+    given.append(
+        {
+            "name": "a",
+            "data": {"shards": "x"},
+            "optimizer": {"kind": "lion"},
+            "schedule": {"tokens": 9 * 64 * 256 * 100},
+        }
+    )
+    made = json.loads(bare(CONFIGS, json.dumps(given)))
+    for mine, yours in zip(made, given, strict=True):
+        assert mine == json.loads(json.dumps(TrainConfig.model_validate(yours).model_dump()))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"dim": 30}, "set dim to 32"),
+        ({"heads": 4, "kv_head": 2}, "kv_head"),
+        ({"moe": {}}, "experts is missing"),
+    ],
+)
+def test_the_stand_in_refuses_what_validators_refuse(given: dict[str, Any], said: str) -> None:
+    code = (
+        "import sys, json\nfrom bench import _bare\n_bare.stand_in()\nfrom schemas.model import ModelConfig\n"
+    )
+    code += "try:\n    ModelConfig.model_validate(json.loads(sys.argv[1]))\nexcept ValueError as error:\n    print(error)\n"
+    assert said in bare(code, json.dumps(given))
