@@ -134,7 +134,8 @@ def join(config: TrainConfig) -> World:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if size > 1 and not dist.is_initialized():
-        dist.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
+        backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+        dist.init_process_group(backend, store=_store(), rank=rank, world_size=size)
     return World(rank, size, device, parallel.tensor, parallel.pipeline)
 
 
@@ -151,3 +152,12 @@ def data_processes(parallel: ParallelConfig, size: int) -> int:
                 f"{'' if processes == size else ' that share the data'}: start a multiple of {count}, or lower them"
             )
     return size // each
+
+
+def _store() -> dist.Store | None:
+    """torchrun's store, with keys of this attempt alone: those of one that died lead to processes that are gone, and
+    torchrun keeps the store when it restarts (pytorch#135712). None without it."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return dist.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -33,8 +32,6 @@ from train.checkpoint.together import Group, place, told
 
 FILE_BYTES = 4 << 30  # of one file, or one tensor
 Pieces = dict[str, Piece]
-
-warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process is what we mean then
 
 
 def save(

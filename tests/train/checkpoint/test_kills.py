@@ -34,7 +34,13 @@ main()
 def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.run(
-        [*command, *arguments], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
+        [*command, *arguments],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
 
 

@@ -41,7 +41,7 @@ def build(layout: str, seed: int, kind: str) -> tuple[nn.Module, torch.optim.Opt
     if layout in ("zero", "hybrid") and size > 1:
         shape, names = ((size,), ("shard",)) if layout == "zero" else ((2, size // 2), ("replicate", "shard"))
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-        for layer in model.layers:
+        for layer in model.layers.values():
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
     return model, make_optimizer(model, OptimizerConfig.model_validate({"kind": kind}))
