@@ -86,7 +86,7 @@ class GuardConfig(Strict):
     rollback_window: int = Field(default=5000, ge=1, description="steps")
     healthy: HealthConfig = HealthConfig()
     documents: int = Field(
-        default=24, ge=0, le=256, description="of an offending batch, named in log and journal"
+        default=16, ge=0, le=256, description="of an offending batch, named in log and journal"
     )
 
     @model_validator(mode="after")

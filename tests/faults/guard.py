@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from schemas.ids import checksum
 from schemas.storage import Folder
@@ -24,6 +23,7 @@ from tests.train.conftest import VOCAB
 from train.data.order import order
 from train.data.planning import make_plan
 from train.data.shards import open_shards
+from train.parallel.shard import local
 
 STEPS = 120
 SOURCES = {"wiki": 24, "books": 8}  # shards; no block is read twice in as many steps
@@ -95,18 +95,17 @@ def planted(
         if left.get(number, 0) < 1 or int(os.environ.get("RANK", "0")) != rank:
             return step(state, *rest, **more)
         left[number] -= 1
-        weight = next(state.model.parameters())
+        complete = state.model.complete
 
-        def harm(gradient: torch.Tensor) -> torch.Tensor:
-            gradient = gradient.clone()
-            gradient.view(-1)[3] = value
-            return gradient
+        def harmed() -> None:  # after the gradients of all processes came together: in this one alone
+            complete()
+            local(next(p.grad for p in state.model.parameters() if p.grad is not None)).view(-1)[3] = value
 
-        hook = weight.register_hook(harm)
+        state.model.complete = harmed
         try:
             return step(state, *rest, **more)
         finally:
-            hook.remove()
+            state.model.complete = complete
 
     return faulty
 

@@ -76,10 +76,10 @@ def end(output: str | Path) -> float:
     return sum(losses) / len(losses)
 
 
-def weights(output: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def weights(output: str | Path, step: int = STEPS) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     found = checkpoint.load_newest(Folder(str(output)))
-    assert found is not None and found.step == STEPS
-    return found.tensors(checkpoint.MODEL), found.tensors(checkpoint.OPTIMIZER)
+    assert found is not None and found.step == step
+    return checkpoint.read_tensors(found), checkpoint.read_tensors(found, checkpoint.OPTIMIZER)
 
 
 def same(a: str | Path, b: str | Path) -> bool:
@@ -109,7 +109,7 @@ def test_a_poisoned_shard_is_passed_over(
     assert back.why[0].signal == "loss" and back.why[0].value > back.why[0].limit  # type: ignore[operator]
     for entry in journal(output):  # who was in the batch
         named = {doc for docs in entry.documents.values() for doc in docs}
-        assert 12 <= len(named) <= 24 and named & poisoned[1]
+        assert 8 <= len(named) <= 16 and named & poisoned[1]
     rows = {row["step"]: row for row in read_metrics(Folder(output))}
     assert list(rows) == list(range(1, STEPS + 1))
     usual = {row["step"]: row["lr"] for row in read_metrics(Folder(clean_run["output"]))}
@@ -192,11 +192,20 @@ def started(config: dict[str, Any], tmp_path: Path, *arguments: str, processes: 
     return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
 
 
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        pytest.param({}, id="ddp"),
+        pytest.param({"pipeline": 2}, id="pipeline"),
+        pytest.param({"zero": 3}, id="zero3", marks=pytest.mark.slow),
+        pytest.param({"tensor": 2}, id="tensor", marks=pytest.mark.slow),
+    ],
+)
 def test_bad_gradients_in_one_process_of_two(
-    clean: Folder, clean_run: dict[str, Any], tmp_path: Path
+    clean: Folder, clean_run: dict[str, Any], tmp_path: Path, parallel: dict[str, Any]
 ) -> None:
     """In the second process alone: inf at 40 to 44 rolls both back, at 90 it costs both a step."""
-    config = settings(clean, str(tmp_path / "run"))
+    config = {**settings(clean, str(tmp_path / "run")), "parallel": parallel}
     config["data"]["micro_batch"] = 8
     done = started(config, tmp_path, "inf", "1", "40,41,42,43,44,90", processes=2)
     assert done.returncode == 0, done.stderr
@@ -245,6 +254,22 @@ def test_too_many_rollbacks_stop_the_run_and_say_what_was_tried(
     assert run(config)["steps"] == STEPS
 
 
+def test_overflows_of_fp16_are_no_skips(clean: Folder, clean_run: dict[str, Any], tmp_path: Path) -> None:
+    config = {
+        **settings(clean, str(tmp_path / "run")),
+        "precision": "fp16",
+        "loss_scale": {"initial": 2.0**40},
+    }
+    found = run(config)
+    rows = read_metrics(Folder(tmp_path / "run"))
+    overflown = [row["step"] for row in rows if row["grad_norm"] is None]
+    assert len(overflown) > 4 and overflown[0] == 1 and rows[-1]["loss_scale"] < rows[0]["loss_scale"]
+    assert story(tmp_path / "run") == [] and found["skipped"] == 0
+    assert end(tmp_path / "run") == pytest.approx(
+        end(clean_run["output"]), rel=0.03
+    )  # some of its steps were lost
+
+
 def test_nothing_to_go_back_to_stops_the_run(
     clean: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +298,5 @@ def test_a_skipped_step_moves_no_expert_s_bias(
     config["schedule"] = {"steps": 3, "warmup_steps": 1}
     monkeypatch.setattr(trainer, "train_step", planted(trainer.train_step, {2}, math.nan))
     run(config)
-    found = checkpoint.load_newest(Folder(tmp_path / "run"))
-    assert found is not None
-    bias = found.tensors(checkpoint.MODEL)["layers.0.ffn.bias"].abs()
+    bias = weights(tmp_path / "run", 3)[0]["layers.0.ffn.bias"].abs()
     assert set(bias.tolist()) <= {0.0, 0.5}  # two moves, not three

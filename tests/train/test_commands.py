@@ -262,9 +262,19 @@ def test_bf16_trains_near_fp32(config: Make, tmp_path: Path) -> None:
     assert found["bf16"]["loss"] == pytest.approx(found["fp32"]["loss"], abs=0.05)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(config: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("guarded", "told"),
+    [
+        (False, r"is not a finite number at step \d+; .* Lower optimizer\.lr"),
+        (True, "the guard stopped the run"),
+    ],
+)
+def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(
+    config: Make, tmp_path: Path, guarded: bool, told: str
+) -> None:
     settings = config(**{"optimizer.lr": 1e30, "optimizer.grad_clip": None, "checkpoint.every": 1})
-    with pytest.raises(WorkError, match=r"is not a finite number at step \d+; .* Lower optimizer\.lr"):
+    settings["guard"] = {"enabled": guarded}
+    with pytest.raises(WorkError, match=told):
         train(TrainConfig.model_validate(settings))
     for file in Path(tmp_path / "run").rglob("state.json"):
         assert all(math.isfinite(x) for row in json.loads(file.read_text())["window"] for x in row)
