@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from schemas.precision import Checkpointing
 from train.estimate.gpus import Gpu
 from train.estimate.shape import Shape
+
+if TYPE_CHECKING:
+    from schemas.precision import Checkpointing
 
 YEAR = 365 * 24 * 3600.0
 
