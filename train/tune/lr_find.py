@@ -72,9 +72,12 @@ def range_test(
 ) -> dict[str, Any]:
     """Train for `steps` steps from `low` to `high`, or until the loss diverges; what lr-find.json holds.
 
-    The run's own output is neither read nor written.
+    The run's own output is neither read nor written. Raises `UserError` under torchrun: one process runs the test.
     """
     from train.trainer import train
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("lr-find: runs in one process; start it without torchrun")
 
     rates: list[float] = []
     losses: list[float] = []
