@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 from schemas.config import validate
-from schemas.errors import Diverged
+from schemas.errors import Diverged, UserError
 from schemas.guard import GuardConfig
 from schemas.storage import Folder
 from schemas.training import TrainConfig
