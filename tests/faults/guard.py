@@ -1,4 +1,4 @@
-"""Faults for the guard: shards of noise, gradients that are not finite, and a run that dies where it hurts.
+"""Faults for the guard: shards of noise, gradients that are not finite, a slow process, and a run that dies where it hurts.
 
 python -m tests.faults.guard CONFIG KIND RANK STEP,STEP [DIE]
 """
@@ -11,6 +11,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -110,6 +111,17 @@ def planted(
     return faulty
 
 
+def slow(step: Callable[..., Any], at: set[int], rank: int) -> Callable[..., Any]:
+    """`train_step` that takes one process half a second longer at some steps."""
+
+    def slowly(state: Any, *rest: Any, **more: Any) -> Any:
+        if state.step + 1 in at and int(os.environ.get("RANK", "0")) == rank:
+            time.sleep(0.5)
+        return step(state, *rest, **more)
+
+    return slowly
+
+
 def main(config: str, kind: str, rank: str, steps: str, die: str = "") -> None:
     """A run with planted gradients. DIE: `journal` just before a rollback is written, `deleting` just after."""
     from train import trainer
@@ -119,9 +131,11 @@ def main(config: str, kind: str, rank: str, steps: str, die: str = "") -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     at = {int(step) for step in steps.split(",") if step}
-    trainer.train_step = planted(
-        trainer.train_step, at, math.nan if kind == "nan" else math.inf, int(rank), 1
-    )
+    if kind == "slow":
+        trainer.train_step = slow(trainer.train_step, at, int(rank))
+    else:
+        value = math.nan if kind == "nan" else math.inf
+        trainer.train_step = planted(trainer.train_step, at, value, int(rank), 1)
     if die == "deleting":
         delete = trainer.delete_abandoned
         trainer.delete_abandoned = lambda run, entries: dead() if entries else delete(run, entries)

@@ -216,6 +216,19 @@ def test_bad_gradients_in_one_process_of_two(
     assert end(tmp_path / "run") == pytest.approx(end(clean_run["output"]), rel=0.02)
 
 
+def test_a_slow_process_is_waited_for_and_changes_nothing(clean: Folder, tmp_path: Path) -> None:
+    for name, steps in (("slow", "3,4,9"), ("plain", "")):
+        config = settings(clean, str(tmp_path / name))
+        config["schedule"], config["data"]["micro_batch"] = {"steps": 12, "warmup_steps": 4}, 8
+        done = started(config, tmp_path, "slow", "1", steps, processes=2)
+        assert done.returncode == 0, done.stderr
+    assert all(
+        torch.equal(tensor, weights(tmp_path / "plain", 12)[0][name])
+        for name, tensor in weights(tmp_path / "slow", 12)[0].items()
+    )
+    assert story(tmp_path / "slow") == []
+
+
 @pytest.mark.parametrize("die", ["journal", "deleting"])
 def test_killed_in_the_middle_of_a_rollback(
     poisoned: tuple[Folder, set[str]], poisoned_run: dict[str, Any], tmp_path: Path, die: str
