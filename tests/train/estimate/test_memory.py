@@ -163,3 +163,28 @@ def test_experts_are_dealt_out_and_compute_top_k() -> None:
     shared = Weight("layers.0.ffn.shared.up.weight", (16, 64), "matrices", 0)
     wider = layer_activations(replace(shape, weights=(*shape.weights, shared)), Layout(), WORK, 0)
     assert wider - layer_activations(shape, Layout(), WORK, 0) == WORK.tokens * 4 * 4 * 16
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_tracked_peak_of_a_step_is_what_is_estimated(precision: str) -> None:
+    """Parameters, gradients, states and activations together, at the highest moment of two micro-batches and an update."""
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    config, optimizer_config = ModelConfig(dim=128, layers=4, heads=4, kv_heads=2, ffn_dim=352), OptimizerConfig()
+    model = Decoder(config, V)
+    optimizer = make_optimizer(model, optimizer_config)
+    tokens = torch.arange(8 * 256).view(8, 256) % V
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer, tokens)
+    with tracker:
+        for _ in range(2):
+            for _ in range(2):
+                with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                    loss = model(tokens, tokens).sum()
+                loss.backward()
+                tracker.reset_mod_stats()  # of modules; it asks for that
+            optimizer.step()
+            optimizer.zero_grad()
+    peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    work = Work(8, 256, 16, optimizer_config, precision, cpu=True)
+    assert memory(shape_of(config, V), Layout(), work).total == pytest.approx(peak, rel=0.08)
