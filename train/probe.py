@@ -31,15 +31,17 @@ class Inside(NamedTuple):
 
 
 @torch.no_grad()
-def look_inside(model: Decoder, batch: Mapping[str, Tensor], device: torch.device) -> Inside:
-    """Of the first `ROWS` rows and their first `POSITIONS`: attention is causal, so these positions have there exactly
+def look_inside(
+    model: Decoder, batch: Mapping[str, Tensor], device: torch.device, most: int = ROWS
+) -> Inside:
+    """Of the first `ROWS` rows (`most` of them: a micro-batch) and their first `POSITIONS`: attention is causal, so these positions have there exactly
     what they have in the whole row. No dropout; no gradient; weights and sums of the model stay as they are.
 
     Autocast is the caller's. With the heads or rows dealt to several processes each one sees its own; where layers
     gather weights (ZeRO-3) or sums (tensor parallel), all processes must call it at the same step.
     """
     names = ("tokens", "documents", "positions", "labels")
-    part = {name: batch[name][:ROWS, :POSITIONS].to(device, non_blocking=True) for name in names}
+    part = {name: batch[name][: min(ROWS, most), :POSITIONS].to(device, non_blocking=True) for name in names}
     training, model.entropies = model.training, []
     model.eval()
     try:
@@ -51,8 +53,8 @@ def look_inside(model: Decoder, batch: Mapping[str, Tensor], device: torch.devic
         model.train(training)
     scored = part["labels"] >= 0
     mean = (entropies * scored).sum((1, 2)) / scored.sum().clamp(min=1)
-    most = logits[..., : model.vocab_size].amax(-1).float()
-    return Inside(mean, most.masked_fill(~scored, float("-inf")).amax())
+    highest = logits[..., : model.vocab_size].amax(-1).float()
+    return Inside(mean, highest.masked_fill(~scored, float("-inf")).amax())
 
 
 def _uncompiled() -> AbstractContextManager[Any]:

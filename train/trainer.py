@@ -217,7 +217,8 @@ class Trainer:
             self._validate()
         watched = metrics.param_norm is not None and state.model.in_one_piece
         with autocast(self.config, world.device):
-            inside = look_inside(state.model.parts[0], batch, world.device) if watched else None
+            part, most = state.model.parts[0], self.config.data.micro_batch
+            inside = look_inside(part, batch, world.device, most) if watched else None
         if self.log:
             row = row_of(state, world, self.stream, sums, metrics, span, seconds, inside)
             row["skipped"] = self.guard.skipped_since(self.log.rows[-1]["step"] if self.log.rows else 0)

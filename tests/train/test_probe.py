@@ -56,7 +56,7 @@ def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[float]:
     kept: list[tuple[Any, ...]] = []
     handles = [
         layer.attention.register_forward_pre_hook(lambda module, given: kept.append((module, *given)))
-        for layer in model.layers
+        for layer in model.layers.values()
     ]
     with torch.no_grad():
         model(batch["tokens"][:ROWS], None, batch["documents"][:ROWS], batch["positions"][:ROWS])

@@ -170,7 +170,10 @@ def test_the_tracked_peak_of_a_step_is_what_is_estimated(precision: str) -> None
     """Parameters, gradients, states and activations together, at the highest moment of two micro-batches and an update."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    config, optimizer_config = ModelConfig(dim=128, layers=4, heads=4, kv_heads=2, ffn_dim=352), OptimizerConfig()
+    config, optimizer_config = (
+        ModelConfig(dim=128, layers=4, heads=4, kv_heads=2, ffn_dim=352),
+        OptimizerConfig(),
+    )
     model = Decoder(config, V)
     optimizer = make_optimizer(model, optimizer_config)
     tokens = torch.arange(8 * 256).view(8, 256) % V
