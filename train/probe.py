@@ -45,7 +45,7 @@ def look_inside(
     training, model.entropies = model.training, []
     model.eval()
     try:
-        with _uncompiled():
+        with uncompiled():
             logits = model(part["tokens"], None, part["documents"], part["positions"])
         entropies = torch.stack(model.entropies)  # [layers, rows, positions]
     finally:
@@ -57,6 +57,6 @@ def look_inside(
     return Inside(mean, highest.masked_fill(~scored, float("-inf")).amax())
 
 
-def _uncompiled() -> AbstractContextManager[Any]:
+def uncompiled() -> AbstractContextManager[Any]:
     """Compiled layers run as they are written: another shape than the training's is not worth compiling for."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

@@ -21,6 +21,7 @@ from train.parallel.pipeline import Pipeline, Rows, keep
 from train.parallel.shard import local, shard, sync_gradients
 from train.precision.adapt import adapt, offload_policy
 from train.precision.autocast import TYPES, computing
+from train.probe import uncompiled
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -59,9 +60,11 @@ class ParallelModel:
 
     def _settle(self) -> None:
         """A backward pass for nothing: by the first that it sees DistributedDataParallel orders its buckets, and what lies
-        elsewhere in them is added up in another order. So the first step of a resumed run would not be that of the run."""
+        elsewhere in them is added up in another order. So the first step of a resumed run would not be that of the run.
+        Not compiled: its shape would be the first that compiled layers meet."""
         tokens = torch.zeros(1, 2, dtype=torch.int64, device=self.world.device)
-        self._module(tokens, tokens).sum().backward()
+        with uncompiled():
+            self._module(tokens, tokens).sum().backward()
         for part in self.parts:
             part.zero_grad(set_to_none=True)
             part.sums = {}
