@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -155,6 +156,9 @@ def lines(size: Size, found: Measured) -> list[str]:
 
 def main() -> None:
     """Print Markdown."""
+    argparse.ArgumentParser(
+        prog="python -m bench.train", description=f"{__doc__} About three minutes."
+    ).parse_args()
     import torch
 
     _bare.stand_in()

@@ -124,11 +124,6 @@ class TrainConfig(Strict):
             self.parallel.check(self.model, self.data)
         except ValueError as error:
             raise ValueError(f"parallel: {error}") from None
-        if self.parallel.zero and self.optimizer.state_bits == 8:
-            raise ValueError(
-                f"optimizer.state_bits: 8-bit states of parameters that parallel.zero {self.parallel.zero} shards cannot be"
-                " saved: set state_bits to 32 or zero to 0"
-            )
         return self
 
     @model_validator(mode="after")

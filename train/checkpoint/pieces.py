@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from schemas.errors import UserError
-from train.optim.state import prepare, state_tensors
+from train.optim.state import prepare, quantised, state_tensors
 
 Cuts = tuple[tuple[int, int, int], ...]  # (dim, index, count), the outermost first: even cuts of a parameter
 
@@ -23,11 +23,20 @@ class Model(Protocol):
 
 
 class Piece(NamedTuple):
-    """A box of a whole tensor of `shape`, at `offsets`, of the sizes of `local`, which is live; it may be empty."""
+    """A box of a whole tensor of `shape`, at `offsets`, of the sizes of `local`, which is live; it may be empty.
+
+    `codes`: the live tensor, if it is a quantised one; `local` then holds its values, in CPU memory.
+    """
 
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
     local: Tensor
+    codes: Tensor | None = None
+
+    def put_back(self) -> None:
+        """After `local` was written to: quantise it. Where the same layout wrote it, to the same codes."""
+        if self.codes is not None:
+            self.codes.copy_(self.local.to(self.codes.device))
 
 
 @torch.no_grad()
@@ -45,7 +54,7 @@ def live(model: Model, optimizer: torch.optim.Optimizer | None = None) -> dict[s
         prepare(optimizer)
         states = state_tensors(model, optimizer)
         for state in states.values() if fresh else ():  # no step was taken: as it would begin
-            if state.is_floating_point():
+            if state.is_floating_point() and not quantised(state):  # those are 0
                 state.zero_()
         tensors.update(states)
     cuts = {
@@ -70,7 +79,10 @@ def pieces_of(tensors: dict[str, Tensor], cuts: Mapping[str, Cuts]) -> dict[str,
         ):
             offsets[dim] += index * shape[dim]
             shape[dim] *= count
-        found[name] = Piece(tuple(shape), tuple(offsets), local)
+        codes = local if quantised(local) else None
+        found[name] = Piece(
+            tuple(shape), tuple(offsets), local if codes is None else codes.dequantize().cpu(), codes
+        )
     return found
 
 
@@ -84,11 +96,7 @@ def _sharded(name: str, tensor: Tensor) -> tuple[list[int], list[int], Tensor]:
 
     assert isinstance(tensor, DTensor)
     local = tensor.to_local()
-    if hasattr(local, "__tensor_flatten__") or any(p.is_partial() for p in tensor.placements):
-        raise UserError(
-            f"{name}: the state of a sharded parameter is kept in a form that checkpoints cannot take apart; set"
-            " optimizer.state_bits to 32, or shard less"
-        )
+    assert not any(p.is_partial() for p in tensor.placements), name
     sizes, offsets = compute_local_shape_and_global_offset(
         tensor.shape, tensor.device_mesh, tensor.placements
     )

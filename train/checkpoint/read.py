@@ -109,6 +109,8 @@ def read_into(found: Checkpoint, pieces: Pieces, group: Group = None, alone: boo
     one = alone or place(group)[1] == 1
     load = partial(dcp.load, storage_reader=Reader(found), planner=Into(), process_group=group, no_dist=one)
     told(lambda: load(dict(pieces)))
+    for piece in pieces.values():
+        piece.put_back()
 
 
 def read_tensors(found: Checkpoint, part: str = MODEL) -> dict[str, Tensor]:

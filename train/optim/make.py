@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from schemas.errors import UserError
 from train.optim.adafactor import Adafactor
@@ -53,4 +54,16 @@ def _adamw_8bit(groups: list[dict], config: OptimizerConfig) -> torch.optim.Opti
         raise UserError(
             "optimizer.state_bits: 8 needs torchao, which is not installed: pip install torchao, or set it to 32"
         ) from None
-    return AdamW8bit(groups, lr=config.lr, betas=config.betas, eps=config.eps)
+
+    class Symmetric(AdamW8bit):
+        """torchao's codes go from -0.99 to 1; these from -1, so that the largest value of a block is kept as it is, whatever
+        its sign: quantising twice changes nothing, and a checkpoint may hold values instead of codes."""
+
+        @staticmethod
+        def _subclass_zeros(p: Tensor, signed: bool, block_size: int) -> Tensor:
+            state: Any = AdamW8bit._subclass_zeros(p, signed, block_size)
+            if signed:
+                state.qmap[0] = -1.0
+            return state
+
+    return Symmetric(groups, lr=config.lr, betas=config.betas, eps=config.eps)

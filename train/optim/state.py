@@ -30,20 +30,15 @@ def prepare(optimizer: torch.optim.Optimizer) -> None:
 
 
 def state_tensors(model: Named, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The live tensors of an optimizer's state, by name; names, not places, survive a change of code.
-
-    A quantised moment comes as its parts: `exp_avg.codes/<name>`, `exp_avg.scale/<name>`.
-    """
-    found: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):
-                found.update({f"{key}{part}/{name}": tensor for part, tensor in _parts(value).items()})
-    return found
+    """The live tensors of an optimizer's state, by name; names, not places, survive a change of code."""
+    return {
+        f"{key}/{name}": value
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
 
 
-def _parts(tensor: Tensor) -> dict[str, Tensor]:
-    """A tensor that wraps others (torchao's) as those; a sharded one (DTensor) and a plain one stay whole."""
-    if not hasattr(tensor, "__tensor_flatten__") or hasattr(tensor, "full_tensor"):
-        return {"": tensor}
-    return {f".{name}": getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
+def quantised(tensor: Tensor) -> bool:
+    """Whether it is one of torchao's, which passes for a tensor of float32 and holds codes and scales; or sharded, of such."""
+    return hasattr(tensor.to_local() if hasattr(tensor, "to_local") else tensor, "codes")

@@ -1,4 +1,4 @@
-"""Saved in one layout, taken up in another: every pair of six, with experts, dropout and optimizer states."""
+"""Saved in one layout, taken up in another, every pair: of six with experts and dropout, and with 8-bit optimizer states."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
-from tests.train.parallel.matrix import LAYOUTS
+from tests.train.parallel.matrix import CASES
 from tests.train.test_resume import environment
 
 
-def test_every_layout_goes_on_from_every_other_ones_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_every_layout_goes_on_from_every_other_ones_checkpoint(case: str, tmp_path: Path) -> None:
+    if case == "8 bits":
+        pytest.importorskip("torchao")
+    layouts = CASES[case].layouts
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     done = subprocess.run(
-        [*command, "-m", "tests.train.parallel.matrix", str(tmp_path)],
+        [*command, "-m", "tests.train.parallel.matrix", str(tmp_path), case],
         cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     told = [line for line in done.stdout.splitlines() if " -> " in line]
-    assert told == [f"{a} -> {b}" for b in LAYOUTS for a in LAYOUTS] and done.returncode == 0, (
+    assert told == [f"{a} -> {b}" for b in layouts for a in layouts] and done.returncode == 0, (
         done.stdout + done.stderr
     )
