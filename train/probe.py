@@ -5,20 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from train.model.decoder import Decoder
+from train.model.decoder import Probe
+
+if TYPE_CHECKING:
+    from train.parallel.model import ParallelModel
 
 ROWS, POSITIONS = 2, 128  # of the piece, at most: 256 tokens forward cost what 85 cost to train on
 
 
 class Inside(NamedTuple):
-    """On the device: reading them is what waits for it."""
+    """On the device, of all processes: reading them is what waits for it."""
 
-    attention_entropy: Tensor  # float32 [layers], nats: mean over heads and scored positions
+    attention_entropy: Tensor  # float64 [layers], nats: mean over heads and scored positions
     logit_max: Tensor  # over scored positions and the vocabulary
 
     def row(self) -> dict[str, Any]:
@@ -32,29 +36,46 @@ class Inside(NamedTuple):
 
 @torch.no_grad()
 def look_inside(
-    model: Decoder, batch: Mapping[str, Tensor], device: torch.device, most: int = ROWS
+    model: ParallelModel, batch: Mapping[str, Tensor], device: torch.device, most: int = ROWS
 ) -> Inside:
-    """Of the first `ROWS` rows (`most` of them: a micro-batch) and their first `POSITIONS`: attention is causal, so these positions have there exactly
-    what they have in the whole row. No dropout; no gradient; weights and sums of the model stay as they are.
-
-    Autocast is the caller's. With the heads or rows dealt to several processes each one sees its own; where layers
-    gather weights (ZeRO-3) or sums (tensor parallel), all processes must call it at the same step.
+    """Of the first `ROWS` rows of each process (`most` of them: a micro-batch) and their first `POSITIONS`: attention is
+    causal, so these positions have there exactly what they have in the whole row. No dropout; no gradient; weights and
+    sums of the model stay as they are. All processes must call it at the same step. Autocast is the caller's.
     """
-    names = ("tokens", "documents", "positions", "labels")
-    part = {name: batch[name][: min(ROWS, most), :POSITIONS].to(device, non_blocking=True) for name in names}
-    training, model.entropies = model.training, []
-    model.eval()
+    names, split = ("tokens", "labels", "documents", "positions"), model.parts[0].split
+    last = POSITIONS // split.size * split.size
+    part = {name: batch[name][: min(ROWS, most), :last].to(device, non_blocking=True) for name in names}
+    training = [piece.training for piece in model.parts]
+    for piece in model.parts:
+        piece.probe = Probe()
+        piece.eval()
     try:
         with uncompiled():
-            logits = model(part["tokens"], None, part["documents"], part["positions"])
-        entropies = torch.stack(model.entropies)  # [layers, rows, positions]
+            model.losses(part)
+        return _inside(model, part["labels"] >= 0)
     finally:
-        model.entropies = None
-        model.train(training)
-    scored = part["labels"] >= 0
-    mean = (entropies * scored).sum((1, 2)) / scored.sum().clamp(min=1)
-    highest = logits[..., : model.vocab_size].amax(-1).float()
-    return Inside(mean, highest.masked_fill(~scored, float("-inf")).amax())
+        for piece, was in zip(model.parts, training, strict=True):
+            piece.probe = None
+            piece.train(was)
+
+
+def _inside(model: ParallelModel, scored: Tensor) -> Inside:
+    """What the pieces here were left with, and those of all other processes."""
+    sums = torch.zeros(model.config.layers + 1, dtype=torch.float64, device=scored.device)
+    highest = torch.full((), float("-inf"), device=scored.device)
+    for piece in model.parts:
+        assert piece.probe
+        for number, entropy in zip(piece.layers, piece.probe.entropies, strict=True):
+            sums[int(number)] = (entropy * scored).sum()
+        if piece.probe.highest is not None:
+            highest = piece.probe.highest.masked_fill(~scored, float("-inf")).amax()
+    sums[-1] = scored.sum()
+    stages = 1
+    if model.mesh is not None:
+        stages = model.mesh.stages  # which have other layers of the same positions
+        dist.all_reduce(sums)
+        dist.all_reduce(highest, dist.ReduceOp.MAX)
+    return Inside(sums[:-1] * stages / sums[-1].clamp(min=1), highest)
 
 
 def uncompiled() -> AbstractContextManager[Any]:

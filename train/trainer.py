@@ -215,10 +215,13 @@ class Trainer:
         seconds = span.seconds
         if validate:
             self._validate()
-        watched = metrics.param_norm is not None and state.model.in_one_piece
         with autocast(self.config, world.device):
-            part, most = state.model.parts[0], self.config.data.micro_batch
-            inside = look_inside(part, batch, world.device, most) if watched else None
+            most = self.config.data.micro_batch
+            inside = (
+                look_inside(state.model, batch, world.device, most)
+                if metrics.param_norm is not None
+                else None
+            )
         if self.log:
             row = row_of(state, world, self.stream, sums, metrics, span, seconds, inside)
             row["skipped"] = self.guard.skipped_since(self.log.rows[-1]["step"] if self.log.rows else 0)

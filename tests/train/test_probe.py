@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from tests.train.models import KINDS, model_of
 from train.model.attend import Boundaries, attend, attention_entropy, document_mask
+from train.parallel import ParallelModel
 from train.probe import POSITIONS, ROWS, look_inside
 
 CPU = torch.device("cpu")
@@ -83,7 +84,7 @@ def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[float]:
 def test_it_is_what_whole_rows_give(kind: str) -> None:
     model = model_of(KINDS[kind][1] | ({"max_positions": 200} if kind == "gpt2" else {}), spread=0.3)
     batch = batch_of(4, 200)
-    found = look_inside(model, batch, CPU)
+    found = look_inside(ParallelModel([model]), batch, CPU)
     assert found.attention_entropy.shape == (3,)
     assert found.attention_entropy.tolist() == pytest.approx(by_hand(model, batch), rel=1e-4)
     with torch.no_grad():
@@ -99,9 +100,9 @@ def test_nothing_is_left_behind() -> None:
     model(torch.ones(1, 8, dtype=torch.long), torch.ones(1, 8, dtype=torch.long))
     sums = {name: value.clone() for name, value in model.sums.items()}
     state, generator = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
-    first, second = (look_inside(model, batch_of(2, 40), CPU) for _ in range(2))
+    first, second = (look_inside(ParallelModel([model]), batch_of(2, 40), CPU) for _ in range(2))
     assert torch.equal(first.attention_entropy, second.attention_entropy)  # no dropout
-    assert model.training and model.entropies is None and torch.equal(generator, torch.get_rng_state())
+    assert model.training and model.probe is None and torch.equal(generator, torch.get_rng_state())
     assert sums.keys() == model.sums.keys() and all(torch.equal(sums[k], model.sums[k]) for k in sums)
     assert all(torch.equal(v, model.state_dict()[k]) for k, v in state.items())
     assert all(p.grad is None for p in model.parameters())
@@ -110,7 +111,7 @@ def test_nothing_is_left_behind() -> None:
 def test_a_piece_without_a_scored_position_says_so() -> None:
     batch = batch_of(2, 16)
     batch["labels"][:] = -100
-    row = look_inside(model_of({}), batch, CPU).row()
+    row = look_inside(ParallelModel([model_of({})]), batch, CPU).row()
     assert row["logit_max"] == float("-inf") and set(row["attention_entropy"].values()) == {0.0}
 
 

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from schemas.model import ModelConfig
 
 
+class Probe:
+    """What a pass leaves for `train.probe`: of each layer the `entropies` [B, T] of its attention, and where the head is
+    the `highest` logit [B, T] of its part of the vocabulary."""
+
+    def __init__(self) -> None:
+        self.entropies: list[Tensor] = []
+        self.highest: Tensor | None = None
+
+
 class Decoder(nn.Module):
     """Token ids in; logits, or the loss of each position, out.
 
@@ -51,7 +60,7 @@ class Decoder(nn.Module):
         # Of a stage without a head: the slope of the total in a token's loss.
         self.loss_weight: Tensor | float = 1.0
         self.watch = False  # whether training passes also sum what `activation_rms` reads
-        self.entropies: list[Tensor] | None = None  # `train.probe` hangs up a list, and layers fill it
+        self.probe: Probe | None = None  # which `train.probe` hangs up
         self.score = token_losses  # which `train.precision.adapt` may compile
         if not self.embedding.weight.is_meta:
             initialise(self, seed)
@@ -80,8 +89,8 @@ class Decoder(nn.Module):
             rope = rotation(place, self.config.head_size, self.config.rope_theta, self.config.rope_scaling)
         autocast = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
-        if self.entropies is not None and documents is not None:
-            within = Boundaries(mask=document_mask(documents), entropies=self.entropies)
+        if self.probe and documents is not None:
+            within = Boundaries(mask=document_mask(documents), entropies=self.probe.entropies)
         else:
             within = boundaries(documents, cu_seqlens, dtype, self.config.head_size)
         routes = {}
@@ -98,6 +107,10 @@ class Decoder(nn.Module):
         head = self.embedding.weight if self.head is None else self.head.weight
         if labels is None:
             return F.linear(x, head)
+        if self.probe:
+            logits, known = F.linear(x, head).float(), self.vocab_size - self.split.rank * len(head)
+            logits[..., max(known, 0) :] = float("-inf")  # padding
+            self.probe.highest = logits.amax(-1)
         loss, z_loss = self.score(x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split)
         return self.with_auxiliary(loss, z_loss, routes, labels) if self.training else loss
 

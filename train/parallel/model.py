@@ -95,11 +95,6 @@ class ParallelModel:
         return self.whole.parameter_count
 
     @property
-    def in_one_piece(self) -> bool:
-        """Whether `parts[0]` computes logits by itself (with other processes' shards of its weights)."""
-        return self.pipeline is None and self.parts[0].split.size == 1
-
-    @property
     def counts(self) -> bool:
         """Whether this process is the one, of those that have the same rows, whose losses are counted."""
         at_end = self.pipeline is None or self.pipeline.last

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,9 @@ from train.model.decoder import Decoder
 from train.optim import make_optimizer
 from train.parallel import ParallelModel, build
 from train.parallel.shard import local
+from train.precision.autocast import autocast
 from train.precision.loss_scale import LossScale
+from train.probe import look_inside
 from train.step import Batch, Metrics, TrainState, train_step
 
 VOCAB, ROWS, LENGTH, STEPS, SOURCES = 90, 8, 24, 3, 2
@@ -164,6 +167,21 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
             atol=max(1e-4, close["atol"]),
         )
     torch.testing.assert_close(world.total(found[2]), wanted[2], rtol=close["rtol"], atol=1e-6)
+    # What rows of metrics say of attention and logits: of the first rows of all processes.
+    parts = [
+        {k: v.tensor_split(world.data_size)[d] for k, v in batch_of(0).items()}
+        for d in range(world.data_size)
+    ]
+    with autocast(config, world.device):
+        seen = look_inside(model, parts[world.data_rank], world.device)
+        rows = {k: torch.cat([part[k][:2] for part in parts]) for k in parts[0]}
+        with patch("train.probe.ROWS", ROWS):
+            right = look_inside(whole, rows, world.device, ROWS)
+    near = {"rtol": 10 * close["rtol"], "atol": 1e-4}
+    torch.testing.assert_close(
+        seen.attention_entropy, right.attention_entropy, **near, msg=lambda m: f"entropy: {m}"
+    )
+    torch.testing.assert_close(seen.logit_max, right.logit_max, **near, msg=lambda m: f"logit_max: {m}")
 
 
 def main() -> None:
