@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -11,7 +12,7 @@ from schemas.manifest import MANIFEST
 from schemas.storage import Folder
 from train import checkpoint
 from train.data.inspect import describe
-from train.guard.journal import abandoned
+from train.guard.journal import abandoned, rollbacks
 from train.guard.judge import History, Verdict, unhealthy
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from train.data.plan import Plan
     from train.data.shards import Shards
     from train.guard.guard import Guard
+
+TRIES = 2  # rollbacks to one checkpoint, the second with more data passed over and a lower rate
 
 
 def branch(run: Folder, entries: list[JournalEntry]) -> tuple[dict[int, dict[str, Any]], list[int]]:
@@ -44,11 +47,14 @@ def branch(run: Folder, entries: list[JournalEntry]) -> tuple[dict[int, dict[str
 
 def target(run: Folder, entries: list[JournalEntry], first: int, config: GuardConfig) -> tuple[int, bool]:
     """(step, healthy) of the checkpoint to go back to: the newest healthy one before step `first`, else the newest before
-    it, else the oldest of all; -1 if there is none."""
+    it, else the oldest of all; -1 if there is none. One that `TRIES` rollbacks went back to has been no help: an older
+    healthy one is taken, if there is one."""
     states, _ = branch(run, entries)
     before = [step for step in states if step < first]
     healthy = [s for s in before if not unhealthy(History.from_json(states[s].get("history")), config)]
-    return max(healthy or before, default=min(states, default=-1)), bool(healthy)
+    tried = Counter(entry.to_step for entry in rollbacks(entries))
+    fresh = [step for step in healthy if tried[step] < TRIES]
+    return max(fresh or healthy or before, default=min(states, default=-1)), bool(healthy)
 
 
 def delete_abandoned(run: Folder, entries: list[JournalEntry]) -> None:

@@ -53,6 +53,19 @@ def test_back_to_the_newest_healthy_one_before_the_trouble(run: Folder) -> None:
     assert target(run / "nowhere", [], 36, CONFIG) == (-1, False)
 
 
+def test_one_that_was_no_help_twice_gives_way_to_an_older_one(run: Folder) -> None:
+    for step, history in ((10, GOOD), (15, ILL), (20, GOOD)):
+        publish(run, step, 0, history)
+    once, twice = journal(rollback(33, 20)), journal(rollback(33, 20), rollback(34, 20))
+    assert target(run, once.entries, 33, CONFIG) == (20, True)
+    assert target(run, twice.entries, 33, CONFIG) == (10, True)
+    publish(run, 30, 2)  # of the branch after them
+    assert target(run, twice.entries, 33, CONFIG) == (30, True)
+    assert target(run, twice.entries, 20, CONFIG) == (10, True)
+    older = journal(rollback(33, 20), rollback(34, 20), rollback(35, 10), rollback(36, 10))
+    assert target(run, older.entries, 33, CONFIG) == (10, True)  # all were tried: the rate is lower still
+
+
 def test_one_that_was_saved_without_a_guard_may_be_gone_back_to(run: Folder) -> None:
     publish(run, 10, 0)
     (run / f"checkpoints/step-000010/{STATE}").write(b"{}")
