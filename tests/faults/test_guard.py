@@ -7,8 +7,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,10 @@ from schemas.errors import UserError, WorkError
 from schemas.guard import JournalEntry
 from schemas.storage import Folder
 from schemas.training import TrainConfig
-from tests.conftest import ROOT
 from tests.faults.guard import SOURCES, STEPS, blocks_of, planted, poison, settings
 from tests.train.conftest import write_shards
-from tests.train.test_resume import Crash, crash_at, environment
+from tests.train.processes import python, torchrun
+from tests.train.test_resume import Crash, crash_at
 from train import checkpoint, trainer
 from train.guard.journal import read_entries
 from train.metrics import read_metrics
@@ -180,16 +178,8 @@ def test_a_bad_gradient_costs_its_step_alone(
 def started(config: dict[str, Any], tmp_path: Path, *arguments: str, processes: int = 1) -> Any:
     file = tmp_path / "config.yaml"
     file.write_text(json.dumps(config), encoding="utf-8")
-    many = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
-    command = [
-        sys.executable,
-        "-m",
-        *(many if processes > 1 else []),
-        "tests.faults.guard",
-        str(file),
-        *arguments,
-    ]
-    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    command = "-m", "tests.faults.guard", file, *arguments
+    return torchrun(processes, *command) if processes > 1 else python(*command)
 
 
 @pytest.mark.parametrize(

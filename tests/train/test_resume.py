@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from schemas.errors import UserError
 from schemas.storage import Folder
 from schemas.training import TrainConfig
 from tests.conftest import ROOT
+from tests.train.processes import environment
 from train import checkpoint, trainer
 from train.metrics import read_metrics
 from train.trainer import train
@@ -124,10 +124,6 @@ def test_sigkill_in_a_step_and_in_a_save(
     assert "step-000015: not taken: it has no manifest" in done.stderr.decode()
     assert "going on after step 10" in done.stderr.decode()
     assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
-
-
-def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.train.test_resume import environment, outcome
+from tests.train.processes import torchrun
+from tests.train.test_resume import outcome
 
 # Dies by SIGKILL, once, where a process of `RANKS` has written half of its files of step 15.
 KILLED = """
@@ -31,30 +29,17 @@ main()
 """
 
 
-def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return subprocess.run(
-        [*command, *arguments],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-
-
 @pytest.mark.slow
 def test_killed_while_saving(write_config: Callable[..., Path], tmp_path: Path) -> None:
     settings = {"model.dropout": 0.1, "data.micro_batch": 2}
-    done = torchrun("-m", "train", str(write_config(**settings, output=str(tmp_path / "unbroken"))))
+    done = torchrun(2, "-m", "train", str(write_config(**settings, output=str(tmp_path / "unbroken"))))
     assert done.returncode == 0, done.stderr
     expected = outcome(str(tmp_path / "unbroken"))
     script = tmp_path / "killed.py"
     # One dies, and torchrun starts all anew.
     script.write_text(KILLED.replace("RANKS", "(1,)"))
     one = str(tmp_path / "one")
-    done = torchrun("--max-restarts", "1", str(script), str(write_config(**settings, output=one)))
+    done = torchrun(2, "--max-restarts", "1", str(script), str(write_config(**settings, output=one)))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "killed-1").exists() and "step-000015: not taken: it has no manifest" in done.stderr
     assert "going on after step 10" in done.stderr and outcome(one) == expected
@@ -62,10 +47,10 @@ def test_killed_while_saving(write_config: Callable[..., Path], tmp_path: Path) 
     (tmp_path / "killed-1").unlink()
     script.write_text(KILLED.replace("RANKS", "(0, 1)"))
     file = str(write_config(**settings, output=str(tmp_path / "all")))
-    done = torchrun(str(script), file)
+    done = torchrun(2, script, file)
     assert done.returncode != 0 and list(tmp_path.glob("killed-*"))
     left = {path.name for path in (tmp_path / "all/checkpoints/step-000015").iterdir()}
     assert "manifest.json" not in left
-    done = torchrun("-m", "train", file)
+    done = torchrun(2, "-m", "train", file)
     assert done.returncode == 0 and "going on after step 10" in done.stderr, done.stderr
     assert outcome(str(tmp_path / "all")) == expected

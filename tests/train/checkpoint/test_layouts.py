@@ -14,7 +14,7 @@ from safetensors import safe_open
 from schemas.storage import Folder
 from tests.conftest import ROOT
 from tests.train.checkpoint.worker import CUT, act, reference
-from tests.train.test_resume import environment
+from tests.train.processes import environment
 from train import checkpoint
 
 meetings = itertools.count()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ import pytest
 from schemas.config import validate
 from schemas.errors import UserError
 from schemas.training import TrainConfig
-from tests.conftest import ROOT
 from tests.train.parallel.layouts import config_of
-from tests.train.test_resume import environment
+from tests.train.processes import torchrun
 from train.distributed import data_processes
 from train.parallel.pipeline import layers_of
 
@@ -66,19 +64,8 @@ COMPILED: list[Case] = [
 ]
 
 
-def torchrun(processes: int, cases: list[Case]) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(processes),
-    ]
-    command += ["-m", "tests.train.parallel.layouts", json.dumps(cases)]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=600
-    )
+def compare(processes: int, cases: list[Case]) -> subprocess.CompletedProcess[str]:
+    return torchrun(processes, "-m", "tests.train.parallel.layouts", json.dumps(cases))
 
 
 @pytest.mark.parametrize(
@@ -87,14 +74,14 @@ def torchrun(processes: int, cases: list[Case]) -> subprocess.CompletedProcess[s
     ids=["2", "optimizers", "4", "8", "compiled"],
 )
 def test_a_layout_is_the_run_of_one_process(processes: int, cases: list[Case]) -> None:
-    done = torchrun(processes, cases)
+    done = compare(processes, cases)
     agreed = [line.removesuffix(" agrees") for line in done.stdout.splitlines() if line.endswith(" agrees")]
     assert agreed == [name for name, _, _ in cases] and done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("parallel", [{"zero": 2}, {"tensor": 2}, {"pipeline": 2}], ids=str)
 def test_a_gradient_that_is_wrong_on_one_process_is_noticed(parallel: dict[str, Any]) -> None:
-    done = torchrun(2, [["broken", parallel, {"broken": True}]])
+    done = compare(2, [["broken", parallel, {"broken": True}]])
     assert done.returncode != 0 and "broken differs: " in done.stdout, done.stdout + done.stderr
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.train.parallel.matrix import CASES
-from tests.train.test_resume import environment
+from tests.train.processes import torchrun
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -18,11 +15,7 @@ def test_every_layout_goes_on_from_every_other_ones_checkpoint(case: str, tmp_pa
     if case == "8 bits":
         pytest.importorskip("torchao")
     layouts = CASES[case].layouts
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    done = subprocess.run(
-        [*command, "-m", "tests.train.parallel.matrix", str(tmp_path), case],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=900,
-    )  # fmt: skip
+    done = torchrun(4, "-m", "tests.train.parallel.matrix", tmp_path, case)
     told = [line for line in done.stdout.splitlines() if " -> " in line]
     assert told == [f"{a} -> {b}" for b in layouts for a in layouts] and done.returncode == 0, (
         done.stdout + done.stderr

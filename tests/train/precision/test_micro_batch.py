@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import torch
 from schemas.errors import WorkError
 from schemas.storage import Folder
 from schemas.training import TrainConfig
-from tests.conftest import ROOT
+from tests.train.processes import torchrun
 from train import checkpoint
 from train.metrics import read_metrics
 from train.model.decoder import Decoder
@@ -116,11 +113,7 @@ def test_processes_decide_together(write_config: Callable[..., Path], config: Ma
     settings = {**AUTO, "data.micro_batch": 4, "validation.every": None}
     file = write_config(**settings)
     (tmp_path / "run.py").write_text(code)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", tmp_path / "run.py", file],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = torchrun(2, tmp_path / "run.py", file)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("data.micro_batch 4 does not fit into the memory of cpu: trying 2") == 1
     found = checkpoint.load_newest(Folder(str(tmp_path / "run")))
