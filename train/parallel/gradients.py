@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from train.parallel.mesh import Mesh
 
 BUCKET = 1 << 25  # elements that are sent together
+PIECE = 1 << 16  # elements whose squares a CPU adds up in float32
 
 
 def sum_over(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
@@ -56,10 +57,14 @@ def norm(tensors: Iterable[Tensor], copies: Iterable[int], world: dist.ProcessGr
 
     It is not finite on every process if an element is not on any of them.
     """
-    parts, counts = [local(t) for t in tensors], list(copies)
-    squares = torch.stack(torch._foreach_norm(parts)).square()
+    # A CPU adds up one after the other in float32: of an embedding of 38 M elements that loses 0.3 %, of its shards less, so
+    # that layouts would differ. In pieces it is 1e-7. A GPU adds in a tree.
+    parts = [local(t) for t in tensors]
+    pieces = [t.reshape(-1).split(PIECE) if t.device.type == "cpu" else (t,) for t in parts]
+    squares = torch.stack(torch._foreach_norm([piece for found in pieces for piece in found])).double().square()
     if world is None:
-        return squares.sum().sqrt()
+        return squares.sum().sqrt().float()
+    counts = [count for count, found in zip(copies, pieces, strict=True) for _ in found]
     total = (squares / torch.tensor(counts, dtype=squares.dtype, device=squares.device)).sum()
     dist.all_reduce(total, group=world)
-    return total.sqrt()
+    return total.sqrt().float()
