@@ -132,6 +132,12 @@ class TrainConfig(Strict):
             raise ValueError(
                 f"loss_scale: has no effect with precision {self.precision}: leave it out, or set precision to fp16"
             )
+        lowest = self.guard.loss_scale_floor
+        if self.precision == "fp16" and self.guard.enabled and self.loss_scale.initial <= lowest:
+            raise ValueError(
+                f"loss_scale.initial {self.loss_scale.initial:g} is one that the guard takes for too low: set it above"
+                f" guard.loss_scale_floor {lowest:g}, or lower that"
+            )
         if self.memory.checkpointing == "budget" and self.compile is False:
             raise ValueError("memory.checkpointing: budget is kept by torch.compile: set compile to true")
         if self.memory.offload == "optimizer" and not self.parallel.zero:

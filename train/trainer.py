@@ -163,12 +163,13 @@ class Trainer:
 
     def _resume(self) -> None:
         """Take up the newest valid checkpoint of this branch, the same one in every process."""
-        state, refused = self.state, list[str]()
+        state, refused = self.state, dict[int, str]()
         if self.world.first:
             delete_abandoned(self.folder, self.guard.journal.entries)
         found = checkpoint.load_newest(self.folder, refused)
-        for line in refused:
+        for line in refused.values():
             self._say(line)
+        self.saver.refused = set(refused)
         if found is None:
             if self.world.first:
                 self._describe()

@@ -273,6 +273,40 @@ def test_overflows_of_fp16_are_no_skips(clean: Folder, clean_run: dict[str, Any]
     )  # some of its steps were lost
 
 
+def test_a_loss_scale_that_fell_to_its_floor_comes_back(
+    clean: Folder, clean_run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """18 overflows in a row: the scale is at 1 when they end, and would grow in 1,000 steps."""
+    config = {**settings(clean, str(tmp_path / "run")), "precision": "fp16"}
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            trainer, "train_step", planted(trainer.train_step, set(range(50, 68)), math.inf, times=1)
+        )
+        run(config)
+    back = [entry for entry in journal(tmp_path / "run") if entry.kind == "rollback"]
+    assert [(entry.step, entry.to_step, entry.healthy) for entry in back] == [(86, 60, True)]
+    assert back[0].why[0].signal == "loss_scale"
+    rows = {row["step"]: row for row in read_metrics(Folder(tmp_path / "run"))}
+    assert len(rows) == STEPS and rows[61]["loss_scale"] > 1 and rows[STEPS]["loss_scale"] > 1
+    assert end(tmp_path / "run") == pytest.approx(end(clean_run["output"]), rel=0.02)
+
+
+def test_a_scale_at_its_floor_begins_anew_if_nothing_better_is_left(
+    clean: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {**settings(clean, str(tmp_path / "run")), "precision": "fp16"}
+    config["checkpoint"] = {"every": 70, "keep_last": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            trainer, "train_step", planted(trainer.train_step, set(range(50, 68)), math.inf, times=1)
+        )
+        assert run(config)["rollbacks"] == 1
+    back = next(entry for entry in journal(tmp_path / "run") if entry.kind == "rollback")
+    assert (back.to_step, back.healthy) == (70, False)
+    rows = {row["step"]: row for row in read_metrics(Folder(tmp_path / "run"))}
+    assert len(rows) == STEPS and rows[70]["loss_scale"] == 1 and rows[71]["loss_scale"] == 65536
+
+
 def test_nothing_to_go_back_to_stops_the_run(
     clean: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,27 @@ def test_a_finished_run_is_not_run_again(
     assert json.loads((tmp_path / "run/result.json").read_text()) == first
 
 
+def test_a_damaged_newest_checkpoint_pushes_out_no_valid_one(
+    config: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sizes are as published: only who has read every byte knows."""
+    settings = {"checkpoint.every": 4, "validation.every": None, "checkpoint.keep_last": 1}
+    run(config(**settings, output=str(tmp_path / "unbroken")))
+    run(config(**{**settings, "checkpoint.keep_last": 2}, stop_after=8))
+    place = tmp_path / "run/checkpoints/step-000008/model.safetensors"
+    data = bytearray(place.read_bytes())
+    data[-1] ^= 1
+    place.write_bytes(data)
+    run(config(**settings, stop_after=6))
+    assert "step-000008: not taken" in capsys.readouterr().err
+    assert sorted(f.name for f in (tmp_path / "run/checkpoints").iterdir()) == ["step-000006", "step-000008"]
+    run(config(**settings, stop_after=7))
+    assert "going on after step 6" in capsys.readouterr().err
+    run(config(**settings))  # step 8 is saved anew
+    assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
+    assert [f.name for f in (tmp_path / "run/checkpoints").iterdir()] == ["step-000020"]
+
+
 def test_a_changed_config_is_refused_by_its_key(config: Make) -> None:
     run(config(**{"schedule.steps": 6}))
     for settings, named in [

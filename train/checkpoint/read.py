@@ -25,8 +25,9 @@ from train.checkpoint.together import Group, first, place, together, told
 from train.checkpoint.write import Pieces
 
 
-def load_newest(run: Folder, refused: list[str] | None = None, group: Group = None) -> Checkpoint | None:
-    """The newest checkpoint whose every byte is as published, or None; `refused` collects why others are not.
+def load_newest(run: Folder, refused: dict[int, str] | None = None, group: Group = None) -> Checkpoint | None:
+    """The newest checkpoint whose every byte is as published, or None; `refused` collects why newer
+    ones are not, by step.
 
     Where there are several processes all must call it: the first one lists the store, each hashes its share of the files,
     and all come to the same answer. A store that fails is no answer: it raises `WorkError` in all.
@@ -36,7 +37,7 @@ def load_newest(run: Folder, refused: list[str] | None = None, group: Group = No
             return _proven(run, step, listing, group)
         except Damaged as error:
             if refused is not None:
-                refused.append(f"{folder_of(run, step)}: not taken: {error}")
+                refused[step] = f"{folder_of(run, step)}: not taken: {error}"
     return None
 
 

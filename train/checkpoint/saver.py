@@ -40,6 +40,7 @@ class Saver:
         self.names: set[str] = set()
         self.staged: dict[str, Tensor] = {}
         self.seen: dict[int, Listing] = {}
+        self.refused: set[int] = set()  # checkpoints that this run would not go on from: none of them counts
 
     def save(self, step: int, pieces: Pieces, state: dict[str, Any], more: int = 0) -> None:
         """Begin to save, once the last save is done; `pieces` may change as soon as this returns. `more`: so many are kept
@@ -76,10 +77,9 @@ class Saver:
 
     def _publish(self, step: int, pieces: Pieces, state: dict[str, Any], more: int) -> None:
         save(self.run, step, pieces, state, self.group)
-        first(
-            lambda: prune(self.run, self.config.keep_last + more, self.config.keep_every, self.seen),
-            self.group,
-        )
+        self.refused.discard(step)
+        keep, every = self.config.keep_last + more, self.config.keep_every
+        first(lambda: prune(self.run, keep, every, self.seen, self.refused), self.group)
 
     def _share(self, pieces: Pieces) -> set[str]:
         """What of the pieces this process writes: boxes that several hold are dealt out, so that none is copied twice.

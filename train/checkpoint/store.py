@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -173,17 +174,20 @@ def abandon(run: Folder, gone: list[int]) -> None:
 
 
 def prune(
-    run: Folder, keep_last: int, keep_every: int | None = None, seen: dict[int, Listing] | None = None
-) -> list[int]:
+    run: Folder, keep_last: int, keep_every: int | None = None, seen: dict[int, Listing] | None = None,
+    refused: Collection[int] = (),
+) -> list[int]:  # fmt: skip
     """Delete checkpoints that are not kept; the steps deleted.
 
     Kept are the newest `keep_last` valid ones and those whose step is a multiple of `keep_every`. Invalid ones never
-    count; those older than the newest valid one are what killed runs left behind, and go. With `seen` (made at the last
+    count, nor do those that were `refused` when every byte was read; those older than the newest valid one are what killed runs left behind, and go. With `seen` (made at the last
     call, renewed here) they go only if nothing in them has changed since: nobody is writing there.
     """
     valid, broken = list[int](), dict[int, Listing]()
     for step, listing in reversed(steps(run).items()):
         try:
+            if step in refused:
+                raise Damaged("its bytes are not those published")
             read_manifest(folder_of(run, step), listing)
             valid.append(step)
         except Damaged:

@@ -20,6 +20,7 @@ from train.data.validation import whole
 from train.distributed import join
 from train.evaluate.unigram import counts, losses, train_counts
 from train.evaluate.validate import score
+from train.metrics import say
 from train.model.decoder import Decoder
 from train.parallel import ParallelModel
 from train.run import write_json
@@ -28,12 +29,15 @@ EVALUATION = "evaluation.json"
 
 
 def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
-    """The newest valid checkpoint of a run. Raises `UserError` if there is none."""
-    refused: list[str] = []
+    """The newest valid checkpoint of a run; tells which newer ones are damaged. Raises `UserError` if there is none."""
+    refused: dict[int, str] = {}
     found = checkpoint.load_newest(run, refused)
+    lines = list(refused.values())
     if found is None:
-        why = f" ({refused[0]})" if refused else ""
+        why = f" ({lines[0]})" if lines else ""
         raise UserError(f"{run}: no valid checkpoint{why}; run `corpusmill train` first")
+    for line in lines:
+        say(f"{line}; step {found.step} is")
     return found
 
 

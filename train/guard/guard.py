@@ -65,6 +65,8 @@ class Guard:
         """Set the limits and the rate's factor of the coming step; `since`: the first step that has its mixture."""
         step, entries = state.step + 1, self.journal.entries
         state.lr_factor = entries_of.lr_factor(entries, step)
+        if state.loss_scale and any(e.to_step == state.step for e in entries_of.rollbacks(entries)):
+            state.loss_scale.lift(self.config.loss_scale_floor)
         self.history = replace(self.history, since=since)
         state.limits = None
         if step in entries_of.skipped(entries):

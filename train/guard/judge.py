@@ -153,8 +153,9 @@ def overflow(seen: Seen, config: GuardConfig) -> bool:
 def unhealthy(history: History, config: GuardConfig) -> str | None:
     """Why a checkpoint with this history is not one to go back to, or None. A history too short says nothing bad."""
     healthy = config.healthy
-    if history.loss_scale is not None and history.loss_scale < healthy.loss_scale:
-        return f"loss scale {history.loss_scale:g} < {healthy.loss_scale:g}"
+    scale = history.loss_scale
+    if scale is not None and (scale < healthy.loss_scale or scale <= config.loss_scale_floor):
+        return f"loss scale {scale:g} is too low"
     last = max([*(row[0] for row in history.values[-1:]), *history.skips[-1:]], default=0)
     if any(step > last - healthy.steps for step in history.skips):
         return f"step {history.skips[-1]} was skipped"

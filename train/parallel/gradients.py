@@ -61,7 +61,9 @@ def norm(tensors: Iterable[Tensor], copies: Iterable[int], world: dist.ProcessGr
     # that layouts would differ. In pieces it is 1e-7. A GPU adds in a tree.
     parts = [local(t) for t in tensors]
     pieces = [t.reshape(-1).split(PIECE) if t.device.type == "cpu" else (t,) for t in parts]
-    squares = torch.stack(torch._foreach_norm([piece for found in pieces for piece in found])).double().square()
+    squares = (
+        torch.stack(torch._foreach_norm([piece for found in pieces for piece in found])).double().square()
+    )
     if world is None:
         return squares.sum().sqrt().float()
     counts = [count for count, found in zip(copies, pieces, strict=True) for _ in found]

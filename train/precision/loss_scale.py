@@ -32,6 +32,11 @@ class LossScale:
         # Overflows left before it backs off.
         self.hysteresis = torch.full_like(self.good_steps, config.hysteresis)
 
+    def lift(self, floor: float) -> None:
+        """Begin anew if the scale is at `floor` or below: to grow from there takes longer than the guard waits."""
+        if float(self.scale) <= floor:
+            self.__init__(self.config, self.scale.device)  # type: ignore[misc]
+
     def unscale(self, gradients: Sequence[Tensor]) -> None:
         """Divide the gradients by the scale, in place. What overflowed stays inf or NaN, and so does their norm."""
         if gradients:

@@ -117,12 +117,12 @@ FILES = ["model.safetensors", "optimizer.safetensors", "tensors.json", STATE]
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
 def test_a_harmed_checkpoint_is_never_taken(run: Folder, harm: Callable[[Path], None], name: str) -> None:
     harm(place(run, 3, name))
-    refused: list[str] = []
+    refused: dict[int, str] = {}
     found = checkpoint.load_newest(run, refused)
     assert found is not None and found.step == 2
-    assert len(refused) == 1 and "step-000003: not taken" in refused[0]
+    assert list(refused) == [3] and "step-000003: not taken" in refused[3]
     if name != "manifest.json":
-        assert f"{name}: " in refused[0] and SAID[harm.__name__] in refused[0]
+        assert f"{name}: " in refused[3] and SAID[harm.__name__] in refused[3]
         with pytest.raises(WorkError, match=f"step-000003: not taken: {name}"):
             checkpoint.load_step(run, 3)
 

@@ -145,9 +145,9 @@ def act(task: str) -> None:
         if first:
             file.write_bytes(file.read_bytes()[:-1] + b"x")
         dist.barrier()
-        refused: list[str] = []
+        refused: dict[int, str] = {}
         found = checkpoint.load_newest(run, refused)
-        print(found and found.step, refused)
+        print(found and found.step, list(refused.values()))
 
 
 def main() -> None:

@@ -10,7 +10,11 @@ from train.parallel.gradients import norm
 
 def test_a_large_tensor_loses_nothing() -> None:
     generator = torch.Generator().manual_seed(1)
-    tensors = [torch.randn(20_000, 512, generator=generator), torch.randn(7, generator=generator), torch.empty(0, 3)]
+    tensors = [
+        torch.randn(20_000, 512, generator=generator),
+        torch.randn(7, generator=generator),
+        torch.empty(0, 3),
+    ]
     exact = torch.stack([t.double().norm() for t in tensors]).norm()
     assert float(norm(tensors, [1, 1, 1], None)) == pytest.approx(float(exact), rel=1e-6)
     in_shards = [*tensors[0].tensor_split(8), *tensors[1:]]
