@@ -123,15 +123,16 @@ class DataConfig(Mixture):
 
     @model_validator(mode="after")
     def batches(self) -> DataConfig:
-        for size in dict.fromkeys([*self.batch_ramp.values(), self.global_batch]):
+        ramp = [("batch_ramp:", size) for size in self.batch_ramp.values()]
+        for key, size in [*ramp, ("global_batch", self.global_batch)]:
             if self.micro_batch > size:
                 raise ValueError(
-                    f"micro_batch {self.micro_batch} exceeds global_batch {size}: lower micro_batch to {size}"
+                    f"micro_batch {self.micro_batch} exceeds {key} {size}: lower micro_batch to {size}"
                 )
             if size % self.micro_batch:
                 fit = next(micro for micro in range(self.micro_batch, 0, -1) if size % micro == 0)
                 raise ValueError(
-                    f"global_batch {size} is not a multiple of micro_batch {self.micro_batch}: set micro_batch to {fit}"
+                    f"{key} {size} is not a multiple of micro_batch {self.micro_batch}: set micro_batch to {fit}"
                 )
         return self
 

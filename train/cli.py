@@ -195,6 +195,8 @@ def register(app: typer.Typer) -> None:
         name = command.__name__.replace("_", "-")
         config = f"configs/{'search' if command is search else 'train'}/quickstart.yaml"
         app.command(name, epilog=f"Example: corpusmill {name} {config}{options}")(command)
+    example = "Example: corpusmill estimate configs/train/124m.yaml --vocab 50304 --count 8 --zero 1"
+    app.command("estimate", epilog=example)(estimate)
     app.add_typer(checkpoint, name="checkpoint")
 
 
@@ -213,14 +215,13 @@ def print_table(lines: list[list[str]], title: str) -> None:
 
 
 EXAMPLES: dict[Callable[..., None], str] = {
-    train: " --set schedule.steps=100",
+    train: " --set output=runs/mine",
     evaluate: " --json",
     generate: " --prompt 'The history of'",
     export: " model/",
     plan: "",
     batch: " --step 100",
     dashboard: " --watch 10",
-    estimate: " --gpu H200 --count 8 --zero 1 --price 2.5",
     lr_find: " --low 1e-5 --high 1",
     search: " --set parallel=2",
 }

@@ -148,7 +148,7 @@ def data_processes(parallel: ParallelConfig, size: int) -> int:
     ):
         if count > processes or processes % count:
             raise UserError(
-                f"{what} = {count} does not divide {processes} processes"
+                f"{what} = {count} does not divide {processes} process{'' if processes == 1 else 'es'}"
                 f"{'' if processes == size else ' that share the data'}: start a multiple of {count}, or lower them"
             )
     return size // each

@@ -279,6 +279,10 @@ class Trainer:
         self.span.paused += time.monotonic() - began
 
     def _announce(self) -> None:
+        if self.config.parallel.zero and self.world.size == 1:
+            self.console.say(
+                f"parallel.zero {self.config.parallel.zero}: one process has nothing to share out"
+            )
         count, plan = self.state.model.parameter_count, self.plan
         start = f"going on after step {self.state.step}" if self.state.step else "starting"
         start = start if self.state.step < self.config.last_step else "nothing is left to do"

@@ -15,7 +15,7 @@ Run = Annotated[
 ]
 Step = Annotated[int | None, typer.Option(help="of this step alone")]
 Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
-RUN = "runs/quickstart-small"
+RUN = "runs/quickstart/train"
 
 app = typer.Typer(no_args_is_help=True, help="What lies in a run's checkpoints: list, verify, rewrite.")
 
@@ -38,10 +38,10 @@ def list_(run: Run, json_: Json = False) -> None:
     print_table(lines, f"{folder}: sizes and tables are as published; `verify` reads every byte")
 
 
-@app.command(epilog=f"Example: corpusmill checkpoint verify {RUN} --step 400")
+@app.command(epilog=f"Example: corpusmill checkpoint verify {RUN} --step 300")
 def verify(run: Run, step: Step = None, json_: Json = False) -> None:
     """Hash every file of the checkpoints; name each that is not as published."""
-    from schemas.errors import WorkError
+    from schemas.errors import UserError, WorkError
     from schemas.manifest import MANIFEST
     from train.checkpoint.store import bad_files, folder_of
     from train.cli import show
@@ -49,6 +49,8 @@ def verify(run: Run, step: Step = None, json_: Json = False) -> None:
     folder = _folder(run)
     problems, notes, files, size = list[str](), list[str](), 0, 0
     there = _steps(folder)
+    if step is not None and step not in there:
+        raise UserError(f"--step {step}: no such checkpoint; there are {', '.join(map(str, there))}")
     for number in there if step is None else [step]:
         place = folder_of(folder, number)
         if step is None and MANIFEST not in there[number]:

@@ -36,8 +36,12 @@ def estimate(
     ] = None,
     chunks: Annotated[int | None, typer.Option(min=1, help="pieces of the model in a process")] = None,
     checkpointing: Annotated[
-        Literal["none", "selective", "full"] | None,
+        Literal["none", "selective", "full", "budget"] | None,
         typer.Option(help="activations computed again in backward; default: the config's"),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="share of activations kept, with --checkpointing budget"),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="fp32, bf16, fp16, fp8; default: the config's")
@@ -63,7 +67,7 @@ def estimate(
         "tp": tp, "pp": pp, "ep": ep, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
     }  # fmt: skip
     layout = replace(Layout.of(loaded.parallel), **{k: v for k, v in given.items() if v is not None})
-    terms = Terms(gpu, count, mfu, price, carbon, pue, headroom, vocab, precision, checkpointing)
+    terms = Terms(gpu, count, mfu, price, carbon, pue, headroom, vocab, precision, checkpointing, budget)
     result = work(loaded, layout, terms)
     if json_:
         show(result)

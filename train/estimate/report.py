@@ -34,6 +34,7 @@ class Terms:
     vocab: int | None = None
     precision: str | None = None
     checkpointing: Checkpointing | None = None
+    budget: float | None = None
 
 
 def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any]:
@@ -49,9 +50,16 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any
     shape = shape_of(config.model, terms.vocab or open_shards(config.data.shards).set.vocab_size)
     data = config.data
     checkpointing = terms.checkpointing or config.memory.checkpointing
+    budget = terms.budget
+    if budget is None and checkpointing == "budget":
+        budget = config.memory.budget
+    if (checkpointing == "budget") != (budget is not None):
+        raise UserError(
+            f"--budget: goes with --checkpointing budget alone (it is {checkpointing}): give both, or neither"
+        )
     work = Work(
         data.micro_batch, data.sequence_length, data.global_batch, config.optimizer, precision, checkpointing,
-        config.memory.budget,
+        budget,
     )  # fmt: skip
     model = layout.tp * layout.pp
     if terms.count % model:
@@ -60,7 +68,7 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any
             f" {-(-terms.count // model) * model}"
         )
     layout = replace(layout, dp=terms.count // model)
-    refused = layout.refusal(shape, work.global_batch, work.micro_batch)
+    refused = layout.refusal(shape, work.length, work.global_batch, work.micro_batch)
     if refused:
         raise UserError(f"layout {layout}: {refused}")
     need = memory(shape, layout, work)

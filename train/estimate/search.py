@@ -64,7 +64,8 @@ def layouts(shape: Shape, work: Work, like: Layout, count: int) -> Iterator[Layo
             for ep in _divisors(dp) if shape.experts else [1]:
                 for zero in range(4 if dp > 1 else 1):
                     layout = replace(like, dp=dp, tp=tp, pp=pp, ep=ep, zero=zero)
-                    if tp <= NODE and layout.refusal(shape, work.global_batch, work.micro_batch) is None:
+                    dealt = shape, work.length, work.global_batch, work.micro_batch
+                    if tp <= NODE and layout.refusal(*dealt) is None:
                         yield layout
 
 

@@ -91,6 +91,11 @@ class Shape:
         return any(weight.expert for weight in self.by_layer[layer])
 
     @cached_property
+    def hidden(self) -> set[int]:
+        """The widths of the feed-forward layers, of experts those of one."""
+        return {width for (_, part), width in self._widths.items() if part in ("up", "shared.up")}
+
+    @cached_property
     def experts(self) -> int:
         return max((weight.shape[0] for weight in self.weights if weight.expert), default=0)
 

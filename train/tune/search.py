@@ -103,7 +103,7 @@ def optimise(
         study.tell(trial.number, None if state != TrialState.COMPLETE else value, state)
         row = {"number": trial.number, "value": value, "state": state.name.lower(), "reason": reason}
         say(
-            f"trial {trial.number + 1}/{config.total}  {in_words(row)}  {in_full(decoded(trial.params, config))}"
+            f"trial {trial.number} ({trial.number + 1} of {config.total})  {in_words(row)}  {in_full(decoded(trial.params, config))}"
         )
 
     def starts() -> Iterator[Trial]:

@@ -17,6 +17,7 @@ from schemas.storage import Folder
 from tests.train.checkpoint.test_store import cut, flip, place, run, trained  # noqa: F401 (run: a fixture)
 from train import checkpoint
 from train.checkpoint import reshard
+from train.evaluate.evaluate import newest_checkpoint
 
 
 def command(*arguments: Any, fails: type[Exception] | None = None) -> str:
@@ -57,6 +58,10 @@ def test_verify_names_each_bad_file(run: Folder) -> None:  # noqa: F811
     ]
     assert "step-000001" in command("verify", run, "--step", 1, fails=WorkError)
     assert "it has no manifest" in command("verify", run, "--step", 3, fails=WorkError)
+    assert (
+        command("verify", run, "--step", 9, fails=UserError)
+        == "--step 9: no such checkpoint; there are 1, 2, 3"
+    )
     assert "no checkpoints there" in command("verify", run / "nowhere", fails=UserError)
 
 
@@ -87,6 +92,13 @@ def test_resharded_is_the_same_in_other_files(
             assert torch.equal(tensor, theirs[name]), name
     checkpoint.restore(after, *trained(8))
     assert "holds a checkpoint already" in command("reshard", run, out, fails=UserError)
+
+
+def test_a_damaged_newest_one_is_told_of(run: Folder, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    flip(place(run, 3, "model.safetensors"))
+    assert newest_checkpoint(run).step == 2
+    said = capsys.readouterr().err
+    assert "step-000003: not taken: model.safetensors: not the bytes published; step 2 is" in said
 
 
 def test_reshard_says_what_it_cannot(run: Folder, tmp_path: Path) -> None:  # noqa: F811

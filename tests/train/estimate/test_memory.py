@@ -116,7 +116,13 @@ def test_tensor_parallelism_cuts_products_and_the_sequence_outside_of_them() -> 
 
 @pytest.mark.parametrize(
     ("schedule", "chunks", "wanted"),
-    [("gpipe", 1, 8), ("1f1b", 1, 4), ("zero_bubble", 1, 4), ("interleaved", 2, 4 * (1 + 3 / (4 * 2)))],
+    [
+        ("gpipe", 1, 8),
+        ("1f1b", 1, 4),
+        ("zero_bubble", 1, 4),
+        ("zero_bubble", 2, 4),
+        ("interleaved", 2, 4 * (1 + 3 / (4 * 2))),
+    ],
 )
 def test_micro_batches_in_flight(schedule: Any, chunks: int, wanted: float) -> None:
     layout = Layout(pp=4, schedule=schedule, chunks=chunks)

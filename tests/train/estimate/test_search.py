@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from schemas.data import DataConfig
 from schemas.errors import UserError
 from schemas.model import ModelConfig
 from schemas.optim import OptimizerConfig
+from schemas.parallel import ParallelConfig
 from tests.train.test_commands import command
 from train.estimate.gpus import GPUS, Gpu
 from train.estimate.layout import Layout
@@ -46,16 +49,41 @@ def test_nothing_fits_into_nothing() -> None:
     assert answer.best is None and [option.layout.processes for option in answer.nearest] == [1, 2, 4]
 
 
-def test_what_cannot_be_dealt_is_refused() -> None:
+def test_what_cannot_be_dealt_is_refused_with_the_number_to_change() -> None:
     def refusal(layout: Layout, batch: int = 64) -> str:
-        return layout.refusal(LLAMA, batch, 1) or ""
+        return layout.refusal(LLAMA, 4096, batch, 1) or ""
 
-    assert refusal(Layout(tp=16)) == "kv_heads 8 is not a multiple of 16"
-    assert refusal(Layout(dp=3)) == "global_batch / micro_batch 64 is not a multiple of 3"
-    assert refusal(Layout(dp=2, ep=2, zero=1)) == "the model has no experts"
-    assert refusal(Layout(pp=64)) == "32 layers make no 64 pieces"
-    assert refusal(Layout(pp=8), 4) == "4 micro-batches leave 8 stages idle"
-    assert refusal(Layout(pp=32, schedule="interleaved")) == "32 layers make no 64 pieces"
+    assert refusal(Layout(tp=16)) == "tp 16 does not divide model.kv_heads 8: set tp to 8"
+    wanted = "data.micro_batch 1 x dp 3 does not divide data.global_batch 64: set data.global_batch to 66"
+    assert refusal(Layout(dp=3)) == wanted
+    assert refusal(Layout(dp=2, ep=2, zero=1)) == "ep 2, and the model has no experts: set ep to 1"
+    for layout in (
+        Layout(pp=64),
+        Layout(pp=32, schedule="interleaved"),
+        Layout(pp=32, schedule="zero_bubble"),
+    ):
+        assert refusal(layout) == "64 pieces are more than model.layers 32: lower pp or chunks"
+    wanted = "4 micro-batches leave some of 8 stages idle: set data.global_batch to 8"
+    assert refusal(Layout(pp=8), 4) == wanted
+
+
+@pytest.mark.parametrize("moe", [None, {"experts": 6, "ffn_dim": 20, "top_k": 2}])
+def test_what_the_trainer_refuses_is_refused(moe: dict[str, Any] | None) -> None:
+    """Every layout of up to 4 x 4 x 4, of a model and sequences that few of them divide."""
+    model = ModelConfig(dim=48, layers=6, heads=12, kv_heads=6, ffn_dim=90, moe=moe, vocab_multiple=12)
+    data = DataConfig(shards="-", sequence_length=36, global_batch=48, micro_batch=1)
+    shape, both = shape_of(model, 100), [0, 0]
+    for tp, pp, ep, schedule in itertools.product(
+        (1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 4), ("1f1b", "interleaved", "zero_bubble")
+    ):
+        config = ParallelConfig(zero=1, tensor=tp, pipeline=pp, expert=ep, schedule=schedule)
+        refused = Layout(4, tp, pp, ep, 1, schedule=schedule).refusal(shape, 36, 48, 1) is not None
+        try:
+            config.check(model, data)
+        except ValueError:
+            assert refused, config
+        both[refused] += 1
+    assert min(both) > 10
 
 
 def test_communication() -> None:
@@ -87,9 +115,11 @@ def test_the_command(write_config: Callable[..., Path]) -> None:
     [
         (["--gpu", "H20"], "--gpu: 'H20' is not known; did you mean 'H200'?"),
         (["--count", 3, "--tp", 2], "--count: 3 GPUs are not a multiple of tp 2 x pp 1: set it to 4"),
-        (["--count", 4, "--tp", 4], "layout dp 1 · tp 4: kv_heads 2 is not a multiple of 4"),
+        (["--count", 4, "--tp", 4], "layout dp 1 · tp 4: tp 4 does not divide model.kv_heads 2: set tp to 2"),
         (["--mfu", 40], "--mfu: must be above 0 and at most 1, is 40"),
         (["--precision", "int4"], "--precision: 'int4' is not allowed"),
+        (["--budget", 0.5], "--budget: goes with --checkpointing budget alone (it is none)"),
+        (["--checkpointing", "budget"], "--budget: goes with --checkpointing budget alone"),
         (["--set", "data.shards=/nowhere"], "data.shards: "),
     ],
 )

@@ -75,7 +75,7 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_an_unbroken_one(
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130 and "the same command goes on from there" in errors
-    assert "Traceback" not in errors and "trial 1/2" in errors
+    assert "Traceback" not in errors and "trial 0 (1 of 2)" in errors
     assert "going on after step" in (trials / "0000/log.txt").read_text()
     assert (
         "stopped by a signal after step" in (trials / "0001/log.txt").read_text()
@@ -105,7 +105,7 @@ def test_two_at_a_time(write_search: Write, start: Start, tmp_path: Path) -> Non
     until(lambda: rows(tmp_path / "found/trials/0002"), process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
-    assert process.returncode == 130 and "trial 1/3  fail: killed by signal 9" in errors
+    assert process.returncode == 130 and "trial 0 (1 of 3)  fail: killed by signal 9" in errors
     assert all("stopped by" in (tmp_path / f"found/trials/000{n}/log.txt").read_text() for n in (1, 2))
 
 
