@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +57,43 @@ def test_no_pickle_no_shell() -> None:
 def test_files_fit_in_a_head() -> None:
     long = {str(f.relative_to(ROOT)): n for f in FILES if (n := len(f.read_text("utf-8").splitlines())) > 400}
     assert long == {}
+
+
+def code_lines(file: Path) -> int:
+    """Lines that hold code: no blank ones, comments or docstrings."""
+    text = file.read_text(encoding="utf-8")
+    prose = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    empty = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in empty:
+            found |= set(range(token.start[0], token.end[0] + 1))
+    return len(found - prose)
+
+
+def test_the_trainer_can_be_read() -> None:
+    """What a run executes: without the loader, and without the commands around a run."""
+    around = {"data", "estimate", "tune", "dashboard", "evaluate", "export"}
+    files = [
+        f
+        for f in FILES
+        if f.is_relative_to(ROOT / "train") and f.relative_to(ROOT / "train").parts[0] not in around
+    ]
+    assert sum(map(code_lines, files)) < 5000
 
 
 def test_every_folder_says_what_lives_there() -> None:
