@@ -180,8 +180,9 @@ def prune(
     """Delete checkpoints that are not kept; the steps deleted.
 
     Kept are the newest `keep_last` valid ones and those whose step is a multiple of `keep_every`. Invalid ones never
-    count, nor do those that were `refused` when every byte was read; those older than the newest valid one are what killed runs left behind, and go. With `seen` (made at the last
-    call, renewed here) they go only if nothing in them has changed since: nobody is writing there.
+    count, nor do those that were `refused` when every byte was read; those older than the newest valid one are what
+    killed runs left behind, and go. With `seen` (made at the last call, renewed here) they go only if nothing in them
+    has changed since: nobody is writing there.
     """
     valid, broken = list[int](), dict[int, Listing]()
     for step, listing in reversed(steps(run).items()):
