@@ -105,21 +105,13 @@ def parts(held: Mapping[str, int], limit: int, weights: Mapping[str, float]) -> 
     """source -> bytes of its train split that go into a sample of `limit` bytes; `held`: what each has.
 
     Without `weights`, in proportion to what each holds. With them, by weight; what a source cannot give goes to the others
-    by their weights. Raises `UserError` if a source has no weight, or a weight no source.
+    by their weights. A source without a weight gives nothing.
     """
     if not weights:
         total = max(sum(held.values()), 1)
         return {source: size if total <= limit else limit * size // total for source, size in held.items()}
-    if unknown := sorted(set(weights) - set(held)):
-        raise UserError(
-            f"tokenizer.weights: no source '{unknown[0]}' with text to train on (there: {', '.join(sorted(held))})"
-        )
-    if missing := sorted(set(held) - set(weights)):
-        raise UserError(
-            f"tokenizer.weights: no weight for source '{missing[0]}'; give one, or 0 to leave it out"
-        )
     result = dict.fromkeys(held, 0)
-    open_sources = sorted(source for source in held if weights[source] > 0)
+    open_sources = sorted(source for source in held if weights.get(source, 0) > 0)
     left = limit
     while open_sources:
         total_weight = math.fsum(weights[source] for source in open_sources)

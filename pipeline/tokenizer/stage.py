@@ -9,6 +9,7 @@ from pipeline.publish import publish_bytes
 from pipeline.splits import SUMMARY, VALIDATION
 from pipeline.stage import Context, GlobalStage
 from pipeline.tokenizer.given import end_token, read_given
+from schemas.errors import UserError, nearest
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile, hash_json
 from schemas.recipe import Recipe
@@ -35,6 +36,8 @@ class Tokenizer(GlobalStage):
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         self.given: bytes | None = None
+        if self.params.weights and self.params.path is None:
+            _check_weights(self.params.weights, recipe)
 
     def existing(self) -> bytes | None:
         """The bytes of the tokenizer that `path` names, read once; None if one is to be trained."""
@@ -129,6 +132,25 @@ class Tokenizer(GlobalStage):
         publish_bytes(context.folder, FILE, data)
         publish_bytes(context.folder, MARKER, json.dumps({"key": key, "xxh3": checksum(data)}).encode())
         return data
+
+
+def _check_weights(weights: dict[str, float], recipe: Recipe) -> None:
+    """Raises `UserError` if a weight has no source, or none to train on, or a source of train text has no weight."""
+    for source, weight in weights.items():
+        if source not in recipe.sources:
+            raise UserError(
+                f"tokenizer.weights: '{source}' is no source{nearest(source, recipe.sources)}; sources are"
+                f" {', '.join(sorted(recipe.sources))}"
+            )
+        if weight and recipe.split.target(source).only == "validation":
+            raise UserError(
+                f"tokenizer.weights: '{source}' is for validation only (split.per_source), and not trained on; give it 0"
+            )
+    for source in sorted(set(recipe.sources) - set(weights)):
+        if recipe.split.target(source).only != "validation":
+            raise UserError(
+                f"tokenizer.weights: no weight for source '{source}'; give one, or 0 to leave it out"
+            )
 
 
 def _account(drawn: Drawn, splits: dict[str, Any], existing: bytes | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pipeline.split.stage import Split
 from pipeline.splits import hash_ids, purpose_seed
 from pipeline.stage import Context
 from pipeline.tokenizer.sample import Drawn, draw, parts
+from pipeline.tokenizer.stage import Tokenizer
 from schemas.errors import UserError
 from schemas.recipe import Recipe
 from schemas.storage import Folder
@@ -123,11 +124,60 @@ def test_parts_fit(held: dict[str, int], limit: int, drawn: list[float]) -> None
     assert sum(got.values()) >= min(able, limit) - max(8, limit // 10**9)
 
 
-def test_weights_must_name_every_source(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"tokenizer\.weights: no weight for source 'code'"):
-        parts(HELD, 10, {"web": 1, "lone": 1})
-    with pytest.raises(UserError, match=r"no source 'cod' .*code, lone, web"):
-        parts(HELD, 10, {"web": 1, "lone": 1, "code": 1, "cod": 1})
+def test_a_source_without_train_text_leaves_its_part_to_the_others() -> None:
+    assert parts({"web": 50, "code": 50}, 60, {"web": 1, "code": 1, "all_removed": 4}) == {
+        "web": 30,
+        "code": 30,
+    }
+    assert parts({"web": 50, "stray": 50}, 60, {"web": 1}) == {"web": 50, "stray": 0}
+
+
+def test_the_sample_leaves_out_what_is_for_validation_only(tmp_path: Path) -> None:
+    made = recipe(
+        ["web", "code"],
+        split={"validation_share": 0.05, "per_source": {"code": {"only": "validation"}}},
+        tokenizer={"weights": {"web": 1, "code": 0}},
+    )
+    published = partitions(Folder(tmp_path / "redact"), corpus(), 3)
+    Split(made).run(context(Folder(tmp_path), made, "split", published))
+    splits = json.loads((tmp_path / "split/split.json").read_text())["sources"]
+    for weights in ({"web": 1, "code": 0}, {"web": 1}):
+        drawn = draw(context(Folder(tmp_path), made, "tokenizer", published), 9_000, splits, "key", weights)
+        assert drawn.bytes == 9_000 and set(drawn.edges) == {"web"}
+
+
+@pytest.mark.parametrize(
+    ("weights", "line"),
+    [
+        (
+            {"web": 1, "held": 0},
+            "tokenizer.weights: no weight for source 'code'; give one, or 0 to leave it out",
+        ),
+        (
+            {"web": 1, "cod": 1},
+            "tokenizer.weights: 'cod' is no source; did you mean 'code'?; sources are code, held, web",
+        ),
+        (
+            {"web": 1, "code": 1, "held": 2},
+            "tokenizer.weights: 'held' is for validation only (split.per_source), and not trained on; give it 0",
+        ),
+    ],
+)
+def test_weights_are_held_to_the_sources_before_any_work(weights: dict[str, float], line: str) -> None:
+    split = {"per_source": {"held": {"only": "validation"}}}
+    with pytest.raises(UserError) as caught:
+        Tokenizer(recipe(["web", "code", "held"], split=split, tokenizer={"weights": weights}))
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("weights", [{}, {"web": 1, "code": 0}, {"web": 1, "code": 0, "held": 0}])
+def test_weights_that_are_allowed(weights: dict[str, float]) -> None:
+    split = {"per_source": {"held": {"only": "validation"}}}
+    Tokenizer(recipe(["web", "code", "held"], split=split, tokenizer={"weights": weights}))
+    Tokenizer(recipe(split=split, tokenizer={"weights": {"other": 1}, "path": "given.json"}))  # idle there
+
+
+def test_weights_are_shares() -> None:
     for weights in ({"web": -1.0}, {"web": 0.0}, {"web": float("nan")}):
         with pytest.raises(ValueError, match="weights"):
             recipe(tokenizer={"weights": weights})
