@@ -140,6 +140,11 @@ class Folder:
         up.root, up.path = self.root, self.path.rpartition("/")[0]
         return up
 
+    def within(self, other: Folder) -> bool:
+        """Whether this is `other`, or below it; locally whatever links lead there."""
+        here, there = (os.path.realpath(f.url) if f.local else f.url for f in (self, other))
+        return f"{here.rstrip('/')}/".startswith(f"{there.rstrip('/')}/")
+
     @property
     def store(self) -> Any:
         return _store(self.root)

@@ -34,15 +34,15 @@ class _Tar(NamedTuple):
 
 
 def holding(shards: Folder, doc_ids: Sequence[bytes], scheduler: Scheduler) -> pa.Table:
-    """Every segment of the documents in the shard set, by document; every list of documents is read. Raises `UserError`
-    if there is no shard set."""
+    """Every segment of the documents in the shard set, by document; every list of documents is read. `shards` may be a run's
+    folder. Raises `UserError` if there is no shard set."""
     opened = open_set(shards)
     found = find(opened, dict.fromkeys(doc_ids), None, scheduler)
     tars = []
     for (number, tar), wanted in sorted(found.tars.items()):
         listed = opened.sets[number]
         shard = listed.index.shardlist[tar]
-        tars.append(_Tar(shards / listed.place, listed.path(tar), shard, frozenset(wanted)))
+        tars.append(_Tar(opened.folder / listed.place, listed.path(tar), shard, frozenset(wanted)))
     rows = scheduler.map(_segments, tars, "dedup shards")
     table = pa.Table.from_pylist([row for mine in rows for row in mine], HOLDING)
     return table.sort_by([("doc_id", "ascending"), ("shard", "ascending"), ("block", "ascending")])

@@ -12,7 +12,9 @@ EXAMPLE = "corpusmill shard-export runs/quickstart/shards out/megatron --to mega
 
 
 def shard_export(
-    shards: Annotated[str, typer.Argument(metavar="SHARDS", help="Folder or URL of a run's shards.")],
+    shards: Annotated[
+        str, typer.Argument(metavar="SHARDS", help="Folder or URL of a run, or of its shards.")
+    ],
     out: Annotated[str, typer.Argument(metavar="OUT", help="Folder or URL for the result.")],
     to: Annotated[
         str,

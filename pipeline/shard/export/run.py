@@ -35,17 +35,24 @@ class _Task(NamedTuple):
 
 
 def export(shards: Folder, out: Folder, to: str, scheduler: Scheduler) -> list[str]:
-    """Write the shard set for the tool `to` below `out`; the paths of the files, sorted.
+    """Write the shard set in `shards`, or of the run there, for the tool `to` below `out`; the paths of the files, sorted.
 
     Megatron-LM: `<source>-<split>.bin` and `.idx`. datatrove: `<source>-<split>/*.ds`. DALI and webshart: an index for
     every tar, in folders as those of the shards, so that `out` may be the folder of the shards itself.
-    Raises `UserError` for another tool, no shards there, or shards without what the tool reads.
+    Raises `UserError` for another tool, no shards there, shards without what the tool reads, or token files in the folder
+    of the shards: `run` owns it, and deletes there what it did not write.
     """
     if to not in get_args(Target):
         hint = nearest(to, get_args(Target))
         raise UserError(f"--to: '{to}': allowed: {', '.join(get_args(Target))}{hint}")
     tasks: list[_Task] = []
-    for listed in open_set(shards).sets:
+    opened = open_set(shards)
+    shards = opened.folder
+    if to in _TOKENS and out.within(shards):
+        raise UserError(
+            f"{out}: {to} does not go into the folder of the shards, {shards}; only {', '.join(_SIDECARS)} may; give another OUT"
+        )
+    for listed in opened.sets:
         if to in _SIDECARS:
             tasks += [_Task(listed.place, None, shard) for shard in listed.index.shardlist]
         elif isinstance(listed.index, ShardIndex):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipeline.places import FOLDERS
 from pipeline.shard.read import read_documents, read_listed, read_set
 from pipeline.splits import hash_ids
 from pipeline.stage import Scheduler
@@ -65,12 +66,18 @@ class Finds:
         return set().union(*self.tars.values())
 
 
-def open_set(shards: Folder) -> Opened:
-    """Raises `UserError` if no shard set is there, `WorkError` if a list is not the one that it names."""
-    try:
-        data = (shards / INDEX).read()
-    except FileNotFoundError:
-        raise UserError(f"{shards}: no shards there; give a run with shards, or its shards folder") from None
+def set_folder(place: Folder) -> Folder | None:
+    """The folder of the shard set of a run, a stage's output, or shards by themselves; None if there is none."""
+    return next((f for f in (place / FOLDERS["shard"], place) if (f / INDEX).exists()), None)
+
+
+def open_set(place: Folder) -> Opened:
+    """The shard set of a run, or in a folder. Raises `UserError` if there is none, `WorkError` if a list is not the one
+    that it names."""
+    shards = set_folder(place)
+    if shards is None:
+        raise UserError(f"{place}: no shards there; give a run with shards, or its shards folder")
+    data = (shards / INDEX).read()
     top = read_set(shards, data)
     sets: list[Listed] = []
     for entry in top.entries:

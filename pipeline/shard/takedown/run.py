@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipeline.named import read_names
 from pipeline.shard.takedown.change import Plan, Request, decide, discard, finish, prepare, read_plan, sweep
-from pipeline.shard.takedown.find import Finds, Opened, find, open_set
+from pipeline.shard.takedown.find import Finds, Opened, find, open_set, set_folder
 from pipeline.shard.takedown.log import read_log, under_way
 from pipeline.shard.takedown.who import Who, who
 from pipeline.splits import purpose_seed
@@ -38,7 +38,7 @@ def place_of(run: str | None, shards: str | None) -> Place:
     none."""
     if run is not None:
         root = Folder(run)
-        there = next((f for f in (root / "shards", root) if (f / INDEX).exists()), None)
+        there = set_folder(root)
         if there is None:
             raise UserError(f"{run}: no shards there; give the folder of a run with shards, or --shards DIR")
         return Place(there, root, root / "ledger" if _there(root / "ledger") else None)

@@ -44,5 +44,8 @@ def test_every_segment_of_tokens_and_of_text(tmp_path: Path) -> None:
 def test_nobody_and_no_shards(made: Path, tmp_path: Path) -> None:
     assert len(holding(Folder(made / "shards"), [bytes(16)], Serial())) == 0
     assert len(holding(Folder(made / "shards"), [], Serial())) == 0
+    one = [row["doc_id"] for row in corpus().to_pylist()[3:5]]
+    held = holding(Folder(made / "shards"), one, Serial())
+    assert len(held) >= 2 and held == holding(Folder(made), one, Serial()), "a run is as good as its shards"
     with pytest.raises(UserError, match="no shards there"):
         holding(Folder(tmp_path), [bytes(16)], Serial())

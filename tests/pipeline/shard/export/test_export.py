@@ -139,6 +139,30 @@ def test_webshart(both: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", ["megatron", "datatrove"])
+@pytest.mark.parametrize("below", ["", "exported", "link"])
+def test_token_files_stay_out_of_the_shards(made: Path, tmp_path: Path, to: str, below: str) -> None:
+    """`run` would delete them, and a reader of the set come by them."""
+    shards = tmp_path / "shards"
+    shutil.copytree(made / "shards", shards)
+    (tmp_path / "link").symlink_to(shards)
+    out = tmp_path / below if below == "link" else shards / below
+    before = contents(shards)
+    with pytest.raises(UserError) as caught:
+        export(Folder(shards), Folder(out), to, Here())
+    assert str(caught.value) == (
+        f"{out}: {to} does not go into the folder of the shards, {shards}; only dali, webshart may; give another OUT"
+    )
+    assert contents(shards) == before
+    assert export(Folder(shards), Folder(f"{shards}-{to}"), to, Here()), "a name that only begins alike"
+
+
+def test_a_run_is_as_good_as_its_shards(made: Path, tmp_path: Path) -> None:
+    for place, out in ((made, "run"), (made / "shards", "shards")):
+        export(Folder(place), Folder(tmp_path / out), "dali", Here())
+    assert contents(tmp_path / "run") == contents(tmp_path / "shards") != {}
+
+
+@pytest.mark.parametrize("to", ["megatron", "datatrove"])
 def test_a_damaged_block_is_not_exported(made: Path, tmp_path: Path, to: str) -> None:
     shutil.copytree(made / "shards", tmp_path / "shards")
     tar = tmp_path / "shards/web/train/web-train-000000.tar"
