@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.options import Address, Json, Quiet, print_json
-from schemas.errors import UserError
+from schemas.errors import UserError, WorkError
 
 EXAMPLE = "corpusmill takedown gone.txt --run runs/quickstart --cluster"
 SHOWN = 20  # of each list, on a terminal
@@ -32,10 +32,13 @@ def takedown(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take documents out of finished shards."""
+    """Take documents out of finished shards.
+
+    Exit code 1 if some were not found; the others are out.
+    """
     from pipeline.cluster import Workers
     from pipeline.progress import Progress
-    from pipeline.shard.takedown.run import place_of, take_down
+    from pipeline.shard.takedown.run import hint, place_of, take_down
     from schemas.recipe import Cluster
     from schemas.storage import Folder
 
@@ -47,9 +50,14 @@ def takedown(
         result = take_down(place, Folder(file), cluster, dry_run, tasks, progress.say)
     if json:
         print_json(result)
-        return
-    for line in told(result):
-        typer.echo(line)
+    else:
+        for line in told(result):
+            typer.echo(line)
+    if missing := result["not_found"]:  # a request that is met in part is not one that is met
+        raise WorkError(
+            f"{file}: {len(missing)} of the {result['named']} documents named there not found, such as '{missing[0]}';"
+            f" the others {'would go' if dry_run else 'are out of the shards'}; {hint(place)}"
+        )
 
 
 def told(result: dict[str, Any]) -> list[str]:

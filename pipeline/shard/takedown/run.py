@@ -78,7 +78,7 @@ def take_down(
         finds = find(opened, meant.sources, None, scheduler)  # the order is another one: look everywhere
     result = _report(place, opened, named, meant, finds, taken)
     if not result["found"] and not result["already"]:
-        raise UserError(f"{file}: none of the {len(named)} documents named there is known; {_hint(place)}")
+        raise UserError(f"{file}: none of the {len(named)} documents named there is known; {hint(place)}")
     if dry_run:
         return {**result, "dry_run": True}
     doc_ids = {i for i in meant.sources if place.ledger is not None} | finds.documents
@@ -116,9 +116,10 @@ def _seed(shards: Folder) -> int | None:
         return None
 
 
-def _hint(place: Place) -> str:
+def hint(place: Place) -> str:
+    """What names a document there."""
     if place.ledger is None:
-        return "without a ledger only a doc_id is; give --run DIR"
+        return "without a ledger only a doc_id names one; give --run DIR"
     return "a doc_id (32 hex digits), the input's own id, a locator or a URL is wanted"
 
 

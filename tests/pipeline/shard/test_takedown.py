@@ -307,6 +307,16 @@ def test_the_command(
     assert "named: 2; known: 1; in the shards: 1 documents" in out and "not found: nobody" in out
     assert "may still hold the text: " in out and "gone: " in out
     assert json.loads(said(file, "--run", run, "--json"))["already"] == 1
+    for options, others in (
+        ([], "are out of the shards"),
+        (["--json"], "are out of the shards"),
+        (["--dry-run"], "would go"),
+    ):
+        code, error = main("takedown", file, "--run", run, "-q", *options)
+        assert code == 1, "a request met in part is told from one that is met"
+        one_line(error, f"1 of the 2 documents named there not found, such as 'nobody'; the others {others}")
+    (run.parent / "gone.txt").write_text(row["url"])
+    assert main("takedown", run.parent / "gone.txt", "--run", run, "-q") == (0, "")
     for arguments, words in (
         ([file], "give --run DIR, or --shards DIR"),
         ([file, "--run", run, "--shards", run], "give --run DIR, or --shards DIR"),
