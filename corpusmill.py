@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-import typer
+if TYPE_CHECKING:
+    import typer
 
-from schemas.errors import UserError, WorkError
+    from schemas.errors import UserError, WorkError
 
 EPILOG = "Start with: corpusmill run configs/recipes/quickstart.yaml"
 
 
 def build() -> typer.Typer:
     """The whole command line."""
+    import typer
+
     import pipeline.cli
     import train.cli
 
@@ -43,19 +47,24 @@ def build() -> typer.Typer:
     return app
 
 
-def report(error: Exception) -> int:
+def report(error: UserError | WorkError) -> int:
     """Tell the user in as few lines as the mistake has; the exit code."""
     for line in str(error).splitlines() or [type(error).__name__]:
         print(f"error: {line}", file=sys.stderr)
-    return error.exit_code if isinstance(error, UserError | WorkError) else 1
+    return error.exit_code
 
 
 def main() -> None:
     """Exit codes: 0 done, 1 the work failed, 2 the command or config is wrong, 130 interrupted."""
-    try:
-        build()()
-    except (UserError, WorkError) as error:
-        sys.exit(report(error))
+    try:  # around the imports too: Ctrl-C may come as soon as the command is given
+        from schemas.errors import UserError, WorkError
+
+        try:
+            build()()
+        except (UserError, WorkError) as error:
+            sys.exit(report(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

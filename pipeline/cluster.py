@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
+from pipeline.interrupts import held
 from pipeline.progress import Progress
 from pipeline.stage import Item, Result
 from schemas.errors import UserError, WorkError
@@ -40,14 +41,16 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(Exception):  # a cluster that is already gone must not hide the reason
+        # A cluster that is already gone must not hide the reason. One that is closed in part waits 10 s at the end.
+        with held(answer=False), contextlib.suppress(Exception):
             self._stack.close()
         self._client = None
 
     @property
     def client(self) -> Any:
         if self._client is None:
-            self._client = self._connect()
+            with held(answer=True):  # workers that are starting cannot be closed
+                self._client = self._connect()
         return self._client
 
     def _connect(self) -> Any:

@@ -71,16 +71,19 @@ def verify(
     """Recompute checksums and counts; decode a sample of the shards."""
     import time
 
-    from pipeline.cluster import Workers
-    from pipeline.progress import Progress
-    from pipeline.verify import verify as check
-    from schemas.recipe import Cluster
-    from schemas.storage import Folder
+    from pipeline.interrupts import explained
 
     started = time.monotonic()
-    progress = Progress(quiet=workers == 0)
-    with Workers(Cluster(workers=workers), None, progress) as scheduler:
-        result = check(Folder(path), scheduler, None if all_ else sample)
+    with explained("verify writes nothing and finds all again: run the same command again"):
+        from pipeline.cluster import Workers
+        from pipeline.progress import Progress
+        from pipeline.verify import verify as check
+        from schemas.recipe import Cluster
+        from schemas.storage import Folder
+
+        progress = Progress(quiet=workers == 0)
+        with Workers(Cluster(workers=workers), None, progress) as scheduler:
+            result = check(Folder(path), scheduler, None if all_ else sample)
     seconds = time.monotonic() - started
     if json:
         counts = {stage: c.model_dump() for stage, c in result.stages.items()}

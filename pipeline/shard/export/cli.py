@@ -28,15 +28,18 @@ def shard_export(
     quiet: Quiet = False,
 ) -> None:
     """Shards for Megatron-LM, datatrove, DALI or webshart."""
-    from pipeline.cluster import Workers
-    from pipeline.progress import Progress
-    from pipeline.shard.export.run import export
-    from schemas.recipe import Cluster
-    from schemas.storage import Folder
+    from pipeline.interrupts import explained
 
-    progress = Progress(quiet=quiet)
-    with Workers(Cluster(workers=workers), None, progress) as scheduler:
-        files = export(Folder(shards), Folder(out), to, scheduler)
+    with explained(f"{out} lacks files: run the same command again, which writes all of them anew"):
+        from pipeline.cluster import Workers
+        from pipeline.progress import Progress
+        from pipeline.shard.export.run import export
+        from schemas.recipe import Cluster
+        from schemas.storage import Folder
+
+        progress = Progress(quiet=quiet)
+        with Workers(Cluster(workers=workers), None, progress) as scheduler:
+            files = export(Folder(shards), Folder(out), to, scheduler)
     if json:
         print_json({"output": Folder(out).url, "files": files})
         return

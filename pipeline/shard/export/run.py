@@ -62,7 +62,9 @@ def export(shards: Folder, out: Folder, to: str, scheduler: Scheduler) -> list[s
             f"{shards}: no token shards there, only text; {to} reads tokens: set shard.format: tokens or both"
         )
     made = scheduler.map(partial(_one, shards, out, to), tasks, f"export to {to}")
-    return sorted(path for paths in made for path in paths)
+    files = sorted(path for paths in made for path in paths)
+    out.sweep(files)  # what an interrupted export had begun of them
+    return files
 
 
 def _one(shards: Folder, out: Folder, to: str, task: _Task) -> list[str]:

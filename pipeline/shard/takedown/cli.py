@@ -36,17 +36,20 @@ def takedown(
 
     Exit code 1 if some were not found; the others are out.
     """
-    from pipeline.cluster import Workers
-    from pipeline.progress import Progress
-    from pipeline.shard.takedown.run import hint, place_of, take_down
-    from schemas.recipe import Cluster
-    from schemas.storage import Folder
+    from pipeline.interrupts import explained
 
     if (run is None) == (shards is None):
         raise UserError("takedown: give --run DIR, or --shards DIR")
-    place = place_of(run, shards)
+    with explained("nothing was written: run the same command again"):
+        from pipeline.cluster import Workers
+        from pipeline.progress import Progress
+        from pipeline.shard.takedown.run import hint, place_of, state_of, take_down
+        from schemas.recipe import Cluster
+        from schemas.storage import Folder
+
+        place = place_of(run, shards)
     progress = Progress(quiet=quiet or json)
-    with Workers(Cluster(workers=workers), scheduler, progress) as tasks:
+    with explained(lambda: state_of(place)), Workers(Cluster(workers=workers), scheduler, progress) as tasks:
         result = take_down(place, Folder(file), cluster, dry_run, tasks, progress.say)
     if json:
         print_json(result)

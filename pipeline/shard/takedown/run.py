@@ -116,6 +116,13 @@ def _seed(shards: Folder) -> int | None:
         return None
 
 
+def state_of(place: Place) -> str:
+    """What an interrupted takedown leaves, and what to do."""
+    if under_way(place.shards) is None:
+        return "the shards are as they were: run the same command again"
+    return "the new shards are in place in part, and readers stop there: run the same command again, which finishes it"
+
+
 def hint(place: Place) -> str:
     """What names a document there."""
     if place.ledger is None:

@@ -333,6 +333,29 @@ def test_the_command(
     one_line(error, "none of the 1 documents named there is known")
 
 
+def test_ctrl_c_tells_the_state(run: Path, main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, before = kept(run)[2], contents(run)
+    (run.parent / "gone.txt").write_text(row["url"])
+    command = ("takedown", run.parent / "gone.txt", "--run", run, "-q")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(change, "_lists", stop)
+        said = "interrupted; the shards are as they were: run the same command again\n"
+        assert main(*command) == (130, said)
+        after = contents(run)
+        assert {n: d for n, d in after.items() if not n.startswith("shards/takedown/")} == before != after
+    with monkeypatch.context() as patch:
+        patch.setattr(change, "_place", stop)
+        code, said = main(*command)
+        assert code == 130 and said.count("\n") == 1
+        assert said.startswith("interrupted; the new shards are in place in part")
+        assert "run the same command again, which finishes it" in said
+    assert main(*command)[0] == 0 and verify(Folder(run)).problems == []
+
+
 def test_on_an_object_store(run: Path, s3: str) -> None:
     for path, data in contents(run).items():
         (Folder(s3) / path).write(data)

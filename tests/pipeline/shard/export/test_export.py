@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from pipeline.shard.export.cli import shard_export
-from pipeline.shard.export.run import export
+from pipeline.shard.export.run import _TOKENS, export
 from pipeline.shard.export.tokens import _metric
 from pipeline.shard.read import iter_documents
 from schemas.errors import UserError, WorkError
@@ -208,6 +208,26 @@ def test_the_command(made: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["files"] == sorted(contents(tmp_path))
+
+
+def test_ctrl_c_says_how_to_go_on(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was begun under a temporary name is gone after the next export, whatever else lies there stays."""
+    (tmp_path / "mine#1").write_bytes(b"")
+
+    def stop(*_: object) -> None:
+        (tmp_path / "web-train.bin#1").write_bytes(b"half a file")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setitem(_TOKENS, "megatron", stop)
+        with pytest.raises(KeyboardInterrupt):
+            shard_export(str(made), str(tmp_path), "megatron", workers=0, quiet=True)
+    said = f"interrupted; {tmp_path} lacks files: run the same command again, which writes all of them anew\n"
+    assert capsys.readouterr().err == said
+    files = export(Folder(made), Folder(tmp_path), "megatron", Here())
+    assert sorted(contents(tmp_path)) == sorted([*files, "mine#1"])
 
 
 @pytest.mark.parametrize(
