@@ -99,7 +99,7 @@ def _line(model: type[BaseModel], mistake: Any, where: str) -> str:
     if kind == "missing":
         return f"{where}: {key}: missing, and it has no default"
     given = mistake.get("input")
-    if kind == "literal_error":
+    if kind in ("literal_error", "enum"):
         hint = nearest(
             str(given),
             [word.strip("' ") for word in mistake["ctx"]["expected"].replace(" or ", ",").split(",")],

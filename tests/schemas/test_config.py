@@ -33,6 +33,10 @@ SOURCES: dict[str, Any] = {"a": {"paths": ["x"]}}
             {"dedup": {"similarity": 1.5}},
             r"dedup.similarity: input should be less than or equal to 1, is 1.5",
         ),
+        (
+            {"shard": {"format": "txt"}},
+            r"shard.format: 'txt' is not allowed; did you mean 'text'\? \(allowed: 'tokens', 'text' or 'both'\)",
+        ),
         ({"dedup": {"bands": 3}}, "bands and rows are given together"),
         ({"dedup": {"bands": 20, "rows": 20}}, "bands x rows = 400 exceeds num_perm = 112"),
         ({"stages": ["ingest", "shard"]}, "shard needs split before it"),
