@@ -187,6 +187,7 @@ def _stage_command(name: str) -> Callable[..., None]:
     input_format = "input_format" if "format" in model.model_fields else "format"
 
     def command(**given: Any) -> None:
+        from pipeline.tokenizer.given import TRAIN, read_given
         from schemas.config import override, validate
         from schemas.recipe import Recipe
 
@@ -214,8 +215,12 @@ def _stage_command(name: str) -> Callable[..., None]:
         json, quiet = given.pop("json"), given.pop("quiet")
         config: dict[str, Any] = {"name": name, "output": out, "sources": {"input": source}, "stages": stages}
         if name == "shard":
-            config["tokenizer"] = {"path": given.pop("tokenizer")}
+            path = given.pop("tokenizer")
+            read_given("--tokenizer", path)  # said of the option; the stage knows a key of the recipe
+            config["tokenizer"] = {"path": path}
         elif name == "tokenizer":
+            if given["path"] is not None:
+                read_given("--path", given["path"], TRAIN)
             config["split"] = {"validation_share": 0.0, "min_documents": 0}  # every document is for training
         config[name] = {key: value for key, value in given.items() if value not in (None, [])}
         if workers is not None:
@@ -234,7 +239,13 @@ def _stage_command(name: str) -> Callable[..., None]:
         inspect.Parameter("output", positional, annotation=output),
     ]
     if name == "shard":
-        existing = Annotated[str, typer.Option("--tokenizer", help="tokenizer.json to encode with.")]
+        existing = Annotated[
+            str,
+            typer.Option(
+                "--tokenizer",
+                help="tokenizer.json to encode with, or its folder; also of text shards, whose index names it.",
+            ),
+        ]
         parameters.append(inspect.Parameter("tokenizer", positional, annotation=existing))
     parameters += _options(model)
     if name == "dedup":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 from schemas.errors import UserError
@@ -10,16 +11,30 @@ from schemas.tokenizer import TokenizerParams
 
 # What published byte-level tokenizers call it; of several, the first.
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<｜end▁of▁sentence｜>")
+TRAIN = ", or leave it out to train one"
 DEFAULT: str = TokenizerParams.model_fields["eos_token"].default
 
 
-def read_given(key: str, path: str) -> bytes:
-    """The bytes of a `tokenizer.json`, or of the one in a folder. Raises `UserError` naming `key` if there is none."""
+def read_given(key: str, path: str, otherwise: str = "") -> bytes:
+    """The bytes of a `tokenizer.json`, of any name, or of the one in a folder.
+
+    Raises `UserError` naming `key` if there is none, or what is there is something else; `otherwise`: what else may be done.
+    """
     place = Folder(path)
+    give = f"give a tokenizer.json, or a folder that has one{otherwise}"
+    for file in (place,) if path.endswith(".json") else (place / "tokenizer.json", place):
+        with contextlib.suppress(FileNotFoundError):
+            data = file.read()
+            break
+    else:
+        raise UserError(f"{key}: {path}: no such file; {give}")
     try:
-        return (place / "tokenizer.json" if not path.endswith(".json") else place).read()
-    except FileNotFoundError:
-        raise UserError(f"{key}: {path}: no such file; give a tokenizer.json, or none") from None
+        known = "model" in json.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        known = False
+    if not known:
+        raise UserError(f"{key}: {path}: not a tokenizer.json; {give}")
+    return data
 
 
 def end_token(data: bytes, wanted: str) -> str:

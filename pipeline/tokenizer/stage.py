@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.publish import publish_bytes
 from pipeline.splits import SUMMARY, VALIDATION
 from pipeline.stage import Context, GlobalStage
-from pipeline.tokenizer.given import end_token, read_given
+from pipeline.tokenizer.given import TRAIN, end_token, read_given
 from schemas.errors import UserError, nearest
 from schemas.ids import checksum
 from schemas.manifest import PublishedFile, hash_json
@@ -42,7 +42,7 @@ class Tokenizer(GlobalStage):
     def existing(self) -> bytes | None:
         """The bytes of the tokenizer that `path` names, read once; None if one is to be trained."""
         if self.params.path is not None and self.given is None:
-            self.given = read_given("tokenizer.path", self.params.path)
+            self.given = read_given("tokenizer.path", self.params.path, TRAIN)
         return self.given
 
     def key_params(self) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from pipeline.tokenizer.given import DEFAULT, end_token, read_given
+from corpusmill import build as build_cli
+from pipeline.tokenizer.given import DEFAULT, TRAIN, end_token, read_given
 from pipeline.tokenizer.train import train
 from schemas.errors import UserError
 from schemas.tokenizer import TokenizerParams
@@ -41,13 +43,44 @@ def test_any_bytes_are_taken(data: bytes) -> None:
 
 
 def test_a_folder_or_a_file_is_read(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_bytes(b"here")
-    assert read_given("tokenizer.path", str(tmp_path)) == b"here"
-    assert read_given("tokenizer.path", str(tmp_path / "tokenizer.json")) == b"here"
-    with pytest.raises(
-        UserError, match=r"^tokenizer\.compare: .*absent: no such file; give a tokenizer\.json"
-    ):
-        read_given("tokenizer.compare", str(tmp_path / "absent"))
+    data = b'{"model": {}}'
+    for name in ("tokenizer.json", "gpt2.tokenizer"):
+        (tmp_path / name).write_bytes(data)
+        assert read_given("tokenizer.path", str(tmp_path / name)) == data
+    assert read_given("tokenizer.path", str(tmp_path)) == data
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"text": "a"}\n{"text": "b"}\n', b"{}", b"7", b"null", b"\xff", b"[" * 10_000]
+)
+def test_what_is_no_tokenizer_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "en.jsonl").write_bytes(content)
+    path, give = str(tmp_path / "en.jsonl"), "give a tokenizer.json, or a folder that has one"
+    for key, otherwise in (("--tokenizer", ""), ("tokenizer.path", TRAIN)):
+        with pytest.raises(UserError) as caught:
+            read_given(key, path, otherwise)
+        assert str(caught.value) == f"{key}: {path}: not a tokenizer.json; {give}{otherwise}"
+        for absent in (tmp_path, tmp_path / "absent", tmp_path / "absent.json"):
+            with pytest.raises(UserError) as caught:
+                read_given(key, str(absent), otherwise)
+            assert str(caught.value) == f"{key}: {absent}: no such file; {give}{otherwise}"
+
+
+@pytest.mark.parametrize(("command", "option"), [("shard", "--tokenizer"), ("tokenizer", "--path")])
+def test_a_commands_mistake_is_told_of_its_option(command: str, option: str, tmp_path: Path) -> None:
+    (tmp_path / "en.jsonl").write_text('{"text": "a"}\n')
+    arguments = [
+        command,
+        str(tmp_path / "en.jsonl"),
+        str(tmp_path / "out"),
+        option,
+        str(tmp_path / "en.jsonl"),
+    ]
+    result = CliRunner().invoke(build_cli(), arguments)
+    assert isinstance(result.exception, UserError)
+    assert str(result.exception).startswith(f"{option}: {tmp_path}/en.jsonl: not a tokenizer.json; give a ")
+    assert ("to train one" in str(result.exception)) == (command == "tokenizer")
+    assert not (tmp_path / "out").exists(), "before any work"
 
 
 def test_a_given_tokenizer_is_measured_like_a_trained_one(tmp_path: Path) -> None:
