@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,32 @@ def build() -> typer.Typer:
 
     pipeline.cli.register(app)
     train.cli.register(app)
+    _unwrapped(app)
     return app
+
+
+def _unwrapped(app: typer.Typer) -> None:
+    """Have the commands' examples printed as they are: help is wrapped inside of words too, such as `--vocab-` / `size`.
+    Those that are longer than a line go on after a backslash, as a shell takes them."""
+    for command in app.registered_commands:
+        if command.epilog and not command.epilog.startswith("\b"):  # groups are shared by all that is built
+            command.epilog = f"\b\n{in_lines(command.epilog)}"
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _unwrapped(group.typer_instance)
+
+
+def in_lines(example: str, width: int = 76) -> str:
+    """A command in lines of `width`; one that takes several is broken between its words, an option kept with its value."""
+    if len(example) <= width:
+        return example
+    lines: list[str] = []
+    for word in re.findall(r"(?:-\S+ )?(?:'[^']*'|\S+)", example):
+        if lines and len(lines[-1]) + len(word) + 3 <= width:  # a blank, and room for the backslash
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}" if lines else word)
+    return " \\\n".join(lines)
 
 
 def report(error: UserError | WorkError) -> int:

@@ -69,16 +69,16 @@ EXAMPLES = {
     "dedup": "corpusmill dedup docs/*.parquet out/deduped --similarity 0.8 --text-column content",
     "decontaminate": "corpusmill decontaminate docs.jsonl out/clean --against evals/",
     "redact": "corpusmill redact mail.jsonl out/redacted --kinds email --kinds phone",
-    "tokenizer": "corpusmill tokenizer out/redacted/documents out/tokenizer --vocab-size 32000",
-    "shard": "corpusmill shard out/redacted/documents out/shards --tokenizer out/tokenizer/tokenizer.json",
+    "tokenizer": "corpusmill tokenizer docs.jsonl out/tokenizer --vocab-size 32000",
+    "shard": "corpusmill shard docs.jsonl out/shards --tokenizer out/tokenizer",
 }
 
 
 def register(app: typer.Typer) -> None:
     """Add the pipeline's commands to the front door."""
-    app.command(
-        "run", epilog="Example: corpusmill run configs/recipes/quickstart.yaml --set dedup.similarity=0.7"
-    )(run)
+    app.command("run", epilog="Example: corpusmill run configs/recipes/quickstart.yaml --set dedup.ngram=4")(
+        run
+    )
     for name in COMMANDS:
         app.command(name, epilog=f"Example: {EXAMPLES[name]}")(_stage_command(name))
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from corpusmill import build, in_lines
 from tests.e2e.cli import corpusmill
 
 COMMANDS = [
@@ -41,6 +47,35 @@ def test_every_command_has_help_that_fits_80_columns(command: str) -> None:
     out = corpusmill(command, "--help").stdout
     assert max(map(len, out.splitlines())) <= 80
     assert command in ("classifier", "checkpoint") or "Example" in out
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command, those of groups too."""
+    for name, command in group.commands.items():
+        yield from commands(command, (*path, name)) if hasattr(command, "commands") else [(*path, name)]
+
+
+@pytest.mark.parametrize("command", list(commands(typer.main.get_command(build()))), ids=" ".join)
+def test_every_example_can_be_copied_from_80_columns(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = CliRunner().invoke(build(), [*command, "--help"]).output
+    example = out.partition("  Example: ")[2].strip("\n")
+    assert max(map(len, out.splitlines())) <= 80
+    whole = example.replace("\\\n", "")  # as a shell takes it
+    assert "\n" not in whole and shlex.split(whole)[: len(command) + 1] == ["corpusmill", *command]
+    assert "\n" not in example or command[0] not in ("run", "tokenizer", "shard", "shard-export"), (
+        "short ones"
+    )
+
+
+def test_a_long_example_is_broken_between_its_words() -> None:
+    assert in_lines("Example: corpusmill short", 25) == "Example: corpusmill short"
+    example = "Example: corpusmill long --name 'of two' --other-one 3 --flag rest"
+    assert in_lines(example, 30).split("\n") == [
+        "Example: corpusmill long \\", "  --name 'of two' \\", "  --other-one 3 --flag rest"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import typer
 
 from pipeline.options import Json, Quiet, print_json
 
-EXAMPLE = "corpusmill shard-export runs/quickstart/shards out/megatron --to megatron"
+EXAMPLE = "corpusmill shard-export runs/quickstart out/megatron --to megatron"
 
 
 def shard_export(
