@@ -7,7 +7,7 @@ token stays text: no document can forge an end-of-document.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,15 @@ from pipeline.bpe.texts import View, composed, views
 CHUNK_BYTES = 1 << 20  # text given to the library at once
 
 
-def encode(bpe: Bpe, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+Texts = pa.ChunkedArray | pa.Array | Sequence[str]
+
+
+def encode(bpe: Bpe, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
     """(ids of all texts in one array, the len + 1 offsets of the texts in it). No special token is added.
 
     The ids stand for `normalized(bpe, texts)`. Memory beyond the result is bounded by 4 MiB of text, or by the longest text.
     """
+    texts = _column(texts)
     ids: list[npt.NDArray[np.uint32]] = []
     counts: list[npt.NDArray[np.int64]] = []
     for view in views(texts):
@@ -39,14 +43,19 @@ def encode(bpe: Bpe, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.uint32], np
     return (np.concatenate(ids) if ids else np.zeros(0, np.uint32)), offsets
 
 
-def normalized(bpe: Bpe, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def normalized(bpe: Bpe, texts: Texts) -> pa.ChunkedArray:
     """The texts that the tokens stand for: the same, or with an NFC tokenizer (`bpe.nfc`) their canonical composition.
 
     Where nothing changes, nothing is copied; the type stays (string or large_string).
     """
+    texts = _column(texts)
     if not bpe.nfc:
         return texts
     return pa.chunked_array([view.texts.cast(texts.type) for view in plain(bpe, texts)], texts.type)
+
+
+def _column(texts: Texts) -> pa.ChunkedArray:
+    return texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
 
 
 def plain(bpe: Bpe, texts: pa.ChunkedArray) -> Iterator[View]:
