@@ -152,8 +152,12 @@ class Folder:
     def _failed(self, what: str, error: BaseException) -> Exception:
         # Below a file there is nothing to find; what tries to write there is told so.
         below_a_file = "Not a directory" in str(error) and what != "write"
-        if isinstance(error, FileNotFoundError) and what == "write":
-            return UserError(f"{self.root}: no such bucket, or no right to see it; create it first")
+        # Where a store has no such prefix it lists nothing: 404 is said of the bucket (over HTTP, of the folder).
+        no_bucket = what == "list" and "404 Not Found" in str(error) and not self.root.startswith("http")
+        if no_bucket or (isinstance(error, FileNotFoundError) and what == "write"):
+            return UserError(
+                f"{self.root}: no such bucket, or no right to see it; create it, or check its name"
+            )
         if isinstance(error, FileNotFoundError) or below_a_file:
             return Missing(f"{self.url}: not found")
         return WorkError(f"{self.url}: cannot {what}: {_first_line(error)}")
