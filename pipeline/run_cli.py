@@ -90,7 +90,8 @@ def verify(
         print_json(
             {
                 "files": result.files, "bytes": result.bytes, "seconds": round(seconds, 3), "stages": counts,
-                "decoded": result.decoded, "notes": result.notes, "problems": result.problems,
+                "decoded": result.decoded, "unfinished": result.unfinished, "notes": result.notes,
+                "problems": result.problems,
             }
         )  # fmt: skip
     else:
@@ -101,9 +102,11 @@ def verify(
         for note in result.notes:
             typer.echo(f"note: {note}")
         decoded = f", {result.decoded:,} documents of shards decoded" if result.decoded else ""
+        problems = f"{len(result.problems)} problem{'' if len(result.problems) == 1 else 's'}"
+        whole = " in a run that is not finished" if result.unfinished else ""
         typer.echo(
             f"{result.files} files, {result.bytes / 1e6:.1f} MB{decoded}, {result.bytes / 1e6 / seconds:.0f} MB/s:"
-            f" {len(result.problems)} problems"
+            f" {problems}{whole}"
         )
     if result.problems:
         raise WorkError("\n".join(result.problems))

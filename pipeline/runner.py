@@ -19,6 +19,7 @@ from pipeline.partition import PartitionTask, Step, UnitTask, as_partition, run_
 from pipeline.places import FOLDERS
 from pipeline.progress import Progress
 from pipeline.publish import publish_bytes
+from pipeline.record import KIND, RUN
 from pipeline.stage import (
     Context,
     GlobalStage,
@@ -308,13 +309,13 @@ class Run:
         except PackageNotFoundError:
             release = "uninstalled"
         run = {
-            "kind": "corpusmill-run-v1",
+            "kind": KIND,
             "corpusmill": release,
             "recipe": self.recipe.model_dump(mode="json", exclude={"cluster", "output"}),
             "stages": {m.stage: {"key": m.key, "folder": FOLDERS.get(m.stage, m.stage)} for m in manifests},
         }
         data = (json.dumps(run, indent=1) + "\n").encode()
-        name = "run.json" if self.folders else MANIFEST
+        name = RUN if self.folders else MANIFEST
         publish_bytes(self.folder, name, data)
         report = next((m for m in manifests if m.stage == "report"), None)
         if report is not None:  # where people look for it first

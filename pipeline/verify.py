@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
@@ -10,12 +11,14 @@ from pydantic import ValidationError
 
 from pipeline.partition import as_partition
 from pipeline.publish import parse_table
+from pipeline.record import RUN, Record, read_record, stage_manifests, without_manifest
 from pipeline.stage import Partition, Scheduler
-from schemas.errors import UserError
+from schemas.errors import UserError, WorkError
 from schemas.ids import checksum
 from schemas.ledger import KEPT, QUARANTINED, REMOVED
 from schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
 from schemas.recipe import LOCAL
+from schemas.shards import INDEX
 from schemas.storage import Folder
 
 
@@ -28,6 +31,7 @@ class Verified:
     stages: dict[str, Counts] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what could not be checked, and why
+    unfinished: bool = False  # the run did not come to its end: what is there may be right, and is not all
     decoded: int = 0  # documents of shards, held to their cleaned text
     # Rows of the ledger by (source, outcome, stage); the stage of a kept document is left out.
     told: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -39,14 +43,24 @@ SAMPLE = 400  # documents of shards that are decoded, if nobody says how many
 def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None = SAMPLE) -> Verified:
     """Check everything that was published below `run`. `sample`: documents of shards to decode, None for all.
 
-    Every file's bytes against its manifest; rows against counts; in = kept + removed + quarantined in every
+    Every stage that the run's record lists is there, and shards have their manifest; every file's bytes against its manifest; rows against counts; in = kept + removed + quarantined in every
     partition and stage; what one stage kept is what the next got; one ledger row per record, and per source and
     stage as many of each outcome as the stage counted; shards read back, a sample of their documents decoded.
     Raises `UserError` if there is nothing to verify.
     """
     result = Verified()
-    files = _stage_manifests(run)
-    result.problems += _in_between(run)
+    names = [entry.path for entry in run.list()]
+    files = stage_manifests(run, names)
+    between = _in_between(run, result)
+    without = [folder for folder in without_manifest(run, names) if folder not in between]
+    record = _record(run, files, result)
+    told = [] if record is None else _absent(record, files, between, result)
+    result.problems += [
+        f"{folder}: shards without their {MANIFEST}: what wrote them was not finished, or it is lost; give the"
+        " command that writes them again"
+        for folder in without
+        if folder not in told
+    ]
     if not files and not result.problems:
         raise UserError(f"{run}: no finished stage there; give the folder of a run, such as runs/quickstart")
     manifests: dict[str, StageManifest] = {}
@@ -57,35 +71,69 @@ def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None =
             manifests[manifest.stage], folders[manifest.stage] = manifest, file.parent
             if manifest.partitions:
                 result.stages[manifest.stage] = manifest.counts
+    if record is not None:
+        _changed(record, manifests, result)
     if "shard" in manifests:
         _shards(manifests, folders, scheduler, sample, result)
+    for folder in without:
+        _by_themselves(folder, scheduler, sample, result)
     _chain(manifests, result)
     return result
 
 
-def _in_between(run: Folder) -> list[str]:
+def _in_between(run: Folder, result: Verified) -> list[Folder]:
     """Shards whose takedown was begun and not finished: they have no manifest until it is."""
     from pipeline.shard.takedown.log import under_way
     from pipeline.shard.verify.sets import in_between
 
-    found = (
-        (folder, under_way(folder)) for folder in (run, run / "shards") if not (folder / MANIFEST).exists()
-    )
-    return [in_between(folder, request) for folder, request in found if request is not None]
-
-
-def _stage_manifests(run: Folder) -> dict[Folder, bytes]:
-    """The manifests of stages: in the folder itself (a stage command's OUT), and one folder below."""
-    found = {}
-    for entry in run.list():
-        *parents, name = entry.path.split("/")
-        depth = 2 if parents[:1] == ["before"] else 1
-        if name in (MANIFEST, f"_{MANIFEST}") and len(parents) <= depth:
-            file = run / entry.path
-            data = file.read()
-            if b'"partitions"' in data:
-                found[file] = data
+    found = []
+    for folder in (run, run / "shards"):
+        request = None if (folder / MANIFEST).exists() else under_way(folder)
+        if request is not None:
+            result.problems.append(in_between(folder, request))
+            found.append(folder)
     return found
+
+
+def _record(run: Folder, files: Collection[Folder], result: Verified) -> Record | None:
+    """The run's record; a note where there is none, of a run that is not finished."""
+    try:
+        record = read_record(run)
+    except WorkError as error:
+        result.problems.append(str(error))
+        return None
+    # A stage's folder of a run has its own manifest alone.
+    if record is None and any(file.parent != run for file in files):
+        result.unfinished = True
+        result.notes.append(
+            f"{run}: not finished: {MANIFEST} of the whole ({RUN} of a stage's command) is written last, and is not"
+            " there; give the command that made it again, and it goes on"
+        )
+    return record
+
+
+def _absent(
+    record: Record, files: Collection[Folder], between: list[Folder], result: Verified
+) -> list[Folder]:
+    """Names the stages that the run's record lists and that are not there; their folders."""
+    absent = [one for one in record.stages if one.manifest not in files and one.folder not in between]
+    result.problems += [
+        f"{one.folder}: no finished {one.stage} there, but {record.file} lists it; bring the folder back, or give the"
+        " run's command again"
+        for one in absent
+    ]
+    return [one.folder for one in absent]
+
+
+def _changed(record: Record, manifests: dict[str, StageManifest], result: Verified) -> None:
+    """Notes stages that are not those of the record: what ran last did not come to its end."""
+    other = [one.stage for one in record.stages if manifests.get(one.stage, one).key != one.key]
+    if other:
+        result.unfinished = True
+        result.notes.append(
+            f"{record.file}: of another run than {', '.join(other)}: a later one was not finished; give its command"
+            " again, and it goes on"
+        )
 
 
 def _stage(file: Folder, data: bytes, result: Verified) -> StageManifest | None:
@@ -160,6 +208,17 @@ def _shards(
         parts = [_partition(folders[last], name) for name in documents.partitions]
         result.problems += compare(folder.url, found, [part for part in parts if part is not None], scheduler)
         result.decoded = found.decoded
+
+
+def _by_themselves(folder: Folder, scheduler: Scheduler | None, sample: int | None, result: Verified) -> None:
+    """Shards that have no manifest, against their own lists, if these were written."""
+    from pipeline.shard.verify import check_shards
+
+    if (folder / INDEX).exists():
+        found = check_shards(folder, scheduler, (), sample)
+        result.files += found.files
+        result.bytes += found.bytes
+        result.problems += found.problems
 
 
 def _partition(folder: Folder, name: str) -> Partition | None:
