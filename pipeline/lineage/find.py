@@ -9,13 +9,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from pipeline.lineage.address import Address
 from pipeline.lineage.edits import forward
 from pipeline.lineage.run import Row, RunPlaces
-from pipeline.lineage.shards import Requests, Shards
+from pipeline.lineage.shards import VERIFY, Requests, Shards
 from pipeline.lineage.trace import follow
 from pipeline.splits import hash_ids, purpose_seed
 from schemas.documents import ID
@@ -74,7 +73,7 @@ class BlockList:
             tar, _, line = self.blocks[at]
             data = self.requests.read_range(self.folder / tar, line["json_offset"], line["json_size"])
             if checksum(data) != line["json_xxh3"]:
-                raise WorkError(f"{self.folder / tar}: {line['key']}.json: checksum differs")
+                raise WorkError(f"{self.folder / tar}: {line['key']}.json: checksum differs; {VERIFY}")
             self.probed[at] = BlockDocuments.model_validate_json(data)
         return self.probed[at]
 
@@ -196,15 +195,14 @@ class Finder:
 
     def _blocks(self, entry: ShardSetEntry) -> BlockList:
         if entry.index not in self._lists:
-            file = self.shards.folder / entry.index
-            index = orjson.loads(self.shards.requests.read(file))
             blocks = [
                 (shard["url"], number, block)
-                for shard in index["shardlist"]
+                for shard in self.shards.listed(entry)
                 for number, block in enumerate(shard["blocks"])
             ]
             seed = None if self.run is None else purpose_seed(self.run.recipe.seed, "shard")
-            self._lists[entry.index] = BlockList(file.parent, entry, self.shards.requests, seed, blocks)
+            folder = (self.shards.folder / entry.index).parent
+            self._lists[entry.index] = BlockList(folder, entry, self.shards.requests, seed, blocks)
         return self._lists[entry.index]
 
     def _place(self, blocks: BlockList, at: int, doc_id: bytes) -> Place:

@@ -1,26 +1,28 @@
-"""One block of a shard set by range requests, counted: the tar's `.idx` says where it lies, one request brings it."""
+"""One block of a shard set by a range request, counted: the list of its (source, split) says where it lies and what its
+bytes must be."""
 
 from __future__ import annotations
 
 import io
-import tarfile
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 from pydantic import ValidationError
 
 from pipeline.lineage.address import Address
 from pipeline.lineage.vocabulary import Vocabulary
 from schemas.errors import UserError, WorkError, nearest
 from schemas.ids import checksum
-from schemas.shards import INDEX, BlockDocuments, ShardSet, ShardSetEntry
+from schemas.shards import INDEX, BlockDocuments, SetEntry, ShardSet, ShardSetEntry
+from schemas.shards import Block as ListedBlock
 from schemas.storage import Folder
 
-_SAMPLE = np.dtype("<u8").itemsize
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass
@@ -42,6 +44,10 @@ class Requests:
         self.count += 1
         self.received += len(data)
         return data
+
+
+# What to do where bytes are not as listed.
+VERIFY = "`corpusmill verify` of the run, or of its shards, tells what is wrong"
 
 
 class Block(NamedTuple):
@@ -70,6 +76,7 @@ class Shards:
 
     folder: Folder
     requests: Requests = field(default_factory=Requests)
+    _lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def index(self) -> ShardSet:
@@ -92,6 +99,17 @@ class Shards:
             raise WorkError(f"{file}: not the tokenizer that the shards were written with (checksum differs)")
         return Vocabulary(data, self.index.eos_id, str(file))
 
+    def listed(self, entry: SetEntry) -> list[dict[str, Any]]:
+        """The tars of a (source, split) as its index has them; raises `WorkError` if that is not the one that the set
+        names."""
+        if entry.index not in self._lists:
+            file = self.folder / entry.index
+            data = self.requests.read(file)
+            if checksum(data) != entry.index_xxh3:
+                raise WorkError(f"{file}: not the list that {self.folder / INDEX} names; {VERIFY}")
+            self._lists[entry.index] = orjson.loads(data)["shardlist"]
+        return self._lists[entry.index]
+
     def entry_of(self, address: Address) -> ShardSetEntry:
         """The (source, split) whose tar an address names; raises `UserError` if there is none."""
         name, _, number = address.stem.rpartition("-")
@@ -112,35 +130,49 @@ class Shards:
         return (self.folder / self.entry_of(address).index).parent / f"{address.stem}.tar"
 
     def block(self, address: Address) -> Block:
-        """The block that an address names, by two range requests. Raises `UserError` if the set has no such block."""
-        tar = self.tar_of(address)
-        number = _number(address)
-        idx = tar.parent / f"{tar.name}.idx"
+        """The block that an address names, by one range request. Raises `UserError` if the set has no such block, and
+        `WorkError` if its bytes are not those that the set lists."""
+        tar, line = self.tar_of(address), self._line(address)
+        begin = line.offset
         try:
-            samples = idx.entry().size // _SAMPLE - 1
-            if not number < samples:
-                raise UserError(f"{address}: {tar.name} has {samples} blocks, 0 to {samples - 1}")
-            start, end = np.frombuffer(
-                self.requests.read_range(idx, number * _SAMPLE, 2 * _SAMPLE), "<u8"
-            ).tolist()
-            data = self.requests.read_range(tar, start, end - start)
+            data = self.requests.read_range(tar, begin, line.json_offset + line.json_size - begin)
         except FileNotFoundError:
-            raise UserError(f"{address}: no such shard: {tar} (with its .idx) is not there") from None
-        members = dict(_members(data, f"{tar}: block {number}"))
-        keys = {name.partition(".")[0] for name in members}
-        found = {name.partition(".")[2]: content for name, content in members.items()}
-        if len(keys) != 1 or not {"tokens.npy", "json"} <= found.keys():
-            raise WorkError(
-                f"{tar}: no block lies where {idx.name} says; corpusmill verify tells what is wrong"
-            )
-        key = keys.pop()
-        if not address.block.isdigit() and address.block != key:
-            raise UserError(f"{address}: the block at that place of {tar.name} is {key}")
+            raise WorkError(f"{tar}: not there, but the set lists it; {VERIFY}") from None
+        except WorkError as error:
+            raise WorkError(f"{error}; {VERIFY}") from None
+        payloads = []
+        for suffix, offset, size, xxh3 in (
+            (".tokens.npy", line.offset, line.size, line.xxh3),
+            (".docs.npy", line.docs_offset, line.docs_size, line.docs_xxh3),
+            (".json", line.json_offset, line.json_size, line.json_xxh3),
+        ):
+            payloads.append(data[offset - begin : offset - begin + size])
+            if checksum(payloads[-1]) != xxh3:
+                raise WorkError(f"{tar}: {line.key}{suffix}: checksum differs; {VERIFY}")
         try:
-            tokens: Any = np.lib.format.read_array(io.BytesIO(found["tokens.npy"]), allow_pickle=False)
-            return Block(key, tokens, BlockDocuments.model_validate_json(found["json"]))
+            tokens: Any = np.lib.format.read_array(io.BytesIO(payloads[0]), allow_pickle=False)
+            return Block(line.key, tokens, BlockDocuments.model_validate_json(payloads[2]))
         except (ValueError, ValidationError) as error:
-            raise WorkError(f"{tar}: {key}: {str(error).splitlines()[0]}") from None
+            raise WorkError(f"{tar}: {line.key}: {str(error).splitlines()[0]}; {VERIFY}") from None
+
+    def _line(self, address: Address) -> ListedBlock:
+        """What the set says of the block that an address names."""
+        tars = {shard["url"].removesuffix(".tar"): shard for shard in self.listed(self.entry_of(address))}
+        if address.stem not in tars:
+            names = list(tars)
+            there = f"{names[0]} to {names[-1]}" if len(names) > 1 else ", ".join(names) or "none"
+            raise UserError(f"{address}: no such shard in {self.folder}; of that set there is {there}")
+        blocks: list[dict[str, Any]] = tars[address.stem]["blocks"]
+        number = int(address.block) if _NUMBER.fullmatch(address.block) else None
+        if number is None:
+            number = next((i for i, line in enumerate(blocks) if line["key"] == address.block), len(blocks))
+        if number >= len(blocks):
+            last = len(blocks) - 1
+            raise UserError(
+                f"{address}: {address.stem}.tar has {len(blocks)} blocks, 0 to {last}, or by key {blocks[0]['key']} to"
+                f" {blocks[last]['key']}"
+            )
+        return ListedBlock.model_validate(blocks[number])
 
     def stretches(self, block: Block, address: Address) -> list[Stretch]:
         """The tokens of an address, document by document."""
@@ -163,23 +195,3 @@ class Shards:
             found.append(Stretch(bytes.fromhex(docs.doc_ids[row]), first, last, start, end, ends))
             row += 1
         return found
-
-
-def _number(address: Address) -> int:
-    digits = address.block if address.block.isdigit() else address.block.rpartition("-")[2]
-    if not digits.isdigit():
-        raise UserError(f"{address}: block '{address.block}' is neither a number nor a block's key")
-    return int(digits)
-
-
-def _members(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """(name, payload) of the members in a piece of a tar."""
-    at = 0
-    while at + tarfile.BLOCKSIZE <= len(data):
-        try:
-            info = tarfile.TarInfo.frombuf(data[at : at + tarfile.BLOCKSIZE], "ascii", "strict")
-        except (tarfile.HeaderError, UnicodeError) as error:
-            raise WorkError(f"{where}: no tar header at byte {at} of it ({error})") from None
-        at += tarfile.BLOCKSIZE
-        yield info.name, data[at : at + info.size]
-        at += -(-info.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE

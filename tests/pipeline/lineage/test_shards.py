@@ -12,6 +12,7 @@ from pipeline.lineage.find import BlockList, Finder
 from pipeline.lineage.shards import Requests, Shards
 from pipeline.lineage.show import found_in_words
 from pipeline.lineage.trace import Tracer
+from pipeline.shard.read import members
 from pipeline.splits import purpose_seed
 from schemas.errors import UserError, WorkError
 from schemas.shards import TAKEDOWNS, Takedown, TextSetEntry
@@ -72,7 +73,8 @@ def test_every_token_is_the_characters_that_it_says(folder: Folder, texts: dict[
     assert made == {doc_id: text.encode() for doc_id, text in texts.items()} and partial > 100
 
 
-def test_two_requests_a_block(folder: Folder) -> None:
+def test_one_request_a_block(folder: Folder) -> None:
+    """And one, once, for the list of its (source, split)."""
     shards = Shards(folder)
     assert shards.vocabulary.bytes_of(shards.index.eos_id) == b""
     with pytest.raises(WorkError, match="no token 99999, which is in the shards"):
@@ -80,17 +82,28 @@ def test_two_requests_a_block(folder: Folder) -> None:
     asked = shards.requests.count
     shards.block(parse("web-train-000000:0:0"))
     assert asked == 2 and shards.requests.count == 4
+    shards.block(parse("web-train-000000:1:0"))
+    shards.block(parse("web-train-000001:0:0"))
+    assert shards.requests.count == 6
 
 
 @pytest.mark.parametrize(
     ("address", "said"),
     [
         ("wib-train-000000:0:0", "did you mean 'web-train'"),
-        ("web-train-000999:0:0", "no such shard"),
-        ("web-train-000000:99999:0", "blocks, 0 to"),
+        (
+            "web-train-000999:0:0",
+            r"no such shard in .*; of that set there is web-train-000000 to web-train-0000\d\d$",
+        ),
+        (
+            "web-train-000000:99999:0",
+            r"has \d+ blocks, 0 to \d+, or by key web-train-000000-000000 to web-train-000000-",
+        ),
         ("web-train-000000:0:99999", "256 tokens, 0 to 255"),
-        ("web-train-000000:x:0", "neither a number nor"),
-        ("web-train-000000:other-000000:0", "the block at that place"),
+        ("web-train-000000:x:0", r"has \d+ blocks, 0 to"),
+        ("web-train-000000:-1:0", r"has \d+ blocks, 0 to"),
+        ("web-train-000000:²:0", r"has \d+ blocks, 0 to"),
+        ("web-train-000000:other-000000:0", r"has \d+ blocks, 0 to"),
     ],
 )
 def test_addresses_that_are_not_there(folder: Folder, address: str, said: str) -> None:
@@ -120,17 +133,60 @@ def test_no_shards_there(tmp_path: Path) -> None:
 
 
 def test_a_tar_that_is_another_one(folder: Folder, tmp_path: Path) -> None:
-    """Found out by what lies at the offsets, and by the tokenizer's checksum."""
+    """Found out by the checksums of what lies at the offsets, and by the tokenizer's."""
     shutil.copytree(folder.url, tmp_path / "s")
     tar = tmp_path / "s/web/train/web-train-000000.tar"
     tar.write_bytes(b"\x01" * 512 + tar.read_bytes())
-    with pytest.raises(WorkError):
+    with pytest.raises(WorkError, match=r"web-train-000000\.tar: .*checksum differs; `corpusmill verify`"):
         Shards(Folder(tmp_path / "s")).block(parse("web-train-000000:0:0"))
     with pytest.raises(WorkError, match=r"web-train-000000\.tar: .*checksum differs"):
         Finder(Shards(Folder(tmp_path / "s")), None).find("ff" * 16)
     (tmp_path / "s/tokenizer.json").write_text("{}")
     with pytest.raises(WorkError, match="checksum differs"):
         _ = Shards(Folder(tmp_path / "s")).vocabulary
+
+
+def test_no_token_of_a_damaged_block_is_told(folder: Folder, tmp_path: Path) -> None:
+    """A flipped bit in any member, another tar in its place, one that was cut, or one that is gone: each is one line
+    with the tar's name and what to do. What is whole beside it is still told."""
+    shutil.copytree(folder.url, tmp_path / "s")
+    tar = tmp_path / "s/web/train/web-train-000000.tar"
+    whole = tar.read_bytes()
+    (line,) = (
+        block
+        for _, index in indexes(folder)
+        for shard in index.shardlist
+        for block in shard.blocks
+        if block.key == "web-train-000000-000001"
+    )
+
+    def refused(said: str) -> None:
+        with pytest.raises(WorkError, match=said) as error:
+            Shards(Folder(tmp_path / "s")).block(parse("web-train-000000:1:0"))
+        assert str(error.value).startswith(f"{tar}: ") and "\n" not in str(error.value)
+        assert "`corpusmill verify`" in str(error.value)
+
+    for suffix, offset, size, _ in members(line):
+        at = offset + size - 1
+        tar.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        refused(f"{line.key}{suffix}: checksum differs")
+        assert len(Shards(Folder(tmp_path / "s")).block(parse("web-train-000000:0:0")).tokens) == 256
+    tar.write_bytes((tmp_path / "s/web/train/web-train-000001.tar").read_bytes())
+    refused("checksum differs")
+    tar.write_bytes(whole[: line.offset + 100])
+    refused("truncated")
+    tar.unlink()
+    refused("not there, but the set lists it")
+
+
+def test_the_list_of_another_set_is_refused(folder: Folder, tmp_path: Path) -> None:
+    shutil.copytree(folder.url, tmp_path / "s")
+    shutil.copy(tmp_path / "s/web/validation/index.json", tmp_path / "s/web/train/index.json")
+    shards = Shards(Folder(tmp_path / "s"))
+    with pytest.raises(WorkError, match=r"web/train/index\.json: not the list that .*; `corpusmill verify`"):
+        shards.block(parse("web-train-000000:0:0"))
+    with pytest.raises(WorkError, match=r"web/train/index\.json: not the list that"):
+        Finder(shards, None).find("ff" * 16)
 
 
 @pytest.mark.parametrize("seed", [SEED, SEED + 1, None])
