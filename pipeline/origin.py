@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.ingest.archive import ArchiveRecord, records
-from pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file
+from pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file, root_of
 from pipeline.ingest.readers import read_file, warc
 from pipeline.ingest.readers.jsonl import parse
 from pipeline.ingest.records import Batch, Document, Event, Reading
@@ -140,10 +141,19 @@ def find_file(name: str, source: Source, path: str) -> InputFile | None:
                 kind = source.format if source.format != "auto" else format_of(file.name)
                 entry = file.entry()
                 return InputFile(name, path, file.url, entry.size, entry.tag, kind)
-    try:
-        return next((file for file in discover(name, source) if file.path == path), None)
-    except UserError:
-        return None
+    # A path where nothing is any more hides no file of another one.
+    alone = [source.model_copy(update={"paths": [root]}) for root in source.paths]
+    for some in (source, *alone):
+        try:
+            return next(file for file in discover(name, some) if file.path == path)
+        except (UserError, StopIteration):
+            continue
+    return None
+
+
+def leads_somewhere(path: str) -> bool:
+    """Whether anything is where a local path of a recipe leads; of a glob, where its first wildcard begins."""
+    return Path(root_of(path).url).exists()
 
 
 def cleaned(texts: Sequence[str], repair: bool) -> list[str]:

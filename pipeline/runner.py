@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline.inputs import INPUTS, Inputs, made_in, parse_inputs
 from pipeline.partition import PartitionTask, Step, UnitTask, as_partition, run_partition, run_unit
 from pipeline.places import FOLDERS
 from pipeline.progress import Progress
@@ -42,8 +43,6 @@ from schemas.manifest import (
 )
 from schemas.recipe import LOCAL, Recipe
 from schemas.storage import Folder
-
-INPUTS_CACHE = "inputs.json"
 
 
 @dataclass
@@ -86,6 +85,7 @@ class Run:
         self.progress = progress or Progress(quiet=True)
         self.folders = folders or {}
         self.recipe_json = recipe.model_dump_json()
+        self._inputs_to_save: Inputs | None = None
 
     def folder_of(self, name: str) -> Folder:
         return self.folders.get(name, self.folder / FOLDERS.get(name, name))
@@ -152,14 +152,15 @@ class Run:
 
     def _raw_inputs(self, stage: Any) -> dict[str, str]:
         """Content hashes of the raw files; files whose size and change tag are known are not read again."""
-        cache = self.folder / INPUTS_CACHE
         try:
-            stage.known_inputs = {path: tuple(entry) for path, entry in json.loads(cache.read()).items()}
-        except (FileNotFoundError, ValueError):
-            stage.known_inputs = {}
-        before = dict(stage.known_inputs)
+            before = parse_inputs((self.folder / INPUTS).read())
+        except FileNotFoundError:
+            before = Inputs({})
+        stage.known_inputs = dict(before.files)
         inputs: dict[str, str] = stage.inputs()
-        self._inputs_to_save = stage.known_inputs if stage.known_inputs != before else None
+        paths = [path for source in self.recipe.sources.values() for path in source.paths]
+        now = Inputs(dict(stage.known_inputs), made_in(self.folder, paths))
+        self._inputs_to_save = now if now != before else None
         return inputs
 
     def _status(self, entry: Planned, params: dict[str, Any]) -> tuple[StageManifest | None, str]:
@@ -198,8 +199,8 @@ class Run:
     def execute(self, planned: list[Planned] | None = None) -> list[StageManifest]:
         """Run what `plan` says must run; the manifests of all stages."""
         planned = planned or self.plan()
-        if getattr(self, "_inputs_to_save", None):
-            publish_bytes(self.folder, INPUTS_CACHE, json.dumps(self._inputs_to_save, indent=0).encode())
+        if self._inputs_to_save is not None:
+            publish_bytes(self.folder, INPUTS, self._inputs_to_save.json())
         for entry in planned:
             if entry.done is None:  # no reader may take the old result for the new one
                 entry.folder.delete([entry.manifest] if (entry.folder / entry.manifest).exists() else [])

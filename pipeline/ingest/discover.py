@@ -162,6 +162,11 @@ def _split_glob(path: str) -> tuple[Folder, str]:
     return Folder(f"{scheme}{sep}{root}"), "/".join(parts[first:])
 
 
+def root_of(path: str) -> Folder:
+    """The file or folder that a path of a recipe names; of a glob the folder before its first wildcard."""
+    return _split_glob(path)[0] if _GLOB.search(path) else Folder(path)
+
+
 def _translate(pattern: str) -> str:
     """A glob as a regular expression: `*` and `?` stay in one component, `**/` crosses any number.
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from pipeline.inputs import is_relative
 from pipeline.lineage.edits import Piece, StageEdits
 from pipeline.lineage.jsonl import Edges, edges_of, field_bytes, utf8_edges
 from pipeline.lineage.repairs import STAGE, repairs
 from pipeline.lineage.run import Row, RunPlaces
-from pipeline.origin import RawFile, cleaned, find_file
+from pipeline.origin import RawFile, cleaned, find_file, leads_somewhere
 from schemas.ids import text_hash
 from schemas.recipe import Recipe, Source
 
@@ -41,7 +42,8 @@ class Raw:
 
     `state`: `equal` (read again, the record gives the text that ingest kept), `unchecked` (that text is no longer there,
     but it had as many bytes), `differs` (the record gives another text: the file changed),
-    `gone` (the file, or the record in it, is no longer there). `edges`: int64[characters + 1], the byte at which each
+    `gone` (the file, or the record in it, is no longer there), `unfound` (relative paths of the recipe lead to nothing, from
+    where the run was made as from here). `edges`: int64[characters + 1], the byte at which each
     character of the record's text begins, in `unit` (a compressed file is counted as decompressed); None where the format
     has no such bytes.
     """
@@ -78,11 +80,10 @@ def read_raw(run: RunPlaces, row: Row) -> Raw:
     raw = Raw("gone", path, record)
     if source is None:
         return replace(raw, note="it came in document partitions, and the run that made them is not there")
-    found = find_file(row.values["source"], source, path)
-    if found is None:
-        return replace(raw, note=f"no such file below {', '.join(source.paths)}")
-    file = RawFile(found, source, run.recipe.ingest)
-    raw = replace(raw, file=found.url, format=file.format)
+    file, missing = _find(run, row.values["source"], source, path, raw)
+    if file is None:
+        return missing
+    raw = replace(raw, file=file.file.url, format=file.format)
     before, raw = _located(file, source, run.recipe, raw)
     if before is None:
         return replace(raw, note="the file has no such record, or none with text")
@@ -102,6 +103,24 @@ def read_raw(run: RunPlaces, row: Row) -> Raw:
     mended = StageEdits(STAGE, repairs(before, after, clean))
     notes = (raw.note, f"{file.compression} undone" if file.compression else "")
     return replace(raw, state=state, note="; ".join(filter(None, notes)), mended=mended)
+
+
+def _find(run: RunPlaces, name: str, source: Source, path: str, raw: Raw) -> tuple[RawFile | None, Raw]:
+    """The file of that path, where the run was made or else from here; what to say if there is none."""
+    places = [run.places_of(root) for root in source.paths]
+    # One after the other: where the run was made there may be another file of that name from here.
+    for paths in dict.fromkeys((tuple(some[0] for some in places), tuple(some[-1] for some in places))):
+        found = find_file(name, source.model_copy(update={"paths": list(paths)}), path)
+        if found is not None:
+            return RawFile(found, source, run.recipe.ingest), raw
+    tried = list(dict.fromkeys(place for some in places for place in some))
+    raw = replace(raw, note=f"no such file below {', '.join(tried)}")
+    relative = [root for root in source.paths if is_relative(root)]
+    lost = [root for root in relative if not any(map(leads_somewhere, run.places_of(root)))]
+    if lost or (relative and not run.made_in):
+        told = "; the recipe's paths are relative: run trace from where the run was made"
+        return None, replace(raw, state="unfound", note=raw.note + told)
+    return None, raw
 
 
 def _located(file: RawFile, source: Source, recipe: Recipe, raw: Raw) -> tuple[str | None, Raw]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.inputs import INPUTS, is_relative, parse_inputs, where_made
 from pipeline.lineage.edits import StageEdits, by_stage
 from pipeline.lineage.ids import Ids, key_of_id, key_of_text
 from pipeline.lineage.shards import Requests, Shards
@@ -143,10 +145,26 @@ class RunPlaces:
         return self.recipe.sources.get(row.values["source"])
 
     @cached_property
+    def made_in(self) -> str:
+        """The directory in which the run was made, if its recipe has relative paths and it is known; else ""."""
+        try:
+            return where_made(self.folder, parse_inputs(self.requests.read(self.folder / INPUTS)).made_in)
+        except FileNotFoundError:
+            return ""
+
+    def places_of(self, path: str) -> list[str]:
+        """Where a path of the recipe may lead: a relative one from where the run was made, then from here."""
+        if not is_relative(path):
+            return [path]
+        made = [f"{self.made_in.rstrip('/')}/{path}"] if self.made_in else []
+        return list(dict.fromkeys([*made, os.path.abspath(path)]))  # noqa: PTH100 (links stay links)
+
+    @cached_property
     def earlier(self) -> list[RunPlaces]:
         """The runs and outputs whose document partitions this one read."""
         paths = [path for source in self.recipe.sources.values() for path in source.paths]
-        found = [made for path in paths if (made := _made_by(path, self.say)) is not None]
+        places = dict.fromkeys(place for path in paths for place in self.places_of(path))
+        found = [made for place in places if (made := _made_by(place, self.say)) is not None]
         for made in found:
             made.requests = self.requests
         return found

@@ -179,6 +179,8 @@ def _add_raw(add: _Lines, raw: Raw, spans: list[Span]) -> None:
     add("source", f"{raw.file}, record {raw.record}{note}")
     if raw.state == "gone":
         add("bytes", "not there any more")
+    elif raw.state == "unfound":
+        add("bytes", "not found from here")
     elif raw.state == "differs":
         add("bytes", "read again it gives another text")
     elif raw.state == "unchecked":
