@@ -11,14 +11,19 @@ if TYPE_CHECKING:
 
 # Where a stage's folder has another name than the stage.
 FOLDERS = {"shard": "shards"}
+BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself
 
 
 def stage_folders(stages: list[str], out: str) -> dict[str, str]:
-    """Where a stage command publishes: the stage, the last one, straight in OUT, its ledger too; what comes before
-    it below OUT/before."""
-    *before, name = stages
+    """Where a stage command publishes: the stage, the last one, straight in OUT; its ledger below, and a report that
+    was asked for later; what comes before it below OUT/before."""
+    *before, name = [stage for stage in stages if stage not in BESIDE]
     root = out.rstrip("/")
-    return {name: out, **{stage: f"{root}/before/{stage}" for stage in before}, "ledger": f"{root}/ledger"}
+    return {
+        name: out,
+        **{stage: f"{root}/before/{stage}" for stage in before},
+        **{stage: f"{root}/{stage}" for stage in BESIDE if stage in ("ledger", *stages)},
+    }
 
 
 def recipe_of(run: str) -> tuple[Recipe, bool]:

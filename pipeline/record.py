@@ -63,9 +63,7 @@ def read_record(run: Folder) -> Record | None:
 def _places(run: Folder, stages: list[str], alone: bool) -> dict[str, Folder]:
     if not alone:
         return {stage: run / FOLDERS.get(stage, stage) for stage in stages}
-    # The report of one stage lies beside its ledger, and the stage is the last of the others.
-    work = [stage for stage in stages if stage not in ("ledger", "report")]
-    return {"report": run / "report", **{s: Folder(url) for s, url in stage_folders(work, run.url).items()}}
+    return {stage: Folder(url) for stage, url in stage_folders(stages, run.url).items()}
 
 
 def stage_manifests(run: Folder, names: Sequence[str]) -> dict[Folder, bytes]:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import pipeline.shard.index
 from corpusmill import build
+from pipeline.lineage.run import RunPlaces
 from pipeline.record import read_record
 from pipeline.verify import verify
 from schemas.errors import WorkError
@@ -60,6 +61,18 @@ def test_of_a_command_too(alone: Path, stage: str, place: str) -> None:
     assert verify(Folder(alone)).problems == []
     (alone / place / manifest_name(stage)).unlink()
     only(verify(Folder(alone)).problems, alone / place, stage, alone / "run.json")
+
+
+def test_of_a_command_whose_report_was_asked_for_later(alone: Path) -> None:
+    """The report is one more stage of the record, and not the one that the command is named by: its shards are found."""
+    told = CliRunner().invoke(build(), ["report", str(alone), "-q"], catch_exceptions=False)
+    assert told.exit_code == 0
+    assert verify(Folder(alone)).problems == []
+    places = RunPlaces(str(alone), print)
+    assert places.folder_of("shard") == Folder(alone) == places.shards.folder and places.shards.index.sets
+    assert places.folder_of("report") == Folder(alone / "report")
+    shutil.rmtree(alone / "report")
+    only(verify(Folder(alone)).problems, alone / "report", "report", alone / "run.json")
 
 
 def test_shards_without_a_manifest_are_still_read(run: Path) -> None:
