@@ -1,28 +1,28 @@
-"""`corpusmill find`: the tokens that a document became. Documents lie in the order of the hash of their id, so a few reads of
-what blocks say of their documents find the place: none of the tokens, and no other tar, is read."""
+"""`corpusmill find`: the tokens that a document became, and where its text is. Documents lie in the order of the hash of
+their id, so a few reads of what blocks and headers say find the place: none of the tokens, and no other tar, is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.lineage.address import Address
 from pipeline.lineage.edits import forward
+from pipeline.lineage.lists import BlockList, Ordered, TextList
 from pipeline.lineage.run import Row, RunPlaces
-from pipeline.lineage.shards import VERIFY, Requests, Shards
+from pipeline.lineage.shards import Shards
 from pipeline.lineage.trace import follow
-from pipeline.splits import hash_ids, purpose_seed
-from schemas.documents import ID
+from pipeline.splits import purpose_seed
 from schemas.errors import UserError, WorkError
-from schemas.ids import checksum, named_id
+from schemas.ids import named_id
 from schemas.ledger import KEPT
-from schemas.shards import TAKEDOWNS, BlockDocuments, ShardSetEntry, Takedown
-from schemas.storage import Folder
+from schemas.shards import TAKEDOWNS, ShardSetEntry, Takedown, TextSetEntry
+
+Span = tuple[int, int]  # first, one past the last
+List = TypeVar("List", bound=Ordered)
 
 
 class Place(NamedTuple):
@@ -47,6 +47,16 @@ class Place(NamedTuple):
         return str(Address(stem, str(self.block), self.first, self.last))
 
 
+class TextPlace(NamedTuple):
+    """A document's text in a tar of texts: sample `number`, whose text is the `member`."""
+
+    source: str
+    split: str
+    tar: str  # path, relative to the shard set
+    number: int
+    member: str
+
+
 class Found(NamedTuple):
     """A document: its row in the ledger, if there is a run, and its places in the shards."""
 
@@ -54,74 +64,9 @@ class Found(NamedTuple):
     row: Row | None
     places: list[Place]
     taken: str | None = None  # when it was taken out of the shards
-
-
-@dataclass
-class BlockList:
-    """The blocks of a (source, split) in the order of the data set. Reads what they say of their documents when asked."""
-
-    folder: Folder  # of the set's index
-    entry: ShardSetEntry
-    requests: Requests
-    seed: int | None
-    blocks: list[tuple[str, int, dict[str, Any]]]  # tar, number in it, its line of the index
-    probed: dict[int, BlockDocuments] = field(default_factory=dict)
-
-    def documents(self, at: int) -> BlockDocuments:
-        """By one range request, checked; raises `WorkError` if the bytes are not those of the index."""
-        if at not in self.probed:
-            tar, _, line = self.blocks[at]
-            data = self.requests.read_range(self.folder / tar, line["json_offset"], line["json_size"])
-            if checksum(data) != line["json_xxh3"]:
-                raise WorkError(f"{self.folder / tar}: {line['key']}.json: checksum differs; {VERIFY}")
-            self.probed[at] = BlockDocuments.model_validate_json(data)
-        return self.probed[at]
-
-    def holding(self, doc_id: bytes) -> Iterator[int]:
-        """Numbers of the blocks that hold a document, in order: where its hash says, if the order is that of the hashes."""
-        at = self._first(doc_id)
-        while at is not None and at < len(self.blocks) and doc_id.hex() in self.documents(at).doc_ids:
-            yield at
-            at += 1
-
-    def searched(self, doc_id: bytes) -> Iterator[int]:
-        """The same by reading what all blocks say."""
-        yield from (i for i in range(len(self.blocks)) if doc_id.hex() in self.documents(i).doc_ids)
-
-    def _first(self, doc_id: bytes) -> int | None:
-        """The first block whose last document does not come before one, from a guess on: hashes lie evenly. None if the
-        order is another one, as far as was seen."""
-        if self.seed is None:
-            return None
-        wanted = _hashes([doc_id], self.seed)[0], doc_id
-        low, high = 0, len(self.blocks)  # the answer is in low..high
-        guess = wanted[0] * len(self.blocks) >> 64
-        step = 1
-        while low < high:
-            at = min(max(guess, low), high - 1)
-            order = self._order(at)
-            if order != sorted(order):
-                return None
-            if order[-1] < wanted:
-                low, guess = at + 1, at + step
-            elif order[0] < wanted:
-                return at
-            else:
-                high, guess = at, at - step
-            step *= 2
-            if step > 8:
-                guess = (low + high) // 2
-        return low
-
-    def _order(self, at: int) -> list[tuple[int, bytes]]:
-        ids = [bytes.fromhex(doc_id) for doc_id in self.documents(at).doc_ids]
-        assert self.seed is not None
-        return list(zip(_hashes(ids, self.seed), ids, strict=True))
-
-
-def _hashes(ids: list[bytes], seed: int) -> list[int]:
-    found: list[int] = hash_ids(pa.array(ids, ID), seed).tolist()
-    return found
+    texts: tuple[TextPlace, ...] = ()
+    length: int | None = None  # characters of the text, where those that were asked for lie behind its end
+    cut: bool = False  # nothing stands in the cleaned text for those that were asked for
 
 
 class Finder:
@@ -130,13 +75,15 @@ class Finder:
     def __init__(self, shards: Shards, run: RunPlaces | None) -> None:
         self.shards, self.run = shards, run
         self._lists: dict[str, BlockList] = {}
+        self._seed = None if run is None else purpose_seed(run.recipe.seed, "shard")
 
     def find(
         self, named: str, chars: tuple[int, int] | None = None, ingested: tuple[int, int] | None = None
     ) -> list[Found]:
         """The documents whose doc_id, own id, locator or URL is `named`, each with its places in the shards; with
         `chars` only the tokens of these characters of the cleaned text (first, one past the last), with `ingested` of
-        what stands there for these of the text as ingested. Raises `UserError` if there is no such document."""
+        what stands there for these of the text as ingested. Raises `UserError` if there is no such document, or no such
+        characters in any."""
         if self.run is None:
             doc_id = named_id(named)
             if doc_id is None:
@@ -147,37 +94,79 @@ class Finder:
                 raise UserError(
                     "--ingested: without the run that made the shards nothing is known of that text; give --run"
                 )
-            return [self._found(doc_id, None, chars)]
+            return self._asked([self._found(doc_id, None, chars)], chars, None)
         rows = self.run.rows(named)
         if not rows:
             raise UserError(
                 f"{named}: no such document in {self.run.url}: a doc_id (32 hex digits), the input's own id, a locator or"
                 " a URL is wanted"
             )
-        return [
-            self._found(row.doc_id, row, chars if ingested is None else self._cleaned(row.doc_id, ingested))
-            for row in rows
-        ]
+        found = [self._found(row.doc_id, row, chars, ingested) for row in rows]
+        return self._asked(found, chars, ingested)
 
-    def _cleaned(self, doc_id: bytes, ingested: tuple[int, int]) -> tuple[int, int]:
-        """The characters of the cleaned text that stand for those of the ingested one; none if they were cut."""
-        return forward(follow(doc_id, self.shards, self.run, raw=False).chain, *ingested)
+    @staticmethod
+    def _asked(found: list[Found], chars: Span | None, ingested: Span | None) -> list[Found]:
+        """What was found; raises `UserError` if none of it has the characters that were asked for."""
+        length = found[0].length
+        if length is None or any(one.length is None for one in found):
+            return found
+        option, (start, end) = ("--chars", chars or (0, 0)) if ingested is None else ("--ingested", ingested)
+        asked = f"{option} {start}" if end == start + 1 else f"{option} {start}-{end - 1}"
+        allowed = f"0-{length - 1} may be asked for" if length else "leave the option out"
+        raise UserError(f"{asked}: {found[0].doc_id.hex()} has {length:,} characters; {allowed}")
 
-    def _found(self, doc_id: bytes, row: Row | None, chars: tuple[int, int] | None) -> Found:
+    def _found(
+        self, doc_id: bytes, row: Row | None, chars: Span | None, ingested: Span | None = None
+    ) -> Found:
         if row is not None and row.values["outcome"] != KEPT:
             return Found(doc_id, row, [])
-        places = self._places(doc_id, None if row is None else row.values["source"], chars)
-        return Found(doc_id, row, places, None if places else self.taken_down.get(doc_id))
+        source = None if row is None else row.values["source"]
+        places, texts = self._places(doc_id, source), tuple(self._texts(doc_id, source))
+        taken = None if places or texts else self.taken_down.get(doc_id)
+        found = Found(doc_id, row, places, taken, texts)
+        if taken or (chars is None and ingested is None):
+            return found
+        length, asked = self._length(found, ingested is not None), ingested or chars
+        if length is not None and asked is not None and asked[0] >= length:
+            return found._replace(places=[], length=length)
+        if ingested is not None:
+            chars = forward(follow(doc_id, self.shards, self.run, raw=False).chain, *ingested)
+        assert chars is not None
+        narrowed = [part for place in places if (part := self._narrowed(place, *chars)) is not None]
+        return found._replace(places=narrowed, cut=chars[0] == chars[1])
 
-    def _places(self, doc_id: bytes, source: str | None, chars: tuple[int, int] | None) -> list[Place]:
+    def _length(self, found: Found, ingested: bool) -> int | None:
+        """Characters of a document's text, the cleaned or the ingested one; None if it is not there any more."""
+        if not ingested and found.places:
+            return found.places[-1].end
+        if self.run is None or found.row is None:
+            return None
+        followed = follow(found.doc_id, self.shards, self.run, raw=False)
+        text = followed.ingested if ingested else followed.text
+        return None if text is None else len(text)
+
+    def _places(self, doc_id: bytes, source: str | None) -> list[Place]:
         lists = [self._blocks(entry) for entry in self.shards.index.sets if source in (None, entry.source)]
-        places: list[Place] = []
-        for look in (BlockList.holding, BlockList.searched):
-            for blocks in lists:
-                places = places or [self._place(blocks, at, doc_id) for at in look(blocks, doc_id)]
-            if places or doc_id in self.taken_down:
+        return [self._place(some, at, doc_id) for some, at in self._held(lists, doc_id)]
+
+    def _texts(self, doc_id: bytes, source: str | None) -> Iterator[TextPlace]:
+        entries = [entry for entry in self.shards.index.texts if source in (None, entry.source)]
+        for some, at in self._held([self._text_list(entry) for entry in entries], doc_id):
+            tar, number = some.place(at)
+            yield TextPlace(
+                some.entry.source, some.entry.split, some.entry.path(tar), number, f"{doc_id.hex()}.txt"
+            )
+
+    def _held(self, lists: Sequence[List], doc_id: bytes) -> list[tuple[List, int]]:
+        """Where a document is, all of it in one of the lists: by its hash, or else by looking through all of them."""
+        for look in (Ordered.holding, Ordered.searched):
+            for some in lists:
+                numbers = list(look(some, doc_id))
+                if numbers:
+                    return [(some, at) for at in numbers]
+            if doc_id in self.taken_down:
                 break
-        return places if chars is None else [p for p in (self._narrowed(p, *chars) for p in places) if p]
+        return []
 
     @cached_property
     def taken_down(self) -> dict[bytes, str]:
@@ -200,10 +189,19 @@ class Finder:
                 for shard in self.shards.listed(entry)
                 for number, block in enumerate(shard["blocks"])
             ]
-            seed = None if self.run is None else purpose_seed(self.run.recipe.seed, "shard")
-            folder = (self.shards.folder / entry.index).parent
-            self._lists[entry.index] = BlockList(folder, entry, self.shards.requests, seed, blocks)
+            self._lists[entry.index] = BlockList(
+                (self.shards.folder / entry.index).parent, entry, self.shards.requests, self._seed, blocks
+            )
         return self._lists[entry.index]
+
+    def _text_list(self, entry: TextSetEntry) -> TextList:
+        return TextList(
+            (self.shards.folder / entry.index).parent,
+            entry,
+            self.shards.requests,
+            self._seed,
+            self.shards.listed(entry),
+        )
 
     def _place(self, blocks: BlockList, at: int, doc_id: bytes) -> Place:
         tar, number, line = blocks.blocks[at]

@@ -205,6 +205,7 @@ def found_json(found: Found) -> dict[str, Any]:
         "outcome": values.get("outcome"), "stage": values.get("stage"), "rule": values.get("rule"),
         "taken_down": found.taken, "tokens": sum(place.last - place.first + 1 for place in found.places),
         "places": [{**place._asdict(), "address": place.address} for place in found.places],
+        "texts": [text._asdict() for text in found.texts],
     }  # fmt: skip
 
 
@@ -215,13 +216,25 @@ def found_in_words(found: Found) -> str:
     add = _Lines(lines)
     if said["outcome"] not in (None, KEPT):
         add("no tokens", f"{said['outcome']} at {said['stage']} by {said['rule']}")
-    elif not found.places:
-        gone = f"taken out of the shards at {found.taken}" if found.taken else "no shard has any"
-        add("no tokens", gone)
+    elif not found.places and (why := _no_tokens(found)):
+        add("no tokens", why)
     for place in found.places:
         end = ", to the end of the document" if place.ends else ""
         add(
             place.split,
             f"{place.address}  characters {_range(place.start, max(place.end - 1, place.start))}{end}",
         )
+    for text in found.texts:
+        add(text.split, f"{text.tar}  sample {text.number}, {text.member}")
     return "\n".join(lines)
+
+
+def _no_tokens(found: Found) -> str:
+    """Why a kept document has none; "" if its text is in the shards, and nothing was asked of tokens."""
+    if found.taken:
+        return f"taken out of the shards at {found.taken}"
+    if found.length is not None:
+        return f"of these characters: it has {found.length:,}"
+    if found.cut:
+        return "of these characters: they were cut"
+    return "" if found.texts else "no shard has any"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.lineage.address import Address, parse
-from pipeline.lineage.find import BlockList, Finder
+from pipeline.lineage.find import Finder
+from pipeline.lineage.lists import BlockList
 from pipeline.lineage.shards import Requests, Shards
 from pipeline.lineage.show import found_in_words
 from pipeline.lineage.trace import Tracer
