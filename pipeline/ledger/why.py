@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.hidden import spelled
 from pipeline.publish import parse_table
 from schemas.errors import UserError
 from schemas.ids import named_id
@@ -78,7 +79,7 @@ def _signal_folders(run: Folder) -> list[Folder]:
 
 
 def explain(row: dict[str, Any]) -> str:
-    """A ledger row in words, for a terminal."""
+    """A ledger row in words, for a terminal: what a document brought along is on the line where it belongs."""
     lines = [f"{row['doc_id']}  {row['source']}  {row['locator']}"]
     if row["source_id"]:
         lines.append(f"  own id      {row['source_id']}")
@@ -109,7 +110,7 @@ def explain(row: dict[str, Any]) -> str:
         )
     for name, value in row["signals"].items():
         lines.append(f"  signal      {name} = {_number(value)}")
-    return "\n".join(lines)
+    return "\n".join(map(spelled, lines))
 
 
 def _number(value: Any) -> str:

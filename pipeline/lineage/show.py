@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.hidden import spelled
 from pipeline.lineage.edits import Piece, StageEdits
 from pipeline.lineage.find import Found
 from pipeline.lineage.raw import Raw, Span
@@ -121,8 +122,8 @@ def in_words(traced: Traced, explain: Explain, show_redacted: bool = False) -> s
     if document.end:
         add("ends here", document.end)
     for hop in document.hops:
-        lines += [f"  {line}" for line in explain({**readable(hop.row.values), "signals": {}}).splitlines()]
-    return "\n".join(lines)
+        lines += [f"  {line}" for line in explain({**readable(hop.row.values), "signals": {}}).split("\n")]
+    return "\n".join(map(spelled, lines))
 
 
 class _Lines:
@@ -160,7 +161,7 @@ def _cleaned(traced: Traced) -> str:
     around = _around(traced)
     shown = ""
     if around:
-        shown = f": …{around['before']}⟦{around['text']}⟧{around['after']}…".replace("\n", "\\n")
+        shown = f": …{around['before']}⟦{around['text']}⟧{around['after']}…"
     return f"characters {_range(stretch.start, stretch.end - 1)}{of}{shown}"
 
 
@@ -190,7 +191,8 @@ def _add_raw(add: _Lines, raw: Raw, spans: list[Span]) -> None:
         add("bytes", f"{_range(span.start, span.end - 1)} of {raw.unit}{how}")
     if raw.mended is not None and raw.mended.edits:
         kinds = sorted({kind for edit in raw.mended.edits for kind in edit.kinds})
-        add("mended", f"by ingest, in {len(raw.mended.edits)} places: {', '.join(kinds)}")
+        count = len(raw.mended.edits)
+        add("mended", f"by ingest, in {count} {'place' if count == 1 else 'places'}: {', '.join(kinds)}")
 
 
 def _range(first: int, last: int) -> str:
@@ -226,7 +228,7 @@ def found_in_words(found: Found) -> str:
         )
     for text in found.texts:
         add(text.split, f"{text.tar}  sample {text.number}, {text.member}")
-    return "\n".join(lines)
+    return "\n".join(map(spelled, lines))
 
 
 def _no_tokens(found: Found) -> str:

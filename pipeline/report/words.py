@@ -7,12 +7,11 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-# Control, bidi-control, tag and other invisible characters: shown by their code point, never acted upon.
+from pipeline.hidden import HIDDEN
+
 NBSP = "\u00a0"  # between a number and its unit
-_HIDDEN = re.compile(
-    "([\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f])"
-)
+# Shown by their code point, never acted upon.
+_HIDDEN = re.compile(f"([{HIDDEN}])")
 
 
 def number(value: float | int | None) -> str:
