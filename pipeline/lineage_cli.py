@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline.options import Json, print_json
-from schemas.errors import UserError
+from schemas.errors import UserError, WorkError
 
 TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quickstart"
 FIND_EXAMPLE = "corpusmill find 1791_george_washington_n --run runs/quickstart"
@@ -40,21 +40,28 @@ def trace(
     from pipeline.lineage.show import as_json, in_words
     from pipeline.lineage.trace import Tracer, open_shards
 
-    wanted = [parse(address) for address in addresses]
-    found = []
+    found, errors = [], []
     tracers: dict[str | None, Tracer] = {}
-    for address in wanted:
-        place = None if run is not None else address.shard.rpartition("/")[0]
-        if place not in tracers:
-            tracers[place] = Tracer(*open_shards(address, run, _say), raw)
-        found += list(tracers[place].trace(address))
-    if json:
+    for text in addresses:
+        try:
+            address = parse(text)
+            place = None if run is not None else address.shard.rpartition("/")[0]
+            if place not in tracers:
+                tracers[place] = Tracer(*open_shards(address, run, _say), raw)
+            found += list(tracers[place].trace(address))
+        except (UserError, WorkError) as error:  # the others are answered all the same
+            errors.append(error)
+    if json and found:
         print_json([as_json(one, show_redacted) for one in found])
-    else:
+    elif found:
         for one in found:
             typer.echo(in_words(one, explain, show_redacted))
     asked = [tracer.shards.requests for tracer in tracers.values()]
-    _say(f"{sum(r.count for r in asked)} reads of the run, {sum(r.received for r in asked):,} bytes")
+    if asked:
+        _say(f"{sum(r.count for r in asked)} reads of the run, {sum(r.received for r in asked):,} bytes")
+    if errors:
+        kind = WorkError if not any(isinstance(error, UserError) for error in errors) else UserError
+        raise kind("\n".join(dict.fromkeys(map(str, errors))))
 
 
 def find(

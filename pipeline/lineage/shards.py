@@ -169,11 +169,11 @@ class Shards:
         if number is None:
             number = next((i for i, line in enumerate(blocks) if line["key"] == address.block), len(blocks))
         if number >= len(blocks):
-            last = len(blocks) - 1
-            raise UserError(
-                f"{address}: {address.stem}.tar has {len(blocks)} blocks, 0 to {last}, or by key {blocks[0]['key']} to"
-                f" {blocks[last]['key']}"
-            )
+            keys = blocks[0]["key"], blocks[-1]["key"]
+            allowed = f"{len(blocks)} blocks, 0 to {len(blocks) - 1}, or by key {keys[0]} to {keys[1]}"
+            if len(blocks) == 1:
+                allowed = f"one block, 0, or by key {keys[0]}"
+            raise UserError(f"{address}: {address.stem}.tar has {allowed}")
         return ListedBlock.model_validate(blocks[number])
 
     def stretches(self, block: Block, address: Address) -> list[Stretch]:

@@ -18,7 +18,7 @@ from pipeline.lineage.find import Finder
 from pipeline.lineage.run import RunPlaces
 from pipeline.lineage.show import as_json, in_words
 from pipeline.lineage.trace import Followed, Tracer, open_shards, shards_of
-from schemas.errors import UserError
+from schemas.errors import UserError, WorkError
 from schemas.storage import Folder
 
 RECIPE = """\
@@ -87,6 +87,30 @@ def test_a_tokenizer_that_composes(run: Path) -> None:
         unicodedata.normalize("NFC", text).replace("ann@site.org", "<EMAIL>") for text in texts.values()
     )
     assert sorted(composed.decode()) == sorted(wanted)
+
+
+def test_one_bad_address_hides_no_other(run: Path, tmp_path: Path) -> None:
+    """The good ones are answered, in their order; then each mistake has its line. A damaged block alone is exit code 1."""
+    good = [f"notes-train-000000:0:{at}" for at in (3, 7)]
+    bad = ["notes-train-000000:-1:0", "notes-train-000009:0:0", "nonsense"]
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    tar = copy / "shards/notes/train/notes-train-000000.tar"
+    whole = tar.read_bytes()
+    end = json.loads((tar.parent / "index.json").read_bytes())["shardlist"][0]["blocks"][-1]
+    flipped = end["offset"] + end["size"] - 1
+    tar.write_bytes(whole[:flipped] + bytes([whole[flipped] ^ 1]) + whole[flipped + 1 :])
+    damaged = f"{end['key'].rpartition('-')[0]}:{end['key']}:0"
+    for wrong, code in ((bad, 2), ([damaged], 1), ([damaged, *bad], 2)):
+        told = ["trace", good[0], *wrong, good[1], "--run", str(copy)]
+        result = CliRunner().invoke(build(), [*told, "--json"])
+        assert [one["address"] for one in json.loads(result.stdout)] == good
+        words = CliRunner().invoke(build(), told)
+        assert [line for line in words.stdout.splitlines() if not line.startswith(" ")] == good
+        assert isinstance(words.exception, UserError | WorkError) and words.exception.exit_code == code
+        assert len(str(words.exception).splitlines()) == len(wrong)
+    nothing = CliRunner().invoke(build(), ["trace", "x", *bad[1:], "x", "--run", str(copy), "--json"])
+    assert nothing.stdout == "" and str(nothing.exception).count("x: not an address") == 1
 
 
 def test_where_the_thread_ends(run: Path, tmp_path: Path) -> None:
