@@ -8,6 +8,7 @@ token stays text: no document can forge an end-of-document.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from pipeline.bpe.texts import View, composed, views
 CHUNK_BYTES = 1 << 20  # text given to the library at once
 
 
-Texts = pa.ChunkedArray | pa.Array | Sequence[str]
+Texts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str]
 
 
 def encode(bpe: Bpe, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
