@@ -71,7 +71,7 @@ def test_impossible_plans_name_the_number_to_change(shards: Folder, settings: di
         ({"sequence_ramp": {5: 6}, "batch_ramp": {5: 6}}, "set the batch there to 8"),
         ({"lanes": 12}, "lanes 12 is not a multiple of 8 sequences of 24: set lanes to 16"),
         ({"lanes": 8, "batch_ramp": {5: 3}}, "lanes 8 is not a multiple of 3 sequences of 24: set lanes to 9"),
-        ({"batch_ramp": {5: 3}, "micro_batch": 2}, "global_batch 3 is not a multiple of micro_batch 2"),
+        ({"batch_ramp": {5: 3}, "micro_batch": 2}, "batch_ramp: 3 is not a multiple of micro_batch 2"),
         ({"skip": {0: 3}}, "greater than or equal to 1"),
     ],
 )  # fmt: skip

@@ -184,7 +184,7 @@ def test_overflows_of_fp16_are_the_scaler_s_until_the_scale_stays_at_the_floor()
         kinds(verdicts)[:10] == ["go_on"] * 10 and kinds(verdicts)[10] == "skip"
     )  # 1024 / 2^10 = 1 is the floor
     assert kinds(verdicts)[10:] == ["skip"] * 4 + ["roll_back"]
-    assert unhealthy(history, CONFIG) == "loss scale 0.5 < 1"
+    assert unhealthy(history, CONFIG) == "loss scale 0.5 is too low"
 
 
 def test_a_loss_scale_that_stays_low_rolls_back_though_no_step_is_bad() -> None:

@@ -98,7 +98,14 @@ def test_gradients_do_not_depend_on_the_scale(config: Callable[..., Any]) -> Non
     found = {}
     for scale in (1.0, 2.0**12, 2.0**15):
         state = state_of(
-            config(**{"precision": "fp16", "loss_scale.initial": scale, "optimizer.grad_clip": None})
+            config(
+                **{
+                    "precision": "fp16",
+                    "loss_scale.initial": scale,
+                    "optimizer.grad_clip": None,
+                    "guard.enabled": False,
+                }
+            )
         )
         found[scale] = train_step(state, batch_of(8, 24), 8 * 24.0).grad_norm
     exact = train_step(state_of(config()), batch_of(8, 24), 8 * 24.0).grad_norm
@@ -132,3 +139,11 @@ def everything(state: TrainState) -> dict[str, torch.Tensor]:
     tensors = state.model.state_dict()
     tensors.update(state_tensors(state.model, state.optimizer))
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def test_a_first_scale_that_the_guard_takes_for_too_low_is_refused(config: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match=r"loss_scale.initial 1 .* set it above guard.loss_scale_floor 1"):
+        TrainConfig.model_validate(config(**{"precision": "fp16", "loss_scale.initial": 1.0}))
+    TrainConfig.model_validate(
+        config(**{"precision": "fp16", "loss_scale.initial": 1.0, "guard.loss_scale_floor": 0.5})
+    )
