@@ -43,9 +43,10 @@ SAMPLE = 400  # documents of shards that are decoded, if nobody says how many
 def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None = SAMPLE) -> Verified:
     """Check everything that was published below `run`. `sample`: documents of shards to decode, None for all.
 
-    Every stage that the run's record lists is there, and shards have their manifest; every file's bytes against its manifest; rows against counts; in = kept + removed + quarantined in every
-    partition and stage; what one stage kept is what the next got; one ledger row per record, and per source and
-    stage as many of each outcome as the stage counted; shards read back, a sample of their documents decoded.
+    Every stage that the run's record lists is there, and shards have their manifest; every file's bytes against its
+    manifest; rows against counts; in = kept + removed + quarantined in every partition and stage; what one stage kept is
+    what the next got; one ledger row per record, and per source and stage as many of each outcome as the stage counted;
+    shards read back, a sample of their documents decoded.
     Raises `UserError` if there is nothing to verify.
     """
     result = Verified()
