@@ -64,6 +64,14 @@ def data_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def quickstart_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The finished run of the quick start's recipe; not to be written to."""
+    from tests.golden.record import make_run
+
+    return make_run(tmp_path_factory.mktemp("quickstart"))
+
+
+@pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """SeaweedFS on loopback with one bucket; yields the environment that reaches it."""
     try:

@@ -13,32 +13,23 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("quickstart")
-    corpusmill(
-        "run",
-        "configs/recipes/quickstart.yaml",
-        "--set",
-        f"output={folder}/run",
-        "--set",
-        f"report.card={folder}/card.md",
-    )
-    corpusmill("train", "configs/train/quickstart.yaml", *settings(folder))
-    return folder
+def quickstart(quickstart_run: Path) -> Path:
+    corpusmill("train", "configs/train/quickstart.yaml", *settings(quickstart_run))
+    return quickstart_run
 
 
-def settings(folder: Path) -> list[str]:
-    return ["--set", f"data.shards={folder}/run/shards", "--set", f"output={folder}/train"]
+def settings(run: Path) -> list[str]:
+    return ["--set", f"data.shards={run}/shards", "--set", f"output={run.parent}/train"]
 
 
 def test_nothing_is_lost(quickstart: Path) -> None:
-    result = json.loads(corpusmill("verify", quickstart / "run", "--json").stdout)
+    result = json.loads(corpusmill("verify", quickstart, "--json").stdout)
     assert result["problems"] == []
     assert set(result["stages"]) == {"ingest", "filter", "dedup", "redact"}
 
 
 def test_what_was_planted_is_caught(quickstart: Path) -> None:
-    facts = json.loads((quickstart / "run/report/report.json").read_text())
+    facts = json.loads((quickstart / "report/report.json").read_text())
     kinds = {row["kind"]: row for row in facts["planted"]}
     wanted = {"exact_copy": 1.0, "spam": 0.9, "pii": 0.9, "secret": 0.9, "short": 1.0, "non_english": 0.9}
     for kind, share in wanted.items():

@@ -1,0 +1,115 @@
+"""What the golden test compares; `python -m tests.golden.record` writes the values of the present version.
+
+`published.json`: checksum of every file of the quick start's run; manifests without the times that they hold.
+`training.json`: losses of 30 steps, and of every weight (sum, norm, first value), in four layouts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from safetensors.numpy import load_file
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).parent
+RECIPE, CONFIG = "configs/recipes/quickstart.yaml", "configs/train/quickstart.yaml"
+PUBLISHED, TRAINING = HERE / "published.json", HERE / "training.json"
+# Not compared: where a run was made, and the times in manifests.
+PLACES = {"inputs.json"}
+TIMES = {"seconds"}
+SMALL = ["schedule.steps=30", "schedule.warmup_steps=5", "model.dim=64", "model.ffn_dim=160", "log.every=1",
+         "log.tensorboard=false", "checkpoint.every=30", "validation.every=30", "threads=1"]  # fmt: skip
+LAYOUTS: dict[str, tuple[int, list[str]]] = {
+    "one process": (1, []),
+    "ZeRO 3 x 2": (2, ["parallel.zero=3", "data.micro_batch=4"]),
+    "tensor 2": (2, ["parallel.tensor=2"]),
+    "pipeline 2": (2, ["parallel.pipeline=2", "data.micro_batch=2"]),
+}
+
+
+def command(*arguments: str | Path, processes: int = 1, cwd: Path = ROOT) -> None:
+    """`corpusmill ARGUMENTS` in the folder `cwd`, in several processes under torchrun."""
+    corpusmill = [str(Path(sys.executable).with_name("corpusmill")), *map(str, arguments)]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+    whole = corpusmill if processes == 1 else [*launch, f"--nproc-per-node={processes}", *corpusmill]
+    done = subprocess.run(
+        whole, cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{' '.join(whole)}\n{done.stdout}\n{done.stderr}"
+
+
+def make_run(folder: Path) -> Path:
+    """The quick start's run below `folder`, made in it with paths as a user has them: the card's path is part of a key."""
+    for name in ("configs", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+    command("run", RECIPE, cwd=folder)
+    return folder / "runs/quickstart"
+
+
+def published(run: Path) -> dict[str, str]:
+    """File of the run -> xxh3_128 of what it holds besides times."""
+    found = {}
+    card = run.parents[1] / "data_cards/quickstart.md"
+    for file in [*sorted(run.rglob("*")), card]:
+        name = file.name if file == card else file.relative_to(run).as_posix()
+        if not file.is_file() or file.name in PLACES or {"scratch", "units"} & set(Path(name).parts):
+            continue
+        data = file.read_bytes()
+        if file.name.endswith("manifest.json") or "parts" in Path(name).parts:
+            data = json.dumps(_timeless(json.loads(data)), sort_keys=True).encode()
+        found[name] = xxhash.xxh3_128_hexdigest(data)
+    return found
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _timeless(item) for key, item in value.items() if key not in TIMES}
+    return [_timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def learned(shards: Path, folder: Path, layout: str) -> dict[str, Any]:
+    """Losses of 30 steps in this layout, and what its weights are then."""
+    processes, settings = LAYOUTS[layout]
+    sets = [f"data.shards={shards}", f"output={folder}/train", *SMALL, *settings]
+    options = [part for item in sets for part in ("--set", item)]
+    command("train", CONFIG, *options, processes=processes)
+    command("export", f"{folder}/train", f"{folder}/model")
+    rows = [json.loads(line) for line in (folder / "train/metrics.jsonl").read_text().splitlines()]
+    weights = load_file(folder / "model/model.safetensors")
+    return {
+        "losses": [row["loss"] for row in rows if "loss" in row],
+        "weights": {
+            name: [float(value.sum(dtype=np.float64)), float(np.linalg.norm(value.astype(np.float64))),
+                   float(value.flat[0])]
+            for name, value in sorted(weights.items())
+        },
+    }  # fmt: skip
+
+
+def machine() -> str:
+    """What rounding depends on: on an equal one, values are equal to the bit."""
+    kinds = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    cpu = kinds[0].split(":")[1].strip() if kinds else platform.processor()
+    return f"{cpu}, torch {torch.__version__}, numpy {np.__version__}"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        run = make_run(Path(place))
+        PUBLISHED.write_text(json.dumps(published(run), indent=1) + "\n", encoding="utf-8")
+        found = {name: learned(run / "shards", Path(place) / name, name) for name in LAYOUTS}
+    TRAINING.write_text(json.dumps({"machine": machine(), **found}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
