@@ -59,7 +59,7 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m bench
 
 schemas: .venv/run.stamp
-	$(BIN)/python -m schemas
+	$(BIN)/python -m corpusmill.schemas
 
 lock:
 	$(PYTHON) requirements/make_lock.py

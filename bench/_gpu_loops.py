@@ -12,12 +12,12 @@ import torch
 from bench import _plain_gpt
 from bench._gpu_models import MODELS, Case, NotHere, model_keys
 from bench._train_ours import make_state, memory_batch, whole
-from schemas.errors import UserError
-from train.precision.adapt import compile_layers
+from corpusmill.schemas.errors import UserError
+from corpusmill.train.precision.adapt import compile_layers
 
 
 class Train:
-    """`train.step.train_step`: a config's state, on batches in the device's memory or from the loader."""
+    """`corpusmill.train.step.train_step`: a config's state, on batches in the device's memory or from the loader."""
 
     def __init__(self, case: Case, micro: int, rows: int) -> None:
         size = MODELS[case.model]
@@ -43,7 +43,7 @@ class Train:
             self.stream = _plain_gpt.forever(made)
 
     def step(self) -> None:
-        from train.step import train_step
+        from corpusmill.train.step import train_step
 
         began = time.perf_counter()
         batch = next(self.stream)
@@ -66,7 +66,7 @@ class Train:
 def _stream(folder: Path, vocabulary: int, length: int, rows: int) -> Any:
     try:
         from bench._loader_set import write_set
-        from train.data import StreamingTokens
+        from corpusmill.train.data import StreamingTokens
 
         root = write_set(folder, vocabulary, blocks=1, tars=1)
         return StreamingTokens(root, sequence_length=length, global_batch=rows)
@@ -93,7 +93,7 @@ class Plain:
 
     def make(self, case: Case) -> torch.nn.Module:
         size = MODELS[case.model]
-        # As `train` has them: the vocabulary padded, the width of `schemas.model`.
+        # As `train` has them: the vocabulary padded, the width of `corpusmill.schemas.model`.
         sizes = _plain_gpt.Sizes(
             -(-size.vocabulary // 64) * 64, size.dim, size.layers, size.heads, size.heads, -(-8 * size.dim // 192) * 64,
             size.length,

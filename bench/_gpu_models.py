@@ -52,11 +52,11 @@ def model_keys(size: Model) -> dict[str, Any]:
 
 
 def flops_per_token(size: Model) -> float:
-    """By the formula of `train.metrics`, the same for every loop: it is the same model."""
+    """By the formula of `corpusmill.train.metrics`, the same for every loop: it is the same model."""
     import torch
 
-    from schemas.model import ModelConfig
-    from train.model.decoder import Decoder
+    from corpusmill.schemas.model import ModelConfig
+    from corpusmill.train.model.decoder import Decoder
 
     with torch.device("meta"):
         model = Decoder(ModelConfig.model_validate(model_keys(size)), size.vocabulary)
@@ -65,11 +65,11 @@ def flops_per_token(size: Model) -> float:
 
 def estimate(case: Case, micro: int) -> float:
     """What `corpusmill estimate` says of the peak, bytes."""
-    from schemas.model import ModelConfig
-    from schemas.optim import OptimizerConfig
-    from train.estimate.layout import Layout
-    from train.estimate.memory import Work, memory
-    from train.estimate.shape import shape_of
+    from corpusmill.schemas.model import ModelConfig
+    from corpusmill.schemas.optim import OptimizerConfig
+    from corpusmill.train.estimate.layout import Layout
+    from corpusmill.train.estimate.memory import Work, memory
+    from corpusmill.train.estimate.shape import shape_of
 
     size = MODELS[case.model]
     shape = shape_of(ModelConfig.model_validate(model_keys(size)), size.vocabulary)

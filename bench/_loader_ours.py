@@ -35,7 +35,7 @@ def alone(task: str, *arguments: str | float | Path, environment: dict[str, str]
 
 
 def _stream(url: str, **more: Any) -> Any:
-    from train.data import StreamingTokens
+    from corpusmill.train.data import StreamingTokens
 
     return StreamingTokens(url, sequence_length=SEQUENCE, global_batch=BATCH, **more)
 
@@ -46,7 +46,7 @@ def _peak_mb() -> float:
 
 
 def _sequences(url: str) -> int:
-    from train.data.shards import open_shards
+    from corpusmill.train.data.shards import open_shards
 
     return sum(int(source.sequences(SEQUENCE).sum()) for source in open_shards(url).train.values())
 
@@ -68,7 +68,7 @@ def speed(url: str, seconds: str, *names: str) -> dict[str, float]:
 
 def epoch(url: str, world: str) -> dict[str, float]:
     """All sequences once, by ranks in turn, from opening to the last batch: tokens, seconds, and what was fetched."""
-    import train.data.stream  # noqa: F401 (what is imported is neither the stream's time nor its memory)
+    import corpusmill.train.data.stream  # noqa: F401 (what is imported is neither the stream's time nor its memory)
 
     before, steps, ranks = _peak_mb(), _sequences(url) // BATCH, int(world)
     found: Counter[str] = Counter()
@@ -83,7 +83,7 @@ def epoch(url: str, world: str) -> dict[str, float]:
 
 def raw(url: str, threads: str) -> dict[str, float]:
     """Seconds for the bytes of every block and its document starts, one request a block, kept nowhere."""
-    from train.data.shards import open_shards
+    from corpusmill.train.data.shards import open_shards
 
     ranges = [
         (source.folder / shard.url, block.offset, block.docs_offset + block.docs_size - block.offset)
@@ -102,7 +102,7 @@ def first(url: str) -> dict[str, list[float]]:
 
     Every stream has another seed, so that no order is remembered. The first stream of the process, whose imports are done, is `cold`.
     """
-    import train.data.stream  # noqa: F401
+    import corpusmill.train.data.stream  # noqa: F401
 
     found: dict[str, list[float]] = {"cold": [], "start": [], "far": []}
     for seed, name in enumerate(["cold", *["start", "far"] * AGAIN]):
@@ -119,7 +119,7 @@ def first(url: str) -> dict[str, list[float]]:
 
 def order(url: str, out: str) -> dict[str, int]:
     """The first four tokens of every sequence of one epoch of the first source, saved."""
-    from train.data.shards import open_shards
+    from corpusmill.train.data.shards import open_shards
 
     name, source = next(iter(open_shards(url).train.items()))
     steps = int(source.sequences(SEQUENCE).sum()) // BATCH

@@ -15,10 +15,10 @@ STEPS = 20
 
 def measure(folder: Path) -> dict[str, Any]:
     """`share` of all seconds of the steps, `worst` of ten steps together, `tokens_per_second`."""
-    from schemas.config import load
-    from schemas.storage import Folder
-    from schemas.training import TrainConfig
-    from train.metrics import read_metrics
+    from corpusmill.schemas.config import load
+    from corpusmill.schemas.storage import Folder
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.metrics import read_metrics
 
     shards, output = folder / "shards", folder / "run"
     shards.mkdir()
@@ -29,7 +29,7 @@ def measure(folder: Path) -> dict[str, Any]:
         "log.tensorboard=false",
     ]  # fmt: skip
     sets = [argument for setting in settings for argument in ("--set", setting)]
-    command = [sys.executable, "-m", "train", str(CONFIG), *sets]
+    command = [sys.executable, "-m", "corpusmill.train", str(CONFIG), *sets]
     done = subprocess.run(command, capture_output=True, text=True, cwd=CONFIG.parent.parent.parent)
     if done.returncode:
         raise RuntimeError(f"training failed: {done.stderr.strip().splitlines()[-1]}")

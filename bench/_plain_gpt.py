@@ -1,7 +1,7 @@
 """A plain decoder and a plain loop, as nanoGPT (Karpathy 2022) would write this model: what `train` is measured beside.
 
 RMSNorm, RoPE, SwiGLU, grouped queries, `scaled_dot_product_attention`, a tied head, `F.cross_entropy`, fused AdamW. It knows
-no documents, sources or layouts. Parameters have the names of `train.model.decoder`, so that it takes its weights.
+no documents, sources or layouts. Parameters have the names of `corpusmill.train.model.decoder`, so that it takes its weights.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench import corpus
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
 
 
 def prices() -> dict[str, dict[str, float]]:
@@ -29,8 +29,8 @@ def prices() -> dict[str, dict[str, float]]:
 
 def seconds_per_permutation() -> float:
     """CPU seconds of one permutation for a megabyte of text: 112 against 16 of them."""
-    from pipeline.dedup.kernels.shingling import Shingling
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+    from corpusmill.schemas.dedup import DedupParams
 
     text = corpus.texts(corpus.plan(4_000, 3000))
     rows = np.arange(len(text), dtype=np.int64)
@@ -50,11 +50,11 @@ def seconds_per_permutation() -> float:
 
 def seconds_per_band(records: int = 1_000_000) -> float:
     """CPU seconds of a band record: sorted and published."""
-    from pipeline.dedup.banding import Banding
-    from pipeline.dedup.job import BAND
-    from pipeline.dedup.run import new_job
-    from pipeline.dedup.sketch import write_bands
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup.banding import Banding
+    from corpusmill.pipeline.dedup.job import BAND
+    from corpusmill.pipeline.dedup.run import new_job
+    from corpusmill.pipeline.dedup.sketch import write_bands
+    from corpusmill.schemas.dedup import DedupParams
 
     bands = np.zeros(records, BAND)
     bands["key"] = np.random.default_rng(1).integers(0, 2**63, records)
@@ -67,9 +67,9 @@ def seconds_per_band(records: int = 1_000_000) -> float:
 
 def seconds_per_winnowed_mb() -> float:
     """CPU seconds of the fingerprints of a megabyte of text."""
-    from pipeline.dedup.kernels.shingling import Shingling
-    from pipeline.dedup.sketch import WINNOW
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+    from corpusmill.pipeline.dedup.sketch import WINNOW
+    from corpusmill.schemas.dedup import DedupParams
 
     text = corpus.texts(corpus.plan(2_000, 3000))
     rows = np.arange(len(text), dtype=np.int64)
@@ -83,13 +83,13 @@ def seconds_per_winnowed_mb() -> float:
 def seconds_per_slice(files: int = 8, parts: int = 2_000) -> tuple[float, dict[str, float]]:
     """(CPU seconds of a step that reads a slice, prices of putting files together): both on made band records,
     local files."""
-    from pipeline.dedup.banding import Banding
-    from pipeline.dedup.compact import Compact, compact
-    from pipeline.dedup.job import BAND
-    from pipeline.dedup.records import Done, by_part, hashes_of, once, read_slices
-    from pipeline.dedup.records import write as publish
-    from pipeline.dedup.run import new_job
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup.banding import Banding
+    from corpusmill.pipeline.dedup.compact import Compact, compact
+    from corpusmill.pipeline.dedup.job import BAND
+    from corpusmill.pipeline.dedup.records import Done, by_part, hashes_of, once, read_slices
+    from corpusmill.pipeline.dedup.records import write as publish
+    from corpusmill.pipeline.dedup.run import new_job
+    from corpusmill.schemas.dedup import DedupParams
 
     def spent(size: int, width: int) -> tuple[float, float]:
         """CPU seconds of reading every slice, and of putting the files together: records of `width` a slice."""
@@ -125,7 +125,7 @@ def seconds_per_slice(files: int = 8, parts: int = 2_000) -> tuple[float, dict[s
 
 def seconds_per_hash(size: int = 500, pairs: int = 2_000) -> float:
     """CPU seconds for a shingle hash of two sets that are compared."""
-    from pipeline.dedup.kernels import kernel
+    from corpusmill.pipeline.dedup.kernels import kernel
 
     hashes = np.sort(np.random.default_rng(1).integers(0, 2**63, (2, pairs, size)).astype(np.uint64), axis=2)
     bounds, rows = np.arange(pairs + 1, dtype=np.int64) * size, np.arange(pairs, dtype=np.int64)
@@ -141,14 +141,14 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     made ones: at the sizes that are run here they are lost in the rest."""
     from distributed.protocol import serialize
 
-    from pipeline.dedup import labels, removals
-    from pipeline.dedup.banding import Banding
-    from pipeline.dedup.candidates import ranges
-    from pipeline.dedup.records import Done, by_part
-    from pipeline.dedup.records import write as publish
-    from pipeline.dedup.run import new_job
-    from pipeline.publish import publish_table, publish_tables, read_table
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup import labels, removals
+    from corpusmill.pipeline.dedup.banding import Banding
+    from corpusmill.pipeline.dedup.candidates import ranges
+    from corpusmill.pipeline.dedup.records import Done, by_part
+    from corpusmill.pipeline.dedup.records import write as publish
+    from corpusmill.pipeline.dedup.run import new_job
+    from corpusmill.pipeline.publish import publish_table, publish_tables, read_table
+    from corpusmill.schemas.dedup import DedupParams
 
     generator = np.random.default_rng(1)
     rows = np.zeros(texts, removals.MEMBER)
@@ -179,7 +179,7 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
 
 def pairs_of(texts: int) -> Any:
     """`EDGE` records of clusters of two texts."""
-    from pipeline.dedup.job import EDGE
+    from corpusmill.pipeline.dedup.job import EDGE
 
     forest = np.zeros(texts // 2, EDGE)
     forest["a"] = np.arange(0, texts // 2 * 2, 2)
@@ -191,8 +191,8 @@ def results(tasks: int, parts: int, files: int = 1) -> list[Any]:
     """Results of tasks, each of `files` files and so many slices in the first, as the driver gets them."""
     from distributed.protocol import deserialize, serialize
 
-    from pipeline.dedup.records import Done, File, Part
-    from schemas.manifest import PublishedFile
+    from corpusmill.pipeline.dedup.records import Done, File, Part
+    from corpusmill.schemas.manifest import PublishedFile
 
     made = []
     for number in range(tasks):
@@ -212,14 +212,14 @@ def driver_constants() -> dict[str, float]:
     task."""
     from distributed.protocol import serialize
 
-    from pipeline.cluster import Workers
-    from pipeline.dedup import labels
-    from pipeline.dedup.banding import Banding
-    from pipeline.dedup.records import Done, by_part
-    from pipeline.dedup.records import write as publish
-    from pipeline.dedup.run import new_job
-    from schemas.dedup import DedupParams
-    from schemas.recipe import Cluster
+    from corpusmill.pipeline.cluster import Workers
+    from corpusmill.pipeline.dedup import labels
+    from corpusmill.pipeline.dedup.banding import Banding
+    from corpusmill.pipeline.dedup.records import Done, by_part
+    from corpusmill.pipeline.dedup.records import write as publish
+    from corpusmill.pipeline.dedup.run import new_job
+    from corpusmill.schemas.dedup import DedupParams
+    from corpusmill.schemas.recipe import Cluster
 
     def held(make: Callable[[], Any]) -> tuple[float, float]:
         """(bytes that stay, bytes at most)"""

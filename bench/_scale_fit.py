@@ -13,9 +13,9 @@ from bench import corpus
 def fit(runs: Sequence[dict[str, Any]], known: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Seconds for a unit of each step: least squares on relative errors, no constant below 0. Those of `known` are
     taken as they are."""
-    from pipeline.dedup.banding import banding
-    from pipeline.dedup.estimate.quantities import quantities, widths
-    from pipeline.dedup.estimate.steps import loads
+    from corpusmill.pipeline.dedup.banding import banding
+    from corpusmill.pipeline.dedup.estimate.quantities import quantities, widths
+    from corpusmill.pipeline.dedup.estimate.steps import loads
 
     units: dict[str, list[dict[str, float]]] = {}
     seconds: dict[str, list[float]] = {}
@@ -64,9 +64,9 @@ def alike(mean_bytes: int = 3000) -> dict[str, tuple[float, ...]]:
 
     The background is measured as far as it goes; from there it is taken to fall tenfold from bin to bin.
     """
-    from pipeline.dedup.estimate.compare import compare, index
-    from pipeline.dedup.kernels.shingling import Shingling
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup.estimate.compare import compare, index
+    from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+    from corpusmill.schemas.dedup import DedupParams
 
     rows = corpus.plan(int(1.2 * len(corpus.real_text().data) / mean_bytes), mean_bytes)
     whole = (rows["base_rate"] == 0) & (rows["rate"] == 0) & (rows["inserted"] == 0) & (rows["frame"] < 0)

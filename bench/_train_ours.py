@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train.distributed import World
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
-from train.parallel import build
-from train.step import TrainState
+from corpusmill.train.distributed import World
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.parallel import build
+from corpusmill.train.step import TrainState
 
 
 def make_state(
     model: dict[str, Any], vocabulary: int, *, rows: int, micro: int, length: int, device: str = "cpu",
     optimizer: dict[str, Any] | None = None, sources: int = 1, **settings: Any,
 ) -> TrainState:  # fmt: skip
-    """What `train.trainer` puts together for a config, on one device: steps of `rows` sequences of `length` tokens.
+    """What `corpusmill.train.trainer` puts together for a config, on one device: steps of `rows` sequences of `length` tokens.
     Raises `UserError` for what the device cannot do."""
-    from schemas.training import TrainConfig
+    from corpusmill.schemas.training import TrainConfig
 
     config = TrainConfig.model_validate(
         {

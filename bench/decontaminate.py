@@ -53,10 +53,10 @@ class Ours:
     """An index over files, and the stage's search and judgement on an array of texts."""
 
     def __init__(self, folder: Path, against: list[str], **params: Any) -> None:
-        from pipeline.decontaminate import index
-        from pipeline.decontaminate.evalsets import find_files
-        from schemas.decontaminate import DecontaminateParams
-        from schemas.storage import Folder
+        from corpusmill.pipeline.decontaminate import index
+        from corpusmill.pipeline.decontaminate.evalsets import find_files
+        from corpusmill.schemas.decontaminate import DecontaminateParams
+        from corpusmill.schemas.storage import Folder
 
         self.params = DecontaminateParams(against=against, **params)
         start = time.process_time()
@@ -66,8 +66,8 @@ class Ours:
 
     def rows(self, texts: pa.Array) -> set[int]:
         """The texts that hold an item."""
-        from pipeline.decontaminate.judge import judge
-        from pipeline.decontaminate.scan import find_hits
+        from corpusmill.pipeline.decontaminate.judge import judge
+        from corpusmill.pipeline.decontaminate.scan import find_hits
 
         hits = find_hits(texts, self.index.table)
         judged = judge(hits, self.index, self.params, np.zeros(len(self.index.table.keys), bool))

@@ -63,8 +63,8 @@ def _walk(data: Any) -> Any:
 
 def measure() -> dict[str, Any]:
     """`rates` (tool -> MB/s on the slice, the median), `alone` (name -> MB/s on the whole), `missing` peers."""
-    from pipeline.dedup.kernels.shingling import Shingling
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+    from corpusmill.schemas.dedup import DedupParams
 
     whole = corpus.texts(corpus.plan(DOCUMENTS, MEAN_BYTES))
     some = pa.concat_arrays([whole.slice(0, SLICE)])

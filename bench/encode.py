@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bench import natural
 from bench.peers import NotMeasured, Peer, ask, write_documents
-from pipeline.bpe.kernels.table import LONG_BYTES, LONG_IDS, MISSES, SLOTS
+from corpusmill.pipeline.bpe.kernels.table import LONG_BYTES, LONG_IDS, MISSES, SLOTS
 
 TIKTOKEN = Peer("tiktoken", ("tiktoken==0.14.0",), "tiktoken_encode.py")
 FORMS = ("gpt2", "llama3", "gpt4o")
@@ -55,7 +55,7 @@ def train(form: str, documents: list[str]) -> bytes:
     """`tokenizer.json` of a form, trained on these documents."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    from pipeline.tokenizer.pretokenizers import pre_tokenizer
+    from corpusmill.pipeline.tokenizer.pretokenizers import pre_tokenizer
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()
@@ -79,17 +79,17 @@ def least(times: dict[str, float], key: str, function: Callable[[], Any]) -> Any
 
 def fresh(bpe: Any) -> Any:
     """The library's tokenizer with an empty cache of words."""
-    from pipeline.bpe.load import library
+    from corpusmill.pipeline.bpe.load import library
 
     return library(bpe.tokenizer.to_str().encode(), "tokenizer.json")
 
 
 def measure(form: str, sets: dict[str, list[str]], folder: Path) -> dict[str, dict[str, Any]]:
     """Set -> MB/s per core of each way, and whether ids are equal."""
-    from pipeline.bpe.encode import encode, how
-    from pipeline.bpe.load import load_bpe
-    from pipeline.bpe.recognise import PATTERNS
-    from pipeline.bpe.recognise import _gpt2 as gpt2
+    from corpusmill.pipeline.bpe.encode import encode, how
+    from corpusmill.pipeline.bpe.load import load_bpe
+    from corpusmill.pipeline.bpe.recognise import PATTERNS
+    from corpusmill.pipeline.bpe.recognise import _gpt2 as gpt2
 
     data = train(form, [text for documents in sets.values() for text in documents[::2]])
     bpe = load_bpe(data, EOS, form)
@@ -115,7 +115,7 @@ def measure(form: str, sets: dict[str, list[str]], folder: Path) -> dict[str, di
 
 def compare(bpe: Any, documents: list[str]) -> tuple[dict[str, Any], list[str]]:
     """(rates of ours and the library's and documents with equal ids, a digest of the library's ids of each document)."""
-    from pipeline.bpe.encode import encode
+    from corpusmill.pipeline.bpe.encode import encode
 
     def column(some: list[str]) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(some, pa.large_string())])

@@ -43,7 +43,7 @@ class Reading(NamedTuple):
 
 def labelled() -> dict[str, tuple[list[str], list[str]]]:
     """Kind of text -> (texts, their languages)."""
-    from pipeline.filter.models import made
+    from corpusmill.pipeline.filter.models import made
 
     rows = [(SAME.get(language, language), text) for language, text in natural.sentences()]
     grouped = defaultdict(list)
@@ -66,10 +66,10 @@ def labelled() -> dict[str, tuple[list[str], list[str]]]:
 
 def identify(text: pa.LargeStringArray, model: Any, reading: Reading) -> tuple[Any, Any]:
     """(label numbers, probabilities) by what `reading` takes of each text."""
-    from pipeline.filter.classifiers.pieces import windows_of
-    from pipeline.filter.classifiers.scores import whole
-    from pipeline.filter.classifiers.words import as_it_stands
-    from pipeline.filter.text.view import text_buffers
+    from corpusmill.pipeline.filter.classifiers.pieces import windows_of
+    from corpusmill.pipeline.filter.classifiers.scores import whole
+    from corpusmill.pipeline.filter.classifiers.words import as_it_stands
+    from corpusmill.pipeline.filter.text.view import text_buffers
 
     text = pc.utf8_slice_codeunits(text, 0, reading.chars) if reading.start else text
     data, offsets = text_buffers(text)
@@ -104,9 +104,9 @@ def main() -> None:
     if not natural.DATA.is_dir():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
-    from pipeline.filter.classifiers import fasttext_model, predictor
-    from pipeline.filter.classifiers.scores import LANGUAGE_CHARS, LANGUAGE_WINDOWS
-    from pipeline.filter.text.view import spans
+    from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
+    from corpusmill.pipeline.filter.classifiers.scores import LANGUAGE_CHARS, LANGUAGE_WINDOWS
+    from corpusmill.pipeline.filter.text.view import spans
 
     file = fasttext_model.shipped(fasttext_model.LANGUAGE_MODEL)
     model, library = predictor.load(file.path, file.xxh3), fasttext_model.load(file.path, file.xxh3)

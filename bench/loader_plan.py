@@ -26,7 +26,7 @@ CONFIG = {
 
 def shapes() -> dict[str, Any]:
     """Tars of 512 blocks, the last block of each cut short, as `corpusmill shard` writes them."""
-    from train.data.planning import Shape
+    from corpusmill.train.data.planning import Shape
 
     found, full = {}, (BLOCK - 1) // SEQUENCE
     for number, (name, share) in enumerate(SHARES.items()):
@@ -40,10 +40,10 @@ def shapes() -> dict[str, Any]:
 
 def simulate() -> dict[str, Any]:
     """One process: what it takes."""
-    from schemas.data import DataConfig
-    from train.data.order import order
-    from train.data.planning import epochs, plan_of
-    from train.data.simulate import reads
+    from corpusmill.schemas.data import DataConfig
+    from corpusmill.train.data.order import order
+    from corpusmill.train.data.planning import epochs, plan_of
+    from corpusmill.train.data.simulate import reads
 
     sources = shapes()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.ingest.html import decode_html, extract_text
+from corpusmill.pipeline.ingest.html import decode_html, extract_text
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 _TAG = re.compile(r"<[^>]{1,200}>")
@@ -75,8 +75,8 @@ def web_pages() -> Iterator[str]:
 
 def table(values: list[str]) -> pa.Table:
     """A document table of texts."""
-    from schemas.documents import DOCUMENTS
-    from schemas.ids import doc_id, text_hash
+    from corpusmill.schemas.documents import DOCUMENTS
+    from corpusmill.schemas.ids import doc_id, text_hash
 
     count = len(values)
     columns: dict[str, Any] = {field.name: pa.nulls(count, field.type) for field in DOCUMENTS}

@@ -69,7 +69,7 @@ class Compared:
 
 def rules_of(part: str) -> list[Any]:
     """Our rules for one of datatrove's filters."""
-    from pipeline.filter.rules.sets import rule_set
+    from corpusmill.pipeline.filter.rules.sets import rule_set
 
     rules = list(rule_set(COMPARED[part][1]).rules)
     if part == "repetition":
@@ -79,9 +79,9 @@ def rules_of(part: str) -> list[Any]:
 
 def signals(found: Sequence[str], asked: set[str]) -> tuple[pa.Table, float]:
     """(the signals asked for and all that are always measured, CPU seconds of the ones asked for alone)."""
-    from pipeline.filter.apply import signals_of_text
-    from pipeline.filter.signals.registry import MEASURES
-    from pipeline.filter.text.view import spans, text_buffers, view_of
+    from corpusmill.pipeline.filter.apply import signals_of_text
+    from corpusmill.pipeline.filter.signals.registry import MEASURES
+    from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
 
     array = pa.array(found, pa.large_string())
     signals_of_text(array.slice(0, 20), asked)  # compiled, and its tables made
@@ -99,7 +99,7 @@ def signals(found: Sequence[str], asked: set[str]) -> tuple[pa.Table, float]:
 
 def removed(rules: Sequence[Any], values: pa.Table) -> tuple[Removed, npt.NDArray[np.int64]]:
     """(which documents fail some rule, the first that each fails)."""
-    from pipeline.filter.rules.judge import failures
+    from corpusmill.pipeline.filter.rules.judge import failures
 
     failed = np.stack([failures(rule, values) for rule in rules])
     return np.asarray(failed.any(axis=0)), np.asarray(failed.argmax(axis=0))
@@ -107,7 +107,7 @@ def removed(rules: Sequence[Any], values: pa.Table) -> tuple[Removed, npt.NDArra
 
 def words_alike(some: Sequence[str], words: Sequence[list[str]]) -> tuple[int, int, int]:
     """(documents, those of which our words are spaCy's to the last, spaCy's words)."""
-    from pipeline.filter.signals.variants.tokens import split
+    from corpusmill.pipeline.filter.signals.variants.tokens import split
 
     alike = sum(split(text) == own for text, own in zip(some, words, strict=True))
     return len(some), alike, sum(map(len, words))
@@ -115,7 +115,7 @@ def words_alike(some: Sequence[str], words: Sequence[list[str]]) -> tuple[int, i
 
 def measure() -> dict[str, Any]:
     """Everything that the page shows. Raises `NotMeasured`."""
-    from pipeline.filter.rules.sets import rule_set
+    from corpusmill.pipeline.filter.rules.sets import rule_set
 
     kinds, found = zip(*texts(), strict=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -81,8 +81,8 @@ def _found(text: str, entities: list[Any]) -> Iterable[tuple[str, int, int]]:
 def ours(texts: list[str]) -> list[list[tuple[str, int, int]]]:
     """(kind, first character, one past the last) of our finds per text; private IP addresses count, as in the
     labels."""
-    from pipeline.redact.batch import Look, find
-    from schemas.redact import DEFAULT_KINDS
+    from corpusmill.pipeline.redact.batch import Look, find
+    from corpusmill.schemas.redact import DEFAULT_KINDS
 
     result = []
     for text in texts:
@@ -150,18 +150,18 @@ def accuracy(folder: Path) -> dict[str, dict[str, Any]]:
 
 def web_texts() -> list[str]:
     """The main text of the pages of ../shared/data/web."""
-    from pipeline.ingest.html import extract_text
+    from corpusmill.pipeline.ingest.html import extract_text
 
     return [extract_text(page, "resiliparse")[0] for page in natural.web_pages()]
 
 
 def speed(values: list[str]) -> dict[str, float]:
     """MB, MB/s per core of the whole transform, MB/s of its scan alone, finds."""
-    from pipeline.redact.apply import redact
-    from pipeline.redact.batch import iban_lengths, wanted
-    from pipeline.redact.kernels.anchors import candidates
-    from pipeline.redact.plans import plans
-    from schemas.redact import RedactParams
+    from corpusmill.pipeline.redact.apply import redact
+    from corpusmill.pipeline.redact.batch import iban_lengths, wanted
+    from corpusmill.pipeline.redact.kernels.anchors import candidates
+    from corpusmill.pipeline.redact.plans import plans
+    from corpusmill.schemas.redact import RedactParams
 
     params, docs = RedactParams(), natural.table(values)
     data = np.frombuffer("\x00".join(values).encode() + b"\x00", dtype=np.uint8)

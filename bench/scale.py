@@ -22,9 +22,9 @@ from bench import _scale_fit as fitted
 from bench import _scale_page as page
 from bench import corpus, natural
 from bench.dedup_run import in_child
-from pipeline.stage import Partition
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 
 ROOT = Path(__file__).resolve().parent.parent
 # name: documents, bytes a document, partitions
@@ -97,11 +97,11 @@ class Counted:
 
 def figures(recipe: Recipe, out: Folder, partitions: list[Partition], slim: bool) -> dict[str, Any]:
     """Run the stage into `out`, in two levels if `slim`: `steps` and `counters`."""
-    from pipeline.dedup import compact
-    from pipeline.dedup import run as run_module
-    from pipeline.dedup.stage import Dedup
-    from pipeline.publish import publish_bytes, publish_table
-    from pipeline.stage import Context
+    from corpusmill.pipeline.dedup import compact
+    from corpusmill.pipeline.dedup import run as run_module
+    from corpusmill.pipeline.dedup.stage import Dedup
+    from corpusmill.pipeline.publish import publish_bytes, publish_table
+    from corpusmill.pipeline.stage import Context
 
     dedup = Dedup(recipe)
     run_module.MOST_SLICES = 0 if slim else compact.MOST_SLICES
@@ -112,7 +112,7 @@ def figures(recipe: Recipe, out: Folder, partitions: list[Partition], slim: bool
     counted.add("written", (out / "clusters.parquet").entry().size)  # streamed, not by `write`
     counted.enter("transform")
     counted.add("tasks", len(partitions))
-    for part in partitions:  # as `pipeline.partition` does it
+    for part in partitions:  # as `corpusmill.pipeline.partition` does it
         with contextlib.suppress(FileNotFoundError):
             (out / f"parts/{part.name}.json").read()
         outcome = dedup.transform(out, part.name)(part.read())
@@ -134,8 +134,8 @@ def run(
     documents: int, mean_bytes: int, partitions: int, params: dict[str, Any], slim: bool = False
 ) -> dict[str, Any]:
     """The stage on a corpus of `corpus.py`, in two levels if `slim`: `steps`, `counters`, memory, and what the pilot saw before."""
-    from pipeline.dedup.estimate.pilot import pilot
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup.estimate.pilot import pilot
+    from corpusmill.schemas.dedup import DedupParams
 
     with tempfile.TemporaryDirectory() as name:
         root = Folder(name)
@@ -172,10 +172,10 @@ def write(folder: Folder, documents: int, mean_bytes: int, partitions: int) -> l
 def measure() -> dict[str, Any]:
     """`runs` by name, the constants `held_out` of one and of `all`, and what was estimated for each run."""
     from bench.__main__ import machine
-    from pipeline.dedup.banding import banding
-    from pipeline.dedup.estimate import quantities
-    from pipeline.dedup.estimate.measured import LOCAL, Measured
-    from pipeline.dedup.estimate.model import estimate
+    from corpusmill.pipeline.dedup.banding import banding
+    from corpusmill.pipeline.dedup.estimate import quantities
+    from corpusmill.pipeline.dedup.estimate.measured import LOCAL, Measured
+    from corpusmill.pipeline.dedup.estimate.model import estimate
 
     runs = {name: run(*size, {}) for name, size in SIZES.items()}
     two_levels = run(*SIZES[HELD_OUT], SHUFFLED_PARAMS, slim=True)
@@ -206,7 +206,7 @@ def measure() -> dict[str, Any]:
 
 def main() -> None:
     """Print the tables; write the constants and docs/scale.md."""
-    from pipeline.dedup.estimate.measured import measured, path
+    from corpusmill.pipeline.dedup.estimate.measured import measured, path
 
     if not natural.available():
         print("not measured: the real text (../shared/data) is not beside this checkout")

@@ -29,9 +29,9 @@ PEER = DATATROVE._replace(script="datatrove_filters.py")
 
 def of_families(part: pa.LargeStringArray) -> dict[str, Any]:
     """The values of the three families alone: the view, and what they look at in it."""
-    from pipeline.filter.signals.catalogue import text_specs
-    from pipeline.filter.signals.registry import MEASURES
-    from pipeline.filter.text.view import text_buffers, view_of
+    from corpusmill.pipeline.filter.signals.catalogue import text_specs
+    from corpusmill.pipeline.filter.signals.registry import MEASURES
+    from corpusmill.pipeline.filter.text.view import text_buffers, view_of
 
     view = view_of(*text_buffers(part))
     names = [spec.name for spec in text_specs() if spec.name.split(".")[0] in FAMILIES]
@@ -40,15 +40,15 @@ def of_families(part: pa.LargeStringArray) -> dict[str, Any]:
 
 def the_view(part: pa.LargeStringArray) -> Any:
     """The one pass over the bytes that all signals share."""
-    from pipeline.filter.text.view import text_buffers, view_of
+    from corpusmill.pipeline.filter.text.view import text_buffers, view_of
 
     return view_of(*text_buffers(part))
 
 
 def measure() -> dict[str, Any]:
     """Megabytes, documents and CPU seconds a pass, of everything and of the part; the peer's seconds or why not."""
-    from pipeline.filter.apply import signals_of_text
-    from pipeline.filter.signals.catalogue import text_specs
+    from corpusmill.pipeline.filter.apply import signals_of_text
+    from corpusmill.pipeline.filter.signals.catalogue import text_specs
 
     text = documents()["text"].combine_chunks()
     sample = text.take(pa.array(range(0, len(text), EVERY)))
@@ -78,7 +78,7 @@ def _size(text: pa.LargeStringArray) -> tuple[int, float]:
 
 def _seconds(function: Callable[[Any], Any], text: pa.LargeStringArray, passes: int) -> float:
     """CPU seconds of one pass, the fastest of them: other work on the machine only ever adds."""
-    from pipeline.filter.text.view import spans
+    from corpusmill.pipeline.filter.text.view import spans
 
     parts = [text.slice(first, last - first) for first, last in spans(text)]
     function(text.slice(0, 20))

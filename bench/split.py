@@ -21,7 +21,7 @@ HELD_OUT, COMPARED = 10_000, 500  # documents of one template
 
 
 def _sample(bounds: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> pa.Table:
-    from pipeline.split.index import SAMPLE
+    from corpusmill.pipeline.split.index import SAMPLE
 
     count = len(bounds) - 1
     lists = pa.LargeListArray.from_arrays(
@@ -33,11 +33,11 @@ def _sample(bounds: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> pa
 
 def books(share: float) -> tuple[float, float, float, float]:
     """(MB of train, CPU seconds of its shingle sets, of comparing them, bytes of the index per distinct shingle)."""
-    from pipeline.shingles import Shingling
-    from pipeline.split.index import build, empty_best
-    from pipeline.split.kernels.overlap import compare
-    from pipeline.split.sample import views
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.shingles import Shingling
+    from corpusmill.pipeline.split.index import build, empty_best
+    from corpusmill.pipeline.split.kernels.overlap import compare
+    from corpusmill.pipeline.split.sample import views
+    from corpusmill.schemas.dedup import DedupParams
 
     text = "".join(sources()["books"]())
     docs = [text[i : i + PIECE] for i in range(0, len(text), PIECE)]
@@ -62,8 +62,8 @@ def books(share: float) -> tuple[float, float, float, float]:
 
 def template() -> float:
     """CPU milliseconds a train document where all documents, on both sides, are made from one template."""
-    from pipeline.split.index import build, empty_best
-    from pipeline.split.kernels.overlap import compare
+    from corpusmill.pipeline.split.index import build, empty_best
+    from corpusmill.pipeline.split.kernels.overlap import compare
 
     draw = np.random.default_rng(0)
     shared = draw.integers(0, 2**63, TEMPLATE).astype(np.uint64) * np.uint64(2)

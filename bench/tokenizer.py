@@ -85,10 +85,10 @@ def large(parts: dict[str, int], limit: int) -> Iterator[str]:
 
 def publish(folder: Path, texts: Iterable[str]) -> tuple[int, int]:
     """Partitions of `texts` and a split without validation, as a run has them; (documents, bytes)."""
-    from pipeline.publish import publish_table
-    from schemas.documents import DOCUMENTS
-    from schemas.ids import doc_id, text_hash
-    from schemas.storage import Folder
+    from corpusmill.pipeline.publish import publish_table
+    from corpusmill.schemas.documents import DOCUMENTS
+    from corpusmill.schemas.ids import doc_id, text_hash
+    from corpusmill.schemas.storage import Folder
 
     held: list[dict[str, Any]] = []
     docs = size = part_size = 0
@@ -116,8 +116,8 @@ def publish(folder: Path, texts: Iterable[str]) -> tuple[int, int]:
 
 def partitions(folder: Path) -> list[Any]:
     """What `publish` left."""
-    from pipeline.stage import Partition
-    from schemas.storage import Folder
+    from corpusmill.pipeline.stage import Partition
+    from corpusmill.schemas.storage import Folder
 
     rows = json.loads((folder / "partitions.json").read_text())
     return [Partition(name, Folder(folder / "redact"), docs, size, xxh3) for name, docs, size, xxh3 in rows]
@@ -125,14 +125,14 @@ def partitions(folder: Path) -> list[Any]:
 
 def stage(folder: Path) -> bytes:
     """Ours: the sample drawn from the partitions (all of it, here), and training from its stream."""
-    from pipeline.cluster import Workers
-    from pipeline.progress import Progress
-    from pipeline.split.stage import Split
-    from pipeline.stage import Context
-    from pipeline.tokenizer.sample import draw
-    from pipeline.tokenizer.train import train
-    from schemas.recipe import Cluster, Recipe
-    from schemas.storage import Folder
+    from corpusmill.pipeline.cluster import Workers
+    from corpusmill.pipeline.progress import Progress
+    from corpusmill.pipeline.split.stage import Split
+    from corpusmill.pipeline.stage import Context
+    from corpusmill.pipeline.tokenizer.sample import draw
+    from corpusmill.pipeline.tokenizer.train import train
+    from corpusmill.schemas.recipe import Cluster, Recipe
+    from corpusmill.schemas.storage import Folder
 
     recipe = Recipe.model_validate(
         {
@@ -156,8 +156,8 @@ def library(folder: Path) -> bytes:
     """The library alone: the same documents as strings, the same settings."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    from pipeline.tokenizer.pretokenizers import pre_tokenizer
-    from schemas.tokenizer import TokenizerParams
+    from corpusmill.pipeline.tokenizer.pretokenizers import pre_tokenizer
+    from corpusmill.schemas.tokenizer import TokenizerParams
 
     sections = json.loads(Tokenizer(models.BPE()).to_str())
     sections["pre_tokenizer"] = pre_tokenizer(TokenizerParams().pre_tokenizer, "as_pattern")
@@ -210,10 +210,10 @@ def compare(label: str, texts: Iterable[str], direct: bool) -> None:
 
 def choices() -> None:
     """Bytes per token by pre-tokenizer on texts that were not trained on: every tenth of each kind."""
-    from pipeline.bpe.encode import encode
-    from pipeline.bpe.load import load_bpe
-    from pipeline.tokenizer.train import train
-    from schemas.tokenizer import TokenizerParams
+    from corpusmill.pipeline.bpe.encode import encode
+    from corpusmill.pipeline.bpe.load import load_bpe
+    from corpusmill.pipeline.tokenizer.train import train
+    from corpusmill.schemas.tokenizer import TokenizerParams
 
     stdlib = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     books = "\n".join(natural.read_only("books"))[:4_000_000]

@@ -26,7 +26,7 @@ STEPS = {
 
 def texts() -> dict[str, list[str]]:
     """Kind -> texts: the insults first, then what should not be found."""
-    from pipeline.filter.models import sources
+    from corpusmill.pipeline.filter.models import sources
 
     with gzip.open(PLANTED, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
@@ -49,7 +49,7 @@ def main() -> None:
     if not DATA.is_dir():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
-    from pipeline.filter.classifiers import fasttext_model, predictor, scores
+    from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor, scores
 
     file = fasttext_model.shipped("toxicity.ftz")
     model = predictor.load(file.path, file.xxh3)

@@ -92,7 +92,7 @@ def _loops(
 
     from bench import _plain_gpt
     from bench._train_ours import make_state, memory_batch, whole
-    from train.step import train_step
+    from corpusmill.train.step import train_step
 
     def state() -> Any:
         return make_state(
@@ -128,7 +128,7 @@ def _loops(
     }  # fmt: skip
     if root is None:
         return ours.model.parameter_count, difference, loops, lambda: None
-    from train.data import StreamingTokens
+    from corpusmill.train.data import StreamingTokens
 
     stream = StreamingTokens(root, sequence_length=size.length, global_batch=size.rows)
 

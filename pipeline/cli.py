@@ -10,32 +10,32 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from pipeline.dedup.cli import EXAMPLE as PLAN_EXAMPLE
-from pipeline.dedup.cli import OPTIONS, dedup_plan
-from pipeline.filter.classifiers.cli import app as classifier
-from pipeline.filter.cli import EXAMPLE as SIGNALS_EXAMPLE
-from pipeline.filter.cli import signals
-from pipeline.filter.parity.cli import EXAMPLE as PARITY_EXAMPLE
-from pipeline.filter.parity.cli import parity
-from pipeline.filter.whatif.cli import EXAMPLE as WHAT_IF_EXAMPLE
-from pipeline.filter.whatif.cli import what_if
-from pipeline.lineage_cli import FIND_EXAMPLE, TRACE_EXAMPLE, find, trace
-from pipeline.options import Address, Json, Quiet, Set, print_json
-from pipeline.places import stage_folders
-from pipeline.run_cli import report, verify, why
-from pipeline.shard.export.cli import EXAMPLE as EXPORT_EXAMPLE
-from pipeline.shard.export.cli import shard_export
-from pipeline.shard.takedown.cli import EXAMPLE as TAKEDOWN_EXAMPLE
-from pipeline.shard.takedown.cli import takedown
-from schemas.decontaminate import DecontaminateParams
-from schemas.dedup import DedupParams
-from schemas.errors import UserError
-from schemas.filter import FilterParams
-from schemas.manifest import Strict
-from schemas.redact import RedactParams
-from schemas.shard import ShardParams
-from schemas.stages import IngestParams
-from schemas.tokenizer import TokenizerParams
+from corpusmill.pipeline.dedup.cli import EXAMPLE as PLAN_EXAMPLE
+from corpusmill.pipeline.dedup.cli import OPTIONS, dedup_plan
+from corpusmill.pipeline.filter.classifiers.cli import app as classifier
+from corpusmill.pipeline.filter.cli import EXAMPLE as SIGNALS_EXAMPLE
+from corpusmill.pipeline.filter.cli import signals
+from corpusmill.pipeline.filter.parity.cli import EXAMPLE as PARITY_EXAMPLE
+from corpusmill.pipeline.filter.parity.cli import parity
+from corpusmill.pipeline.filter.whatif.cli import EXAMPLE as WHAT_IF_EXAMPLE
+from corpusmill.pipeline.filter.whatif.cli import what_if
+from corpusmill.pipeline.lineage_cli import FIND_EXAMPLE, TRACE_EXAMPLE, find, trace
+from corpusmill.pipeline.options import Address, Json, Quiet, Set, print_json
+from corpusmill.pipeline.places import stage_folders
+from corpusmill.pipeline.run_cli import report, verify, why
+from corpusmill.pipeline.shard.export.cli import EXAMPLE as EXPORT_EXAMPLE
+from corpusmill.pipeline.shard.export.cli import shard_export
+from corpusmill.pipeline.shard.takedown.cli import EXAMPLE as TAKEDOWN_EXAMPLE
+from corpusmill.pipeline.shard.takedown.cli import takedown
+from corpusmill.schemas.decontaminate import DecontaminateParams
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.redact import RedactParams
+from corpusmill.schemas.shard import ShardParams
+from corpusmill.schemas.stages import IngestParams
+from corpusmill.schemas.tokenizer import TokenizerParams
 
 WorkerCount = Annotated[
     int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
@@ -107,8 +107,8 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """The whole pipeline: whatever is finished and valid is skipped."""
-    from schemas.config import load
-    from schemas.recipe import Recipe
+    from corpusmill.schemas.config import load
+    from corpusmill.schemas.recipe import Recipe
 
     settings = list(set_ or []) + ([f"cluster.workers={workers}"] if workers is not None else [])
     loaded = load(Recipe, recipe, settings)
@@ -119,10 +119,10 @@ def _execute(
     recipe: Any, output: str, address: str | None, dry_run: bool, json: bool, quiet: bool,
     folders: dict[str, str] | None = None,
 ) -> None:  # fmt: skip
-    from pipeline.cluster import Workers
-    from pipeline.progress import Progress
-    from pipeline.runner import Run
-    from schemas.storage import Folder
+    from corpusmill.pipeline.cluster import Workers
+    from corpusmill.pipeline.progress import Progress
+    from corpusmill.pipeline.runner import Run
+    from corpusmill.schemas.storage import Folder
 
     progress = Progress(quiet=quiet)
     folder = Folder(output)
@@ -187,9 +187,9 @@ def _stage_command(name: str) -> Callable[..., None]:
     input_format = "input_format" if "format" in model.model_fields else "format"
 
     def command(**given: Any) -> None:
-        from pipeline.tokenizer.given import TRAIN, read_given
-        from schemas.config import override, validate
-        from schemas.recipe import Recipe
+        from corpusmill.pipeline.tokenizer.given import TRAIN, read_given
+        from corpusmill.schemas.config import override, validate
+        from corpusmill.schemas.recipe import Recipe
 
         paths, out = given.pop("input"), given.pop("output")
         if name == "dedup":
@@ -199,7 +199,7 @@ def _stage_command(name: str) -> Callable[..., None]:
                     raise UserError(
                         "--takedown: takes OUT alone; documents are added by a command of their own"
                     )
-                from pipeline.takedown import tell
+                from corpusmill.pipeline.takedown import tell
 
                 tell(given, taken, out, shards)
                 return

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from pipeline.interrupts import held
-from pipeline.progress import Progress
-from pipeline.stage import Item, Result
-from schemas.errors import UserError, WorkError
-from schemas.recipe import Cluster
+from corpusmill.pipeline.interrupts import held
+from corpusmill.pipeline.progress import Progress
+from corpusmill.pipeline.stage import Item, Result
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.recipe import Cluster
 
 # Workers are single-threaded processes: one core each, and results that cannot depend on thread timing.
 WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -66,7 +66,7 @@ class Workers:
                 "distributed.worker.daemon": True,
                 "distributed.admin.tick.limit": "60s",  # a long tokenizer call is no reason to warn
                 "distributed.nanny.pre-spawn-environ": WORKER_ENV,
-                "distributed.worker.preload": ["pipeline.interrupts"],
+                "distributed.worker.preload": ["corpusmill.pipeline.interrupts"],
             }
         )
         for noisy in ("distributed", "distributed.nanny", "distributed.scheduler", "distributed.worker"):
@@ -106,7 +106,7 @@ class Workers:
         label: str,
         sizes: Sequence[int] | None = None,
     ) -> list[Result]:
-        """See `pipeline.stage.Scheduler`."""
+        """See `corpusmill.pipeline.stage.Scheduler`."""
         if not items:
             return []
         with self.progress.task(label, len(items), sum(sizes) if sizes else None) as advance:

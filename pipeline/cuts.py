@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import xxhash
 from numba import njit
 
-from schemas.documents import ID
-from schemas.ledger import EDIT
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.ledger import EDIT
 
 I64 = npt.NDArray[np.int64]
 

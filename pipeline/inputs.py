@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
 
 INPUTS = "inputs.json"
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.options import Json, print_json
-from schemas.errors import UserError, WorkError
+from corpusmill.pipeline.options import Json, print_json
+from corpusmill.schemas.errors import UserError, WorkError
 
 TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quickstart"
 FIND_EXAMPLE = "corpusmill find 1791_george_washington_n --run runs/quickstart"
@@ -35,10 +35,10 @@ def trace(
     json: Json = False,
 ) -> None:
     """From tokens back to source, record, characters and bytes."""
-    from pipeline.ledger.why import explain
-    from pipeline.lineage.address import parse
-    from pipeline.lineage.show import as_json, in_words
-    from pipeline.lineage.trace import Tracer, open_shards
+    from corpusmill.pipeline.ledger.why import explain
+    from corpusmill.pipeline.lineage.address import parse
+    from corpusmill.pipeline.lineage.show import as_json, in_words
+    from corpusmill.pipeline.lineage.trace import Tracer, open_shards
 
     found, errors = [], []
     tracers: dict[str | None, Tracer] = {}
@@ -81,10 +81,10 @@ def find(
     json: Json = False,
 ) -> None:
     """The shards, blocks and tokens of a document."""
-    from pipeline.lineage.address import characters
-    from pipeline.lineage.find import Finder
-    from pipeline.lineage.show import found_in_words, found_json
-    from pipeline.lineage.trace import shards_of
+    from corpusmill.pipeline.lineage.address import characters
+    from corpusmill.pipeline.lineage.find import Finder
+    from corpusmill.pipeline.lineage.show import found_in_words, found_json
+    from corpusmill.pipeline.lineage.trace import shards_of
 
     if chars is not None and ingested is not None:
         raise UserError(

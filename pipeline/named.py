@@ -10,8 +10,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 
 MOST = 1_000_000  # documents in one file
 COLUMNS = ("doc_id", "source_id", "locator", "url")

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.ingest.archive import ArchiveRecord, records
-from pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file, root_of
-from pipeline.ingest.readers import read_file, warc
-from pipeline.ingest.readers.jsonl import parse
-from pipeline.ingest.records import Batch, Document, Event, Reading
-from pipeline.ingest.sniff import sniff
-from pipeline.ingest.streams import Damaged, codec_of, lines
-from pipeline.ingest.text import Undecodable, clean, decode
-from schemas.errors import UserError
-from schemas.recipe import Source
-from schemas.stages import IngestParams
-from schemas.storage import Folder
+from corpusmill.pipeline.ingest.archive import ArchiveRecord, records
+from corpusmill.pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file, root_of
+from corpusmill.pipeline.ingest.readers import read_file, warc
+from corpusmill.pipeline.ingest.readers.jsonl import parse
+from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
+from corpusmill.pipeline.ingest.sniff import sniff
+from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines
+from corpusmill.pipeline.ingest.text import Undecodable, clean, decode
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.stages import IngestParams
+from corpusmill.schemas.storage import Folder
 
 HEAD_BYTES = 16
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from pipeline.publish import publish_bytes, publish_table
-from pipeline.stage import LocalStage, Partition, SourceStage, Stage, load_stage
-from pipeline.transform import Outcome, check_conservation
-from schemas.ledger import QUARANTINED, REMOVED
-from schemas.manifest import Counts, PartitionManifest, Strict, hash_json
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_bytes, publish_table
+from corpusmill.pipeline.stage import LocalStage, Partition, SourceStage, Stage, load_stage
+from corpusmill.pipeline.transform import Outcome, check_conservation
+from corpusmill.schemas.ledger import QUARANTINED, REMOVED
+from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, hash_json
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schemas.errors import UserError
+from corpusmill.schemas.errors import UserError
 
 if TYPE_CHECKING:
-    from schemas.recipe import Recipe
+    from corpusmill.schemas.recipe import Recipe
 
 # Where a stage's folder has another name than the stage.
 FOLDERS = {"shard": "shards"}
@@ -30,9 +30,9 @@ def recipe_of(run: str) -> tuple[Recipe, bool]:
     """The recipe of a run, and whether it was a stage by itself, whose folder is laid out in its own way."""
     import json
 
-    from schemas.config import validate
-    from schemas.recipe import Recipe
-    from schemas.storage import Folder
+    from corpusmill.schemas.config import validate
+    from corpusmill.schemas.recipe import Recipe
+    from corpusmill.schemas.storage import Folder
 
     file = "manifest.json"
     try:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
 
 _ROWS = 16_384  # in a row group
 _PARQUET: dict[str, Any] = {

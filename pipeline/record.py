@@ -8,11 +8,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipeline.places import FOLDERS, stage_folders
-from schemas.errors import WorkError
-from schemas.manifest import MANIFEST, manifest_name
-from schemas.shards import INDEX
-from schemas.storage import Folder
+from corpusmill.pipeline.places import FOLDERS, stage_folders
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import MANIFEST, manifest_name
+from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.storage import Folder
 
 RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
 KIND = "corpusmill-run-v1"

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.options import Json, Quiet, Set, print_json
-from schemas.errors import WorkError
+from corpusmill.pipeline.options import Json, Quiet, Set, print_json
+from corpusmill.schemas.errors import WorkError
 
 
 def report(
@@ -16,13 +16,13 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write report and data card of a run or one stage anew."""
-    from pipeline.cluster import Workers
-    from pipeline.places import recipe_of, stage_folders
-    from pipeline.progress import Progress
-    from pipeline.runner import Run
-    from schemas.config import override, validate
-    from schemas.recipe import Cluster, Recipe
-    from schemas.storage import Folder
+    from corpusmill.pipeline.cluster import Workers
+    from corpusmill.pipeline.places import recipe_of, stage_folders
+    from corpusmill.pipeline.progress import Progress
+    from corpusmill.pipeline.runner import Run
+    from corpusmill.schemas.config import override, validate
+    from corpusmill.schemas.recipe import Cluster, Recipe
+    from corpusmill.schemas.storage import Folder
 
     found, alone = recipe_of(run)
     config = found.model_dump(mode="json")
@@ -47,9 +47,9 @@ def why(
     json: Json = False,
 ) -> None:
     """Every decision on one document, values and thresholds."""
-    from pipeline.ledger.why import explain
-    from pipeline.ledger.why import why as ask
-    from schemas.storage import Folder
+    from corpusmill.pipeline.ledger.why import explain
+    from corpusmill.pipeline.ledger.why import why as ask
+    from corpusmill.schemas.storage import Folder
 
     rows = ask(Folder(run), document)
     if json:
@@ -71,15 +71,15 @@ def verify(
     """Recompute checksums and counts; decode a sample of the shards."""
     import time
 
-    from pipeline.interrupts import explained
+    from corpusmill.pipeline.interrupts import explained
 
     started = time.monotonic()
     with explained("verify writes nothing and finds all again: run the same command again"):
-        from pipeline.cluster import Workers
-        from pipeline.progress import Progress
-        from pipeline.verify import verify as check
-        from schemas.recipe import Cluster
-        from schemas.storage import Folder
+        from corpusmill.pipeline.cluster import Workers
+        from corpusmill.pipeline.progress import Progress
+        from corpusmill.pipeline.verify import verify as check
+        from corpusmill.schemas.recipe import Cluster
+        from corpusmill.schemas.storage import Folder
 
         progress = Progress(quiet=workers == 0)
         with Workers(Cluster(workers=workers), None, progress) as scheduler:

@@ -15,13 +15,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.inputs import INPUTS, Inputs, made_in, parse_inputs
-from pipeline.partition import PartitionTask, Step, UnitTask, as_partition, run_partition, run_unit
-from pipeline.places import FOLDERS
-from pipeline.progress import Progress
-from pipeline.publish import publish_bytes
-from pipeline.record import KIND, RUN
-from pipeline.stage import (
+from corpusmill.pipeline.inputs import INPUTS, Inputs, made_in, parse_inputs
+from corpusmill.pipeline.partition import PartitionTask, Step, UnitTask, as_partition, run_partition, run_unit
+from corpusmill.pipeline.places import FOLDERS
+from corpusmill.pipeline.progress import Progress
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.record import KIND, RUN
+from corpusmill.pipeline.stage import (
     Context,
     GlobalStage,
     LocalStage,
@@ -31,8 +31,8 @@ from pipeline.stage import (
     Stage,
     load_stage,
 )
-from schemas.errors import WorkError
-from schemas.manifest import (
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import (
     MANIFEST,
     Counts,
     PartitionManifest,
@@ -41,8 +41,8 @@ from schemas.manifest import (
     manifest_name,
     stage_key,
 )
-from schemas.recipe import LOCAL, Recipe
-from schemas.storage import Folder
+from corpusmill.schemas.recipe import LOCAL, Recipe
+from corpusmill.schemas.storage import Folder
 
 
 @dataclass

@@ -6,8 +6,8 @@ version of the word rule.
 
 from __future__ import annotations
 
-from pipeline.dedup.kernels.shingles import one_array
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.kernels.unicode import RULE
+from corpusmill.pipeline.dedup.kernels.shingles import one_array
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.kernels.unicode import RULE
 
 __all__ = ["RULE", "Shingling", "one_array"]

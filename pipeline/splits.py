@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipeline.publish import read_table
-from schemas.documents import ID
-from schemas.ids import ID_BYTES
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import read_table
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.ids import ID_BYTES
+from corpusmill.schemas.storage import Folder
 
 VALIDATION = "validation.parquet"
 SUMMARY = "split.json"

@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from pipeline.transform import Outcome, Transform
-from schemas.manifest import PublishedFile
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.transform import Outcome, Transform
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,7 +49,7 @@ class Partition:
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The documents; raises `WorkError` if the file's bytes are not those that were published."""
-        from pipeline.publish import read_table
+        from corpusmill.pipeline.publish import read_table
 
         return read_table(self.folder / f"documents/{self.name}.parquet", self.xxh3, columns)
 
@@ -101,7 +101,7 @@ class SourceStage(Stage):
     def read(self, unit: Any) -> Iterator[tuple[str, Outcome, int]]:
         """(partition name, outcome, bytes of raw input read) in order, in bounded memory.
 
-        `decisions` follow `schemas.ledger.INGEST_DECISIONS`. Names are unique over all units and sort in
+        `decisions` follow `corpusmill.schemas.ledger.INGEST_DECISIONS`. Names are unique over all units and sort in
         the order of the units.
         """
 
@@ -135,5 +135,5 @@ def load_stage(name: str, recipe: Recipe) -> Stage:
     """The stage of that name, imported only now: `pipeline/<name>/stage.py` defines `STAGE`."""
     from importlib import import_module
 
-    stage: Callable[[Recipe], Stage] = import_module(f"pipeline.{name}.stage").STAGE
+    stage: Callable[[Recipe], Stage] = import_module(f"corpusmill.pipeline.{name}.stage").STAGE
     return stage(recipe)

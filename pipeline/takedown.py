@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from pipeline.options import print_json
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.pipeline.options import print_json
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 
 FINISHED = "takedown.json"  # written when all else is
 
@@ -23,21 +23,21 @@ def take_down(
     `takedown.parquet`: who they were; `changes.parquet`: documents that stay now in their place; with `shards`,
     `shards.parquet`: the blocks and texts that hold them. Raises `UserError` if there is no index, or nothing is found.
     """
-    from pipeline.cluster import Workers
-    from pipeline.dedup.account import publish_json
-    from pipeline.dedup.banding import Banding
-    from pipeline.dedup.index.change import NobodyNamed
-    from pipeline.dedup.index.store import read_index
-    from pipeline.dedup.run import Deduplication
-    from pipeline.dedup.stage import Dedup
-    from pipeline.named import read_names
-    from pipeline.progress import Progress
-    from pipeline.publish import publish_table
-    from pipeline.shard.holding import holding
-    from pipeline.shard.takedown.find import open_set
-    from pipeline.stage import Context
-    from schemas.dedup import DedupParams
-    from schemas.recipe import Cluster, Recipe
+    from corpusmill.pipeline.cluster import Workers
+    from corpusmill.pipeline.dedup.account import publish_json
+    from corpusmill.pipeline.dedup.banding import Banding
+    from corpusmill.pipeline.dedup.index.change import NobodyNamed
+    from corpusmill.pipeline.dedup.index.store import read_index
+    from corpusmill.pipeline.dedup.run import Deduplication
+    from corpusmill.pipeline.dedup.stage import Dedup
+    from corpusmill.pipeline.named import read_names
+    from corpusmill.pipeline.progress import Progress
+    from corpusmill.pipeline.publish import publish_table
+    from corpusmill.pipeline.shard.holding import holding
+    from corpusmill.pipeline.shard.takedown.find import open_set
+    from corpusmill.pipeline.stage import Context
+    from corpusmill.schemas.dedup import DedupParams
+    from corpusmill.schemas.recipe import Cluster, Recipe
 
     if index is None:
         raise UserError("--takedown: give the index too, with --index DIR")

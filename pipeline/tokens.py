@@ -9,8 +9,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from schemas.shards import INDEX, ShardSet
-from schemas.storage import Folder
+from corpusmill.schemas.shards import INDEX, ShardSet
+from corpusmill.schemas.storage import Folder
 
 PER: Final = (
     1_000_000  # a rate is tokens in so many bytes, whole: sums of products do not depend on their order

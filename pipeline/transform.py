@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.documents import DOCUMENTS
-from schemas.ids import text_hash
-from schemas.ledger import DECISIONS, QUARANTINED, REMOVED
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.ids import text_hash
+from corpusmill.schemas.ledger import DECISIONS, QUARANTINED, REMOVED
 
 
 class Outcome(NamedTuple):
     """What a transform made of a table of documents.
 
     `len(docs) == len(kept) + removed + quarantined`: the runner checks it at every call. `decisions` has one
-    row per document removed, quarantined or edited (`schemas.ledger.DECISIONS`); a document without a row was
+    row per document removed, quarantined or edited (`corpusmill.schemas.ledger.DECISIONS`); a document without a row was
     kept as it came. `signals` has one row per document that came in. `counters` are summed over the run;
     those named `source/<name>/...` are shown per source.
     """

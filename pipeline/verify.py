@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from pipeline.partition import as_partition
-from pipeline.publish import parse_table
-from pipeline.record import RUN, Record, read_record, stage_manifests, without_manifest
-from pipeline.stage import Partition, Scheduler
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.ledger import KEPT, QUARANTINED, REMOVED
-from schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
-from schemas.recipe import LOCAL
-from schemas.shards import INDEX
-from schemas.storage import Folder
+from corpusmill.pipeline.partition import as_partition
+from corpusmill.pipeline.publish import parse_table
+from corpusmill.pipeline.record import RUN, Record, read_record, stage_manifests, without_manifest
+from corpusmill.pipeline.stage import Partition, Scheduler
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.ledger import KEPT, QUARANTINED, REMOVED
+from corpusmill.schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
+from corpusmill.schemas.recipe import LOCAL
+from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.storage import Folder
 
 
 @dataclass
@@ -84,8 +84,8 @@ def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None =
 
 def _in_between(run: Folder, result: Verified) -> list[Folder]:
     """Shards whose takedown was begun and not finished: they have no manifest until it is."""
-    from pipeline.shard.takedown.log import under_way
-    from pipeline.shard.verify.sets import in_between
+    from corpusmill.pipeline.shard.takedown.log import under_way
+    from corpusmill.pipeline.shard.verify.sets import in_between
 
     found = []
     for folder in (run, run / "shards"):
@@ -184,8 +184,8 @@ def _shards(
     sample: int | None, result: Verified,
 ) -> None:  # fmt: skip
     """The shards by themselves, against their manifest, and against the documents that they were written from."""
-    from pipeline.shard.verify import check_shards
-    from pipeline.shard.verify.documents import compare
+    from corpusmill.pipeline.shard.verify import check_shards
+    from corpusmill.pipeline.shard.verify.documents import compare
 
     manifest, folder = manifests["shard"], folders["shard"]
     found = check_shards(folder, scheduler, manifest.files, sample)
@@ -213,7 +213,7 @@ def _shards(
 
 def _by_themselves(folder: Folder, scheduler: Scheduler | None, sample: int | None, result: Verified) -> None:
     """Shards that have no manifest, against their own lists, if these were written."""
-    from pipeline.shard.verify import check_shards
+    from corpusmill.pipeline.shard.verify import check_shards
 
     if (folder / INDEX).exists():
         found = check_shards(folder, scheduler, (), sample)

@@ -1,6 +1,6 @@
 """Words by one rule for every stage that compares texts: the door to deduplication's kernels, and where words stand.
 
-The rule (case, punctuation, canonical spelling, scripts without spaces) is that of `pipeline.dedup.kernels.unicode`.
+The rule (case, punctuation, canonical spelling, scripts without spaces) is that of `corpusmill.pipeline.dedup.kernels.unicode`.
 `scan_words` gives the hashes of words alone, fast; `place_words` the same hashes with the place of each word.
 """
 
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipeline.compiled import forget_stale
-from pipeline.dedup.kernels.kernel import ROLL
-from pipeline.dedup.kernels.shingles import I64, U64, one_array, view
-from pipeline.dedup.kernels.unicode import RULE, rule
-from pipeline.dedup.kernels.words import (
+from corpusmill.pipeline.compiled import forget_stale
+from corpusmill.pipeline.dedup.kernels.kernel import ROLL
+from corpusmill.pipeline.dedup.kernels.shingles import I64, U64, one_array, view
+from corpusmill.pipeline.dedup.kernels.unicode import RULE, rule
+from corpusmill.pipeline.dedup.kernels.words import (
     CHUNK,
     FNV_BASIS,
     FNV_PRIME,

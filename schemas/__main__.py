@@ -1,4 +1,4 @@
-"""Rewrite `schemas/json/*.json` from the models: `python -m schemas`."""
+"""Rewrite `schemas/json/*.json` from the models: `python -m corpusmill.schemas`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ FOLDER = Path(__file__).parent / "json"
 
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
-    from schemas.checkpoint import CheckpointManifest, TensorTable
-    from schemas.manifest import PartitionManifest, StageManifest
-    from schemas.recipe import Recipe
-    from schemas.search import SearchConfig
-    from schemas.shards import BlockDocuments, ShardIndex, ShardSet, Takedown, TextDocument, TextIndex
-    from schemas.signals import SignalSpec
-    from schemas.training import TrainConfig
+    from corpusmill.schemas.checkpoint import CheckpointManifest, TensorTable
+    from corpusmill.schemas.manifest import PartitionManifest, StageManifest
+    from corpusmill.schemas.recipe import Recipe
+    from corpusmill.schemas.search import SearchConfig
+    from corpusmill.schemas.shards import (
+        BlockDocuments,
+        ShardIndex,
+        ShardSet,
+        Takedown,
+        TextDocument,
+        TextIndex,
+    )
+    from corpusmill.schemas.signals import SignalSpec
+    from corpusmill.schemas.training import TrainConfig
 
     found: tuple[type[BaseModel], ...] = (
         Recipe,
@@ -41,8 +48,8 @@ def models() -> dict[str, type[BaseModel]]:
 
 def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
-    from schemas.documents import DOCUMENTS
-    from schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
+    from corpusmill.schemas.documents import DOCUMENTS
+    from corpusmill.schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
 
     tables = {
         "documents": DOCUMENTS,

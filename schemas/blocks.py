@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from schemas.shards import Block
-from schemas.tar import TarWriter, npy
+from corpusmill.schemas.shards import Block
+from corpusmill.schemas.tar import TarWriter, npy
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.manifest import PublishedFile, Strict
+from corpusmill.schemas.manifest import PublishedFile, Strict
 
 Shape = tuple[int, ...]
 

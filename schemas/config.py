@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from schemas.errors import UserError, nearest
+from corpusmill.schemas.errors import UserError, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 Step = Annotated[int, Field(ge=1)]
 Positive = Annotated[int, Field(ge=1)]

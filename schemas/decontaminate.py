@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from schemas.manifest import Strict
-from schemas.stages import Share
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.stages import Share
 
 Part = Literal["question", "answer", "passage", "text"]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
-from schemas.errors import nearest
-from schemas.manifest import Strict
-from schemas.stages import Share
+from corpusmill.schemas.errors import nearest
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.stages import Share
 
 
 class LanguageParams(Strict):

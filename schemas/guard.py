@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 
 class LimitConfig(Strict):

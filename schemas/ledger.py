@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from schemas.documents import ID
+from corpusmill.schemas.documents import ID
 
 KEPT: Final = "kept"
 REMOVED: Final = "removed"
@@ -23,7 +23,7 @@ FAILED_RULE = pa.struct(
 )
 # Offsets and lengths count characters of the text as the stage received it. Never the secret itself. Edits that cut
 # (`written` 0) may overlap; those that write stand apart. So every position maps from the text that a stage got to the
-# text that it gave, and back (`pipeline.lineage.edits`).
+# text that it gave, and back (`corpusmill.pipeline.lineage.edits`).
 EDIT = pa.struct(
     [
         pa.field("stage", pa.string()),

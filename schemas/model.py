@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 # What a preset sets where the config says nothing.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -16,7 +16,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class RopeScaling(Strict):
-    """RoPE beyond the length that a model was trained on: its frequencies changed (`train.model.rope`)."""
+    """RoPE beyond the length that a model was trained on: its frequencies changed (`corpusmill.train.model.rope`)."""
 
     kind: Literal["linear", "ntk", "yarn", "llama3"]
     factor: float = Field(gt=1, description="new length / original length")

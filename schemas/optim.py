@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 if TYPE_CHECKING:
-    from schemas.data import DataConfig
+    from corpusmill.schemas.data import DataConfig
 
 ParameterKind = Literal["matrices", "head", "embeddings", "norms", "biases"]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 if TYPE_CHECKING:
-    from schemas.data import DataConfig
-    from schemas.model import ModelConfig
+    from corpusmill.schemas.data import DataConfig
+    from corpusmill.schemas.model import ModelConfig
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
 

@@ -10,15 +10,15 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from schemas.decontaminate import DecontaminateParams
-from schemas.dedup import DedupParams
-from schemas.filter import FilterParams
-from schemas.manifest import Strict
-from schemas.redact import RedactParams
-from schemas.shard import ShardParams
-from schemas.split import SplitParams
-from schemas.stages import IngestParams, ReportParams
-from schemas.tokenizer import TokenizerParams
+from corpusmill.schemas.decontaminate import DecontaminateParams
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.redact import RedactParams
+from corpusmill.schemas.shard import ShardParams
+from corpusmill.schemas.split import SplitParams
+from corpusmill.schemas.stages import IngestParams, ReportParams
+from corpusmill.schemas.tokenizer import TokenizerParams
 
 StageName = Literal[
     "ingest", "filter", "dedup", "decontaminate", "redact", "split", "tokenizer", "shard", "report"

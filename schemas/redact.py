@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 PiiKind = Literal[
     "email", "url_credential", "ip", "mac", "card", "iban", "ssn",

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
-from schemas.training import SOURCE_NAME, OnRequest
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.training import SOURCE_NAME, OnRequest
 
 OWN = ("name", "output", "stop_after", "may_change")  # keys that a search itself sets in its trials
 IN_ROWS = (

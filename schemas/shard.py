@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 
 class ShardFormat(StrEnum):

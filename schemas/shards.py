@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 INDEX = "index.json"
 TAKEDOWNS = "takedowns.jsonl"  # beside the index of a shard set

@@ -7,7 +7,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.documents import ID
+from corpusmill.schemas.documents import ID
 
 ARROW_TYPES = {"float": pa.float32(), "int": pa.int64(), "bool": pa.bool_(), "string": pa.string()}
 

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
-from schemas.stages import Share
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.stages import Share
 
 MIB = 1 << 20
 

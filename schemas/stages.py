@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 Share = float
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 
-from schemas.errors import UserError, WorkError
+from corpusmill.schemas.errors import UserError, WorkError
 
 IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
 PART, PARTS = 16 << 20, 4  # bytes of a part of an upload, and parts under way at once

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from schemas.ids import checksum
+from corpusmill.schemas.ids import checksum
 
 Piece = bytes | memoryview
 

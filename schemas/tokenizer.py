@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict
 
 PreTokenizer = Literal["gpt2", "llama3", "gpt4o"]
 Digits = Literal["as_pattern", "triples", "single"]

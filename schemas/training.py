@@ -1,7 +1,7 @@
 """The training config (one YAML file).
 
 Every impossible combination is refused here, with the number to change; what depends on the number of
-processes or on the shard set is refused at start-up by `train.distributed` and `train.data.plan`.
+processes or on the shard set is refused at start-up by `corpusmill.train.distributed` and `corpusmill.train.data.plan`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.data import DataConfig
-from schemas.guard import GuardConfig
-from schemas.manifest import Strict
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig, ScheduleConfig
-from schemas.parallel import ParallelConfig
-from schemas.precision import LossScaleConfig, MemoryConfig, Precision
+from corpusmill.schemas.data import DataConfig
+from corpusmill.schemas.guard import GuardConfig
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig, ScheduleConfig
+from corpusmill.schemas.parallel import ParallelConfig
+from corpusmill.schemas.precision import LossScaleConfig, MemoryConfig, Precision
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 

@@ -14,6 +14,8 @@ from bench.object_store import NoServer, serve
 from tests.browser import browser  # noqa: F401 (a fixture for all)
 
 ROOT = Path(__file__).resolve().parent.parent
+# What a child process needs to import this checkout, and no other that may be installed.
+IMPORT_PATH = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
 DATA = ROOT.parent / "shared" / "data"
 
 settings.register_profile(
@@ -88,9 +90,9 @@ def s3(
     """A fresh `s3://` prefix, and an environment in which it can be reached."""
     for name, value in s3_server.items():
         monkeypatch.setenv(name, value)
-    import schemas.storage
+    import corpusmill.schemas.storage
 
-    schemas.storage._store.cache_clear()
+    corpusmill.schemas.storage._store.cache_clear()
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
     yield f"s3://corpus/{name}-{os.getpid()}"
-    schemas.storage._store.cache_clear()
+    corpusmill.schemas.storage._store.cache_clear()

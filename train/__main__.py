@@ -1,4 +1,4 @@
-"""`torchrun --nproc-per-node N -m train CONFIG.yaml`: `corpusmill train` in many processes."""
+"""`torchrun --nproc-per-node N -m corpusmill.train CONFIG.yaml`: `corpusmill train` in many processes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 import typer
 
-from schemas.errors import UserError, WorkError
-from train.cli import train
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.train.cli import train
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from train.checkpoint.command import app as checkpoint
-from train.dashboard.command import dashboard
-from train.estimate.command import estimate
-from train.tune.command import lr_find, search
+from corpusmill.train.checkpoint.command import app as checkpoint
+from corpusmill.train.dashboard.command import dashboard
+from corpusmill.train.estimate.command import estimate
+from corpusmill.train.tune.command import lr_find, search
 
 Config = Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")]
 Run = Annotated[
@@ -34,9 +34,9 @@ def train(
     json_: Json = False,
 ) -> None:
     """Train a model from a shard set, or go on where it stopped."""
-    from schemas.config import load
-    from schemas.training import TrainConfig
-    from train.trainer import train as run
+    from corpusmill.schemas.config import load
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.trainer import train as run
 
     result = run(load(TrainConfig, config, set_), replay)
     if json_ and result:
@@ -45,9 +45,9 @@ def train(
 
 def evaluate(run: Run, set_: Set = None, json_: Json = False) -> None:
     """Loss and bits per byte by source, beside a unigram model."""
-    from train.evaluate.evaluate import evaluate as work
-    from train.evaluate.evaluate import table
-    from train.run import open_run
+    from corpusmill.train.evaluate.evaluate import evaluate as work
+    from corpusmill.train.evaluate.evaluate import table
+    from corpusmill.train.run import open_run
 
     result = work(*open_run(run, set_))
     if json_:
@@ -68,8 +68,8 @@ def generate(
     json_: Json = False,
 ) -> None:
     """Sample text from the newest checkpoint."""
-    from train.generate import generate as work
-    from train.run import open_run
+    from corpusmill.train.generate import generate as work
+    from corpusmill.train.run import open_run
 
     config, folder = open_run(run, set_)
     pieces = work(
@@ -100,9 +100,9 @@ def export(
     json_: Json = False,
 ) -> None:
     """Write the newest checkpoint in the Hugging Face layout."""
-    from schemas.storage import Folder
-    from train.export.export import export as work
-    from train.run import open_run
+    from corpusmill.schemas.storage import Folder
+    from corpusmill.train.export.export import export as work
+    from corpusmill.train.run import open_run
 
     result = work(*open_run(run, set_), Folder(out), dtype)
     if json_:
@@ -120,9 +120,9 @@ def plan(
     json_: Json = False,
 ) -> None:
     """The mixture before the run: tokens, epochs, steps, bytes, requests and their cost."""
-    from schemas.config import load
-    from schemas.training import TrainConfig
-    from train.data.preview import describe_plan
+    from corpusmill.schemas.config import load
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.data.preview import describe_plan
 
     result = describe_plan(load(TrainConfig, config, set_), world)
     if json_:
@@ -167,9 +167,9 @@ def batch(
     json_: Json = False,
 ) -> None:
     """The documents in the batch of any step, past or future."""
-    from schemas.config import load
-    from schemas.training import TrainConfig
-    from train.data.inspect import describe_batch
+    from corpusmill.schemas.config import load
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.data.inspect import describe_batch
 
     result = describe_batch(load(TrainConfig, config, set_), step, rank, world, text)
     if json_:
@@ -206,7 +206,7 @@ def show(result: Any) -> None:
 
 def print_table(lines: list[list[str]], title: str) -> None:
     """A drawn table on a terminal, Markdown when piped; numbers to the right."""
-    from train.tables import drawn, markdown
+    from corpusmill.train.tables import drawn, markdown
 
     if sys.stdout.isatty():
         drawn(lines, title)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from schemas.errors import UserError
+from corpusmill.schemas.errors import UserError
 
 if TYPE_CHECKING:
-    from schemas.parallel import ParallelConfig
-    from schemas.training import TrainConfig
+    from corpusmill.schemas.parallel import ParallelConfig
+    from corpusmill.schemas.training import TrainConfig
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.data.opening import open_run_data
-from train.distributed import join
-from train.evaluate.evaluate import load_model, newest_checkpoint
-from train.precision.autocast import autocast
-from train.run import TOKENIZER
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.distributed import join
+from corpusmill.train.evaluate.evaluate import load_model, newest_checkpoint
+from corpusmill.train.precision.autocast import autocast
+from corpusmill.train.run import TOKENIZER
 
 
 def generate(

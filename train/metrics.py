@@ -10,13 +10,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
-from schemas.errors import WorkError
-from train.estimate.gpus import gpu_seen
+from corpusmill.schemas.errors import WorkError
+from corpusmill.train.estimate.gpus import gpu_seen
 
 if TYPE_CHECKING:
-    from schemas.storage import Folder
-    from schemas.training import TrainConfig
-    from train.sinks import Sink
+    from corpusmill.schemas.storage import Folder
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.sinks import Sink
 
 TAIL = 50  # rows that a checkpoint carries, should the file lose them
 MFU_FORMULA = (
@@ -37,7 +37,7 @@ class MetricsLog:
         self._stream: IO[bytes] | None = None
         self._sinks: list[Sink] = []
         if step < config.schedule.steps:
-            from train.sinks import open_sinks
+            from corpusmill.train.sinks import open_sinks
 
             self._sinks, told = open_sinks(run, config, step, self.rows)
             for line in told:

@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from train.model.decoder import Probe
+from corpusmill.train.model.decoder import Probe
 
 if TYPE_CHECKING:
-    from train.parallel.model import ParallelModel
+    from corpusmill.train.parallel.model import ParallelModel
 
 ROWS, POSITIONS = 2, 128  # of the piece, at most: 256 tokens forward cost what 85 cost to train on
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from schemas.errors import Diverged
-from train.metrics import memory_mib, mfu
-from train.model.moe import load_figures
+from corpusmill.schemas.errors import Diverged
+from corpusmill.train.metrics import memory_mib, mfu
+from corpusmill.train.model.moe import load_figures
 
 if TYPE_CHECKING:
-    from train.data.stream import StreamingTokens
-    from train.distributed import World
-    from train.probe import Inside
-    from train.step import Metrics, TrainState
+    from corpusmill.train.data.stream import StreamingTokens
+    from corpusmill.train.distributed import World
+    from corpusmill.train.probe import Inside
+    from corpusmill.train.step import Metrics, TrainState
 
 
 class Span:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from schemas.config import load, override, validate
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig, changed
+from corpusmill.schemas.config import load, override, validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig, changed
 
 CONFIG, PLAN, TOKENIZER, RESULT = "config.json", "plan.json", "tokenizer.json", "result.json"
 

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from schemas.errors import UserError
-from schemas.ids import checksum
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
 
 
 class Sink(Protocol):
@@ -44,7 +44,7 @@ def open_sinks(
                 f"log.wandb: {(str(error) or type(error).__name__).splitlines()[0]}; going on without it"
             )
     if config.log.dashboard:
-        from train.dashboard.live import Live
+        from corpusmill.train.dashboard.live import Live
 
         sinks.append(Live(run, config, rows))
     return sinks, told

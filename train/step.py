@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from train.guard.mask import observed, step_where
-from train.model.attend import sequence_starts
-from train.model.decoder import Decoder
-from train.model.initialise import key
-from train.model.moe import move_biases
-from train.optim import rate_at, set_rate
-from train.parallel import ParallelModel
-from train.parallel.shard import local
-from train.precision.autocast import computing
-from train.precision.loss_scale import LossScale
+from corpusmill.train.guard.mask import observed, step_where
+from corpusmill.train.model.attend import sequence_starts
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.initialise import key
+from corpusmill.train.model.moe import move_biases
+from corpusmill.train.optim import rate_at, set_rate
+from corpusmill.train.parallel import ParallelModel
+from corpusmill.train.parallel.shard import local
+from corpusmill.train.precision.autocast import computing
+from corpusmill.train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
-    from schemas.training import TrainConfig
+    from corpusmill.schemas.training import TrainConfig
 
 Batch = Mapping[str, Tensor]
 ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # of a batch: a row for each sequence

@@ -11,32 +11,32 @@ from typing import Any
 
 import torch
 
-from schemas.manifest import hash_json
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train import checkpoint
-from train.data.opening import open_run_data
-from train.data.planning import make_plan
-from train.data.shards import Shards
-from train.data.stream import StreamingTokens
-from train.distributed import World, join
-from train.evaluate.validate import validation_losses
-from train.export.load import load_weights
-from train.guard.guard import Guard
-from train.guard.journal import amended, rollbacks
-from train.guard.judge import Verdict, unhealthy
-from train.guard.recover import delete_abandoned, documents, roll_back
-from train.metrics import MFU_FORMULA, Console, MetricsLog, peak_flops, say
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
-from train.parallel import build
-from train.precision.autocast import autocast
-from train.precision.loss_scale import LossScale
-from train.precision.micro_batch import fit_micro_batch
-from train.probe import look_inside
-from train.rows import Span, row_of, totals
-from train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
-from train.step import Batch, Metrics, TrainState, train_step
+from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.shards import Shards
+from corpusmill.train.data.stream import StreamingTokens
+from corpusmill.train.distributed import World, join
+from corpusmill.train.evaluate.validate import validation_losses
+from corpusmill.train.export.load import load_weights
+from corpusmill.train.guard.guard import Guard
+from corpusmill.train.guard.journal import amended, rollbacks
+from corpusmill.train.guard.judge import Verdict, unhealthy
+from corpusmill.train.guard.recover import delete_abandoned, documents, roll_back
+from corpusmill.train.metrics import MFU_FORMULA, Console, MetricsLog, peak_flops, say
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.parallel import build
+from corpusmill.train.precision.autocast import autocast
+from corpusmill.train.precision.loss_scale import LossScale
+from corpusmill.train.precision.micro_batch import fit_micro_batch
+from corpusmill.train.probe import look_inside
+from corpusmill.train.rows import Span, row_of, totals
+from corpusmill.train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
+from corpusmill.train.step import Batch, Metrics, TrainState, train_step
 
 Row = dict[str, Any]
 
@@ -209,7 +209,7 @@ class Trainer:
             write_json(self.folder / name, value)
 
     def _row(self, metrics: Metrics, batch: Batch, validate: bool) -> None:
-        """Add a row to metrics.jsonl; `train.rows` says what is in it."""
+        """Add a row to metrics.jsonl; `corpusmill.train.rows` says what is in it."""
         state, span, world = self.state, self.span, self.world
         # It waits for the device, so that what is timed is work that was done.
         sums = totals(state, world, self.stream.sources, self.folder.url)

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.bpe.kernels.back import come_back
-from pipeline.bpe.load import Bpe
-from pipeline.bpe.texts import views
+from corpusmill.pipeline.bpe.kernels.back import come_back
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.bpe.texts import views
 
 
 def coming_back(

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.bpe.load import Bpe
-from pipeline.bpe.texts import View, composed, views
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.bpe.texts import View, composed, views
 
 CHUNK_BYTES = 1 << 20  # text given to the library at once
 

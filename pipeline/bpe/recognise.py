@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from pipeline.bpe.classes import CJK_RANGES
-from pipeline.bpe.kernels.characters import (
+from corpusmill.pipeline.bpe.classes import CJK_RANGES
+from corpusmill.pipeline.bpe.kernels.characters import (
     CAPITAL,
     CJK,
     LETTER,
@@ -16,7 +16,7 @@ from pipeline.bpe.kernels.characters import (
     SPACE,
     SYMBOL,
 )
-from pipeline.bpe.kernels.cuts import (
+from corpusmill.pipeline.bpe.kernels.cuts import (
     CL100K,
     DEEPSEEK,
     DIGITS,

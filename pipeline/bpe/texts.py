@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.bpe.classes import CODE_POINTS
-from pipeline.bpe.kernels.characters import Classes, pack
-from pipeline.bpe.kernels.texts import mark_holding, mark_other_than
+from corpusmill.pipeline.bpe.classes import CODE_POINTS
+from corpusmill.pipeline.bpe.kernels.characters import Classes, pack
+from corpusmill.pipeline.bpe.kernels.texts import mark_holding, mark_other_than
 
 VIEW_BYTES: Final = 4 << 20
 _JAMO: Final = [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]  # vowels and finals, composed by arithmetic

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.transform import Outcome, decisions, with_texts
-from schemas.decontaminate import DecontaminateParams
-from schemas.errors import WorkError
-from schemas.ledger import KEPT, REMOVED
+from corpusmill.pipeline.transform import Outcome, decisions, with_texts
+from corpusmill.schemas.decontaminate import DecontaminateParams
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ledger import KEPT, REMOVED
 
 STAGE = "decontaminate"
 NAMED = 5  # matches named in a document's detail

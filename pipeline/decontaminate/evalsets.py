@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pipeline.publish import parse_table
-from schemas.errors import UserError
-from schemas.ids import checksum
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import parse_table
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.storage import Folder
 
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 FORMATS = (*TABLES, ".txt", ".md")

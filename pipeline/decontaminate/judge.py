@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.decontaminate.index import Index
-from pipeline.decontaminate.units import coverage
-from schemas.decontaminate import DecontaminateParams
-from schemas.documents import ID
+from corpusmill.pipeline.decontaminate.index import Index
+from corpusmill.pipeline.decontaminate.units import coverage
+from corpusmill.schemas.decontaminate import DecontaminateParams
+from corpusmill.schemas.documents import ID
 
 I64 = npt.NDArray[np.int64]
 SPAN = pa.struct([pa.field("offset", pa.int64()), pa.field("length", pa.int64())])

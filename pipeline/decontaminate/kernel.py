@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.words import (
+from corpusmill.pipeline.words import (
     CHUNK,
     FNV_BASIS,
     FNV_PRIME,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pipeline.stage import Context, LocalStage
-from schemas.decontaminate import DecontaminateParams
-from schemas.errors import UserError, WorkError
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
+from corpusmill.pipeline.stage import Context, LocalStage
+from corpusmill.schemas.decontaminate import DecontaminateParams
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
-    from pipeline.decontaminate.apply import Decontamination
-    from pipeline.decontaminate.evalsets import EvalFile
-    from schemas.recipe import Recipe
+    from corpusmill.pipeline.decontaminate.apply import Decontamination
+    from corpusmill.pipeline.decontaminate.evalsets import EvalFile
+    from corpusmill.schemas.recipe import Recipe
 
 
 class Decontaminate(LocalStage):
@@ -39,7 +39,7 @@ class Decontaminate(LocalStage):
     @cached_property
     def sources(self) -> list[EvalFile]:
         """The evaluation files with their checksums; looked at once per plan."""
-        from pipeline.decontaminate.evalsets import find_files
+        from corpusmill.pipeline.decontaminate.evalsets import find_files
 
         return find_files(self.params.against)
 
@@ -53,20 +53,20 @@ class Decontaminate(LocalStage):
         return {**params, "unicode": unicodedata.unidata_version}
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from pipeline.decontaminate.run import run
+        from corpusmill.pipeline.decontaminate.run import run
 
         return run(context, self.params, self.sources, self.version)
 
     def transform(self, folder: Folder, partition: str) -> Decontamination:
-        from pipeline.decontaminate.apply import Decontamination
-        from pipeline.decontaminate.judge import MATCHES
-        from pipeline.publish import read_table
+        from corpusmill.pipeline.decontaminate.apply import Decontamination
+        from corpusmill.pipeline.decontaminate.judge import MATCHES
+        from corpusmill.pipeline.publish import read_table
 
         matches = read_table(folder / f"matches/{partition}.parquet").cast(MATCHES)
         if self.params.action != "cut":
             return Decontamination(self.params, matches, partition)
-        from pipeline.decontaminate.again import Again
-        from pipeline.decontaminate.index import load_record
+        from corpusmill.pipeline.decontaminate.again import Again
+        from corpusmill.pipeline.decontaminate.index import load_record
 
         record = load_record(folder)
         if record is None:

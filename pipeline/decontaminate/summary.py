@@ -11,8 +11,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.decontaminate.index import Index, IndexRecord
-from schemas.decontaminate import PARTS, DecontaminateParams
+from corpusmill.pipeline.decontaminate.index import Index, IndexRecord
+from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
 
 WORST = 10  # items shown per set
 EXAMPLES = 3  # documents shown of an item

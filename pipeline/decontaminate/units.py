@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.decontaminate.items import Item
-from pipeline.decontaminate.kernel import keys_and_checks
-from pipeline.words import I64, U64, code_point, place_words, room, rule
-from schemas.decontaminate import PARTS, DecontaminateParams
+from corpusmill.pipeline.decontaminate.items import Item
+from corpusmill.pipeline.decontaminate.kernel import keys_and_checks
+from corpusmill.pipeline.words import I64, U64, code_point, place_words, room, rule
+from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
 
 LEAST = 5  # words of a short question: its prefix of so many is what the scan looks for
 

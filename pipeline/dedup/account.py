@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.dedup import candidates
-from pipeline.dedup.job import PAIR, Job, parts_of
-from pipeline.dedup.labels import Labels
-from pipeline.dedup.quality.planted import PLANTED, mark_found
-from pipeline.dedup.quality.precision import AUDIT, audit, measure_precision
-from pipeline.dedup.quality.recall import PAIR as SAMPLE_PAIR
-from pipeline.dedup.quality.recall import Sample, measure
-from pipeline.dedup.quality.sample import SAMPLE
-from pipeline.dedup.quality.summary import summary
-from pipeline.dedup.records import Done, Records, by_part, ids, read, starts_of, write
-from pipeline.dedup.removals import RULES
-from pipeline.dedup.sets import load_nodes
-from pipeline.publish import publish_bytes
-from pipeline.stage import Partition
-from schemas.dedup import DedupParams
-from schemas.errors import WorkError
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup import candidates
+from corpusmill.pipeline.dedup.job import PAIR, Job, parts_of
+from corpusmill.pipeline.dedup.labels import Labels
+from corpusmill.pipeline.dedup.quality.planted import PLANTED, mark_found
+from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit, measure_precision
+from corpusmill.pipeline.dedup.quality.recall import PAIR as SAMPLE_PAIR
+from corpusmill.pipeline.dedup.quality.recall import Sample, measure
+from corpusmill.pipeline.dedup.quality.sample import SAMPLE
+from corpusmill.pipeline.dedup.quality.summary import summary
+from corpusmill.pipeline.dedup.records import Done, Records, by_part, ids, read, starts_of, write
+from corpusmill.pipeline.dedup.removals import RULES
+from corpusmill.pipeline.dedup.sets import load_nodes
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
 
 SMALL_SOURCE = 20  # documents: a source with fewer may lose all of them to copies
 

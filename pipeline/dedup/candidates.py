@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup.job import BAND, EDGE, HOT, LOCATION, PLANTED, Job, parts_of
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.job import BAND, EDGE, HOT, LOCATION, PLANTED, Job, parts_of
+from corpusmill.pipeline.dedup.records import (
     Done,
     File,
     Records,
@@ -28,7 +28,7 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )
-from schemas.manifest import hash_json
+from corpusmill.schemas.manifest import hash_json
 
 # Each member of a bucket is paired with the next ones, in the order of their text hashes: all pairs of a
 # bucket of up to WINDOW + 1, and never more than WINDOW edges a member. With adjacent pairs alone, one false

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.options import Json, print_json
-from schemas.errors import UserError
+from corpusmill.pipeline.options import Json, print_json
+from corpusmill.schemas.errors import UserError
 
 if TYPE_CHECKING:
-    from pipeline.dedup.estimate.corpus import Corpus
-    from pipeline.stage import Partition
+    from corpusmill.pipeline.dedup.estimate.corpus import Corpus
+    from corpusmill.pipeline.stage import Partition
 
 # What the model of dedup's parameters does not hold, or holds in a model of its own.
 OPTIONS: list[tuple[str, Any, Any]] = [
@@ -76,13 +76,13 @@ def dedup_plan(
     json: Json = False,
 ) -> None:
     """What a deduplication would cost and find, and its limits."""
-    from pipeline.dedup.banding import banding
-    from pipeline.dedup.estimate.limits import Limits, exceeded
-    from pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
-    from pipeline.dedup.estimate.model import estimate
-    from pipeline.dedup.estimate.show import show, show_steps, unpromised
-    from schemas.config import override, validate
-    from schemas.dedup import DedupParams
+    from corpusmill.pipeline.dedup.banding import banding
+    from corpusmill.pipeline.dedup.estimate.limits import Limits, exceeded
+    from corpusmill.pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
+    from corpusmill.pipeline.dedup.estimate.model import estimate
+    from corpusmill.pipeline.dedup.estimate.show import show, show_steps, unpromised
+    from corpusmill.schemas.config import override, validate
+    from corpusmill.schemas.dedup import DedupParams
 
     given = {"similarity": similarity, "recall": recall}
     settings = [item.removeprefix("dedup.") for item in set_ or []]
@@ -114,8 +114,8 @@ def _corpus(
     input: list[str], documents: float | None, size: float | None, partition_mb: float | None, copies: float,
     duplicates: float, params: Any,
 ) -> Corpus:  # fmt: skip
-    from pipeline.dedup.estimate.corpus import assumed, grown
-    from pipeline.dedup.estimate.pilot import pilot
+    from corpusmill.pipeline.dedup.estimate.corpus import assumed, grown
+    from corpusmill.pipeline.dedup.estimate.pilot import pilot
 
     for name, value in (
         ("documents", documents),
@@ -139,9 +139,9 @@ def _corpus(
 
 def _partitions(input: list[str]) -> list[Partition]:
     """The partitions of finished stages, by their manifests."""
-    from pipeline.stage import Partition
-    from schemas.manifest import MANIFEST, PartitionManifest, StageManifest
-    from schemas.storage import Folder
+    from corpusmill.pipeline.stage import Partition
+    from corpusmill.schemas.manifest import MANIFEST, PartitionManifest, StageManifest
+    from corpusmill.schemas.storage import Folder
 
     found = []
     for url in input:

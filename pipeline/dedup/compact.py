@@ -15,11 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.dedup.job import Job
-from pipeline.dedup.records import Done, File, Records, Slices, by_part, once, read, read_marker, write
-from schemas.errors import WorkError
-from schemas.manifest import hash_json
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.job import Job
+from corpusmill.pipeline.dedup.records import (
+    Done,
+    File,
+    Records,
+    Slices,
+    by_part,
+    once,
+    read,
+    read_marker,
+    write,
+)
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.storage import Folder
 
 MOST_SLICES = 1_000_000  # that the driver knows, and that are read one by one
 PEAK = "peak_bytes"  # a counter of what is told, never of what is published

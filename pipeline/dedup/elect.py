@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup import clusters
-from pipeline.dedup.clusters import F64, I64
-from pipeline.dedup.groups import Routed, headed
-from pipeline.dedup.job import LABEL, PAIR, Job, copy_fields, survivor_order
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup import clusters
+from corpusmill.pipeline.dedup.clusters import F64, I64
+from corpusmill.pipeline.dedup.groups import Routed, headed
+from corpusmill.pipeline.dedup.job import LABEL, PAIR, Job, copy_fields, survivor_order
+from corpusmill.pipeline.dedup.records import (
     Done,
     Records,
     Slice,
@@ -28,9 +28,9 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )
-from pipeline.dedup.sets import load_nodes, places
-from pipeline.dedup.verify import similarities
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.sets import load_nodes, places
+from corpusmill.pipeline.dedup.verify import similarities
+from corpusmill.schemas.manifest import hash_json
 
 WIDTH = 8  # times a member's record that an election holds
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from pipeline.dedup.job import I64, Job, copy_fields, parts_of, survivor_order
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.job import I64, Job, copy_fields, parts_of, survivor_order
+from corpusmill.pipeline.dedup.records import (
     Done,
     Records,
     Slice,
@@ -25,7 +25,7 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )
-from schemas.manifest import hash_json
+from corpusmill.schemas.manifest import hash_json
 
 Routed = Sequence[Slice]  # records of other tasks for one partition
 NOBODY = np.iinfo(np.int64).min

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup.elect import WIDTH
-from pipeline.dedup.job import EDGE, I64, LABEL, Job, parts_of
-from pipeline.dedup.records import Done, File, Records, read, starts_of, write
-from pipeline.unionfind import join, roots
-from schemas.manifest import PublishedFile
+from corpusmill.pipeline.dedup.elect import WIDTH
+from corpusmill.pipeline.dedup.job import EDGE, I64, LABEL, Job, parts_of
+from corpusmill.pipeline.dedup.records import Done, File, Records, read, starts_of, write
+from corpusmill.pipeline.unionfind import join, roots
+from corpusmill.schemas.manifest import PublishedFile
 
 WRITING = 4  # times a label that the driver holds while it publishes it
 

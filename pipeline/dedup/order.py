@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.publish import read_table
-from pipeline.stage import Partition
-from schemas.dedup import DedupParams
-from schemas.errors import UserError
+from corpusmill.pipeline.publish import read_table
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.errors import UserError
 
 I64 = npt.NDArray[np.int64]
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 import xxhash
 from pydantic import Field, ValidationError
 
-from pipeline.publish import publish_bytes
-from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile, Strict
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile, Strict
+from corpusmill.schemas.storage import Folder
 
 Records = npt.NDArray[Any]
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup.groups import Routed, find, stays
-from pipeline.dedup.job import LOCATION, Job
-from pipeline.dedup.quality.precision import AUDIT, audit
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.groups import Routed, find, stays
+from corpusmill.pipeline.dedup.job import LOCATION, Job
+from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit
+from corpusmill.pipeline.dedup.records import (
     Done,
     File,
     Records,
@@ -28,9 +28,9 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )  # fmt: skip
-from pipeline.publish import publish_table
-from schemas.manifest import hash_json
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.storage import Folder
 
 # Why a document goes; the place in the tuple is what records hold.
 RULES = ("dedup.exact", "dedup.normalized", "dedup.minhash", "dedup.containment", "dedup.url")

@@ -17,22 +17,32 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.dedup import candidates, elect, groups, labels, removals, sets, signatures, sketch, verify
-from pipeline.dedup.account import Steps, alarms, all_records, count, publish_json, quality
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.compact import MOST_SLICES, PEAK, parts, peak_bytes, slim
-from pipeline.dedup.index.change import Change
-from pipeline.dedup.job import PLANTED_PART, Job, parts_of
-from pipeline.dedup.lines.run import find as find_lines
-from pipeline.dedup.quality.sample import SAMPLE, draw
-from pipeline.dedup.records import Done, File, Records, Slice, Slices, by_part
-from pipeline.dedup.spans import Kept
-from pipeline.dedup.substrings.run import find as find_substrings
-from pipeline.publish import publish_tables, read_table
-from pipeline.stage import Context, Partition
-from schemas.dedup import DedupParams
-from schemas.manifest import PublishedFile, hash_json
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup import (
+    candidates,
+    elect,
+    groups,
+    labels,
+    removals,
+    sets,
+    signatures,
+    sketch,
+    verify,
+)
+from corpusmill.pipeline.dedup.account import Steps, alarms, all_records, count, publish_json, quality
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.compact import MOST_SLICES, PEAK, parts, peak_bytes, slim
+from corpusmill.pipeline.dedup.index.change import Change
+from corpusmill.pipeline.dedup.job import PLANTED_PART, Job, parts_of
+from corpusmill.pipeline.dedup.lines.run import find as find_lines
+from corpusmill.pipeline.dedup.quality.sample import SAMPLE, draw
+from corpusmill.pipeline.dedup.records import Done, File, Records, Slice, Slices, by_part
+from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.substrings.run import find as find_substrings
+from corpusmill.pipeline.publish import publish_tables, read_table
+from corpusmill.pipeline.stage import Context, Partition
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.storage import Folder
 
 Told = Mapping[int, Sequence[Slice]]  # partition or range -> records for it
 
@@ -144,10 +154,10 @@ class Deduplication:
 
     def promise(self) -> dict[str, Any]:
         """What is promised before the work begins, told and written down."""
-        from pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
-        from pipeline.dedup.estimate.model import estimate
-        from pipeline.dedup.estimate.pilot import pilot
-        from pipeline.dedup.estimate.show import show, unpromised
+        from corpusmill.pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
+        from corpusmill.pipeline.dedup.estimate.model import estimate
+        from corpusmill.pipeline.dedup.estimate.pilot import pilot
+        from corpusmill.pipeline.dedup.estimate.show import show, unpromised
 
         alone = None
         if self.params.minhash and self.documents:
@@ -175,7 +185,7 @@ class Deduplication:
 
     def say_actual(self, counters: dict[str, int], dones: list[Done]) -> None:
         """Tell what came of what was expected: counts, disk, peak memory of the processes."""
-        from pipeline.dedup.estimate.show import show_actual
+        from corpusmill.pipeline.dedup.estimate.show import show_actual
 
         if self.expected is None:
             return

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.dedup.groups import Routed, headed
-from pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields, parts_of
-from pipeline.dedup.kernels.shingles import one_array
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.groups import Routed, headed
+from corpusmill.pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields, parts_of
+from corpusmill.pipeline.dedup.kernels.shingles import one_array
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.records import (
     Done,
     File,
     Records,
@@ -33,9 +33,9 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )  # fmt: skip
-from pipeline.stage import Partition
-from schemas.errors import WorkError
-from schemas.manifest import PublishedFile, hash_json
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import PublishedFile, hash_json
 
 U64 = npt.NDArray[np.uint64]
 

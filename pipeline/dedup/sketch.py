@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipeline.dedup.job import BAND, I64, PLANTED, PLANTED_PART, Job, copy_fields, survivor_order
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.kernels.keys import text_keys
-from pipeline.dedup.kernels.shingles import one_array
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.kernels.words import mix64
-from pipeline.dedup.order import columns_needed, order
-from pipeline.dedup.quality.planted import PLANTED as PLANTED_RECORD
-from pipeline.dedup.quality.planted import Planted, choose, plant
-from pipeline.dedup.quality.sample import draw, sample_records
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.job import BAND, I64, PLANTED, PLANTED_PART, Job, copy_fields, survivor_order
+from corpusmill.pipeline.dedup.kernels import kernel
+from corpusmill.pipeline.dedup.kernels.keys import text_keys
+from corpusmill.pipeline.dedup.kernels.shingles import one_array
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.kernels.words import mix64
+from corpusmill.pipeline.dedup.order import columns_needed, order
+from corpusmill.pipeline.dedup.quality.planted import PLANTED as PLANTED_RECORD
+from corpusmill.pipeline.dedup.quality.planted import Planted, choose, plant
+from corpusmill.pipeline.dedup.quality.sample import draw, sample_records
+from corpusmill.pipeline.dedup.records import (
     Done,
     File,
     Records,
@@ -34,12 +34,12 @@ from pipeline.dedup.records import (
     words,
     write,
 )
-from pipeline.publish import publish_table
-from pipeline.stage import Partition
-from schemas.documents import DOCUMENTS
-from schemas.errors import WorkError
-from schemas.ids import text_hash
-from schemas.manifest import hash_json
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import text_hash
+from corpusmill.schemas.manifest import hash_json
 
 U64 = npt.NDArray[np.uint64]
 

@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import cuts
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.kernels.shingles import one_array, view
-from pipeline.dedup.lines import kernel, splice
-from pipeline.publish import read_table
-from pipeline.stage import Partition
-from pipeline.transform import Outcome, decisions
-from schemas.documents import DOCUMENTS
-from schemas.errors import WorkError
-from schemas.ledger import FAILED_RULE, KEPT, REMOVED
-from schemas.storage import Folder
+from corpusmill.pipeline import cuts
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
+from corpusmill.pipeline.dedup.lines import kernel, splice
+from corpusmill.pipeline.publish import read_table
+from corpusmill.pipeline.stage import Partition
+from corpusmill.pipeline.transform import Outcome, decisions
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ledger import FAILED_RULE, KEPT, REMOVED
+from corpusmill.schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
 STAGE: Final = "dedup"

@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.dedup.banding import banding
-from pipeline.dedup.spans import SPANS, cut
-from pipeline.publish import read_table
-from pipeline.stage import Context, LocalStage
-from pipeline.transform import Outcome, Transform
-from schemas.dedup import DedupParams
-from schemas.documents import DOCUMENTS
-from schemas.errors import UserError, WorkError
-from schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
-from schemas.manifest import PublishedFile
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.banding import banding
+from corpusmill.pipeline.dedup.spans import SPANS, cut
+from corpusmill.pipeline.publish import read_table
+from corpusmill.pipeline.stage import Context, LocalStage
+from corpusmill.pipeline.transform import Outcome, Transform
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 
 
 class Dedup(LocalStage):
@@ -50,7 +50,7 @@ class Dedup(LocalStage):
         return {**self.recipe.params_of(self.name), "source_priority": priorities}
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from pipeline.dedup.run import Deduplication
+        from corpusmill.pipeline.dedup.run import Deduplication
 
         return Deduplication(context, self.params, self.banding, self.version).run()
 

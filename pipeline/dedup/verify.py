@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup.candidates import unique_edges
-from pipeline.dedup.job import EDGE, HASH, I64, PAIR, PLANTED, Job, parts_of
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.candidates import unique_edges
+from corpusmill.pipeline.dedup.job import EDGE, HASH, I64, PAIR, PLANTED, Job, parts_of
+from corpusmill.pipeline.dedup.kernels import kernel
+from corpusmill.pipeline.dedup.records import (
     Done,
     Records,
     Slice,
@@ -24,10 +24,10 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )  # fmt: skip
-from pipeline.dedup.sets import load_sets, places_of
-from pipeline.unionfind import components
-from schemas.errors import WorkError
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.sets import load_sets, places_of
+from corpusmill.pipeline.unionfind import components
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import hash_json
 
 F64 = npt.NDArray[np.float64]
 

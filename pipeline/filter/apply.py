@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.filter.classifiers import fasttext_model, scores
-from pipeline.filter.lines.edit import counters as cut_counters
-from pipeline.filter.lines.edit import cut
-from pipeline.filter.lines.measure import LineRules
-from pipeline.filter.lists.words import WordLists
-from pipeline.filter.plugins import load as load_plugins
-from pipeline.filter.rules.files import Rule
-from pipeline.filter.rules.judge import exemptions, in_order, judge
-from pipeline.filter.rules.sets import line_rules
-from pipeline.filter.signals.catalogue import measure, text_specs
-from pipeline.filter.text.view import spans, text_buffers, view_of
-from pipeline.filter.urls.lists import UrlRules
-from pipeline.transform import Outcome
-from schemas.errors import UserError, nearest
-from schemas.filter import FilterParams
-from schemas.signals import ARROW_TYPES, SignalSpec, signals_schema
+from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
+from corpusmill.pipeline.filter.lines.edit import counters as cut_counters
+from corpusmill.pipeline.filter.lines.edit import cut
+from corpusmill.pipeline.filter.lines.measure import LineRules
+from corpusmill.pipeline.filter.lists.words import WordLists
+from corpusmill.pipeline.filter.plugins import load as load_plugins
+from corpusmill.pipeline.filter.rules.files import Rule
+from corpusmill.pipeline.filter.rules.judge import exemptions, in_order, judge
+from corpusmill.pipeline.filter.rules.sets import line_rules
+from corpusmill.pipeline.filter.signals.catalogue import measure, text_specs
+from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
+from corpusmill.pipeline.filter.urls.lists import UrlRules
+from corpusmill.pipeline.transform import Outcome
+from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.signals import ARROW_TYPES, SignalSpec, signals_schema
 
 
 def all_specs(asked: Collection[str] = ()) -> list[SignalSpec]:

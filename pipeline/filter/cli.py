@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pipeline.options import Json, print_json
+from corpusmill.pipeline.options import Json, print_json
 
 if TYPE_CHECKING:
-    from schemas.signals import SignalSpec
+    from corpusmill.schemas.signals import SignalSpec
 
 EXAMPLE: Final = "corpusmill signals --list gopher c4"
 WIDTH: Final = 80
@@ -29,7 +29,7 @@ def signals(
     json: Json = False,
 ) -> None:
     """Every signal that rules may look at: name, type, range, version, unit, origin."""
-    from schemas.errors import UserError, nearest
+    from corpusmill.schemas.errors import UserError, nearest
 
     found = specs(plugin or [])
     known = sorted({family_of(spec) for spec, _ in found})
@@ -54,15 +54,15 @@ def family_of(spec: SignalSpec) -> str:
 def specs(plugins: list[str]) -> list[tuple[SignalSpec, bool]]:
     """(spec, whether it is measured only where a recipe asks for it, by a rule that looks at it, a set that cuts lines,
     lists of URLs) of all signals, by family; plugins' last."""
-    from pipeline.filter.classifiers.scores import SPECS
-    from pipeline.filter.lines.measure import LineRules
-    from pipeline.filter.plugins import load
-    from pipeline.filter.rules.sets import rule_set
-    from pipeline.filter.signals.catalogue import every_spec
-    from pipeline.filter.signals.registry import ON_DEMAND
-    from pipeline.filter.urls.lists import ORIGIN, SIGNALS
-    from schemas.filter import rule_sets
-    from schemas.signals import SignalSpec
+    from corpusmill.pipeline.filter.classifiers.scores import SPECS
+    from corpusmill.pipeline.filter.lines.measure import LineRules
+    from corpusmill.pipeline.filter.plugins import load
+    from corpusmill.pipeline.filter.rules.sets import rule_set
+    from corpusmill.pipeline.filter.signals.catalogue import every_spec
+    from corpusmill.pipeline.filter.signals.registry import ON_DEMAND
+    from corpusmill.pipeline.filter.urls.lists import ORIGIN, SIGNALS
+    from corpusmill.schemas.filter import rule_sets
+    from corpusmill.schemas.signals import SignalSpec
 
     own = load(plugins)
     on_text = every_spec(own)

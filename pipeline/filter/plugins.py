@@ -14,13 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.errors import UserError
-from schemas.ids import checksum
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import checksum
 
 if TYPE_CHECKING:
-    from pipeline.filter.signals.registry import Measure, Registry
-    from pipeline.filter.text.view import TextView
-    from schemas.signals import SignalSpec
+    from corpusmill.pipeline.filter.signals.registry import Measure, Registry
+    from corpusmill.pipeline.filter.text.view import TextView
+    from corpusmill.schemas.signals import SignalSpec
 
 
 _OTHERS: Final = ("language", "toxicity", "quality", "lines", "url")  # of models, cut lines, lists of URLs
@@ -34,7 +34,7 @@ def checksums(files: Sequence[str]) -> list[str]:
 def load(files: Sequence[str]) -> Registry:
     """The signals of all files, in order. Raises `UserError` for a file that cannot be loaded, that defines no signal,
     or a name that is taken."""
-    from pipeline.filter.signals.registry import Registry
+    from corpusmill.pipeline.filter.signals.registry import Registry
 
     together = Registry({}, set())
     taken: dict[str, str] = {}
@@ -57,8 +57,8 @@ def load(files: Sequence[str]) -> Registry:
 @lru_cache(maxsize=1)
 def _families() -> frozenset[str]:
     """The first halves of all signals' names but plugins'; rule sets have signals of their own."""
-    from pipeline.filter.signals.catalogue import every_spec
-    from schemas.filter import rule_sets
+    from corpusmill.pipeline.filter.signals.catalogue import every_spec
+    from corpusmill.schemas.filter import rule_sets
 
     of_sets = {name.replace("@", "_") for name in rule_sets()}
     return frozenset({*of_sets, *(s.name.split(".")[0] for s in every_spec()), *_OTHERS})
@@ -80,8 +80,8 @@ def _bytes(file: str) -> bytes:
 @lru_cache(maxsize=64)
 def _loaded(file: str, xxh3: str, data: bytes) -> Registry:
     """The signals that a file of these bytes defines; a process runs it once."""
-    import pipeline.filter.signals.catalogue  # noqa: F401 (the built-in signals first: their names are taken)
-    from pipeline.filter.signals.registry import Registry, apart
+    import corpusmill.pipeline.filter.signals.catalogue  # noqa: F401 (the built-in signals first: their names are taken)
+    from corpusmill.pipeline.filter.signals.registry import Registry, apart
 
     module = ModuleType(f"_plugin_{xxh3}")
     module.__file__ = file

@@ -5,18 +5,18 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from pipeline.filter import plugins
-from pipeline.filter.classifiers import fasttext_model
-from pipeline.filter.lists.files import list_hashes
-from pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve
-from pipeline.stage import LocalStage
-from schemas.errors import UserError, nearest
-from schemas.filter import FilterParams
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.filter import plugins
+from corpusmill.pipeline.filter.classifiers import fasttext_model
+from corpusmill.pipeline.filter.lists.files import list_hashes
+from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve
+from corpusmill.pipeline.stage import LocalStage
+from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
-    from pipeline.filter.apply import Filtering
+    from corpusmill.pipeline.filter.apply import Filtering
 
 
 class Filter(LocalStage):
@@ -73,7 +73,7 @@ class Filter(LocalStage):
 
     def transform(self, folder: Folder, partition: str) -> Filtering:
         """Loads the models (once per process)."""
-        from pipeline.filter.apply import Filtering
+        from corpusmill.pipeline.filter.apply import Filtering
 
         return Filtering(self.params, self.rules, self.models())
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipeline.ingest.records import Document, Event, Reading, Rejected
-from pipeline.ingest.text import clean, scrub_surrogates
-from pipeline.transform import Outcome
-from schemas.documents import DOCUMENTS, ID
-from schemas.ids import doc_id
-from schemas.ledger import INGEST_DECISIONS, QUARANTINED
-from schemas.stages import IngestParams
+from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.text import clean, scrub_surrogates
+from corpusmill.pipeline.transform import Outcome
+from corpusmill.schemas.documents import DOCUMENTS, ID
+from corpusmill.schemas.ids import doc_id
+from corpusmill.schemas.ledger import INGEST_DECISIONS, QUARANTINED
+from corpusmill.schemas.stages import IngestParams
 
 BATCH_BYTES = 1 << 20  # text cleaned at a time
 BATCH_ROWS = 4_096

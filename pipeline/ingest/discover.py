@@ -11,10 +11,10 @@ from typing import Final
 
 import xxhash
 
-from pipeline.ingest.streams import COMPRESSED_SUFFIXES
-from schemas.errors import UserError, nearest
-from schemas.recipe import Source
-from schemas.storage import REMOTE, Entry, Folder
+from corpusmill.pipeline.ingest.streams import COMPRESSED_SUFFIXES
+from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.storage import REMOTE, Entry, Folder
 
 UNKNOWN: Final = "unknown"  # the name says nothing: the reader looks at the first bytes
 _SUFFIXES = {
@@ -35,7 +35,7 @@ class InputFile:
     url: str
     size: int
     tag: str
-    format: str  # a `schemas.recipe.Format`, or `UNKNOWN`
+    format: str  # a `corpusmill.schemas.recipe.Format`, or `UNKNOWN`
 
     @property
     def key(self) -> str:

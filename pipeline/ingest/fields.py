@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from schemas.recipe import Source
+from corpusmill.schemas.recipe import Source
 
 METADATA_BYTES = 16 << 10  # more is dropped, and counted
 

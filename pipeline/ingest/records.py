@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipeline.ingest.discover import InputFile
-from pipeline.ingest.streams import RawFile, Stream
-from schemas.ledger import QUARANTINED
-from schemas.recipe import Source
-from schemas.stages import IngestParams
-from schemas.storage import Folder
+from corpusmill.pipeline.ingest.discover import InputFile
+from corpusmill.pipeline.ingest.streams import RawFile, Stream
+from corpusmill.schemas.ledger import QUARANTINED
+from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.stages import IngestParams
+from corpusmill.schemas.storage import Folder
 
 
 class Document(NamedTuple):
@@ -42,7 +42,7 @@ class Rejected(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records of a columnar file: any of the columns of `schemas.documents.DOCUMENTS`, `text` at least.
+    """Records of a columnar file: any of the columns of `corpusmill.schemas.documents.DOCUMENTS`, `text` at least.
 
     Without `doc_id`, a column `record` gives what follows `#` in each locator.
     """

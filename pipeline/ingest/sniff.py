@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from pipeline.ingest.discover import UNKNOWN
-from pipeline.ingest.records import Reading
-from pipeline.ingest.streams import Damaged
+from corpusmill.pipeline.ingest.discover import UNKNOWN
+from corpusmill.pipeline.ingest.records import Reading
+from corpusmill.pipeline.ingest.streams import Damaged
 
 HEAD_BYTES = 4_096
 _SIGNS = (

@@ -8,10 +8,10 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from pipeline.ingest.discover import InputFile, Known, discover, hash_inputs
-from pipeline.stage import SourceStage
-from pipeline.transform import Outcome
-from schemas.recipe import Recipe
+from corpusmill.pipeline.ingest.discover import InputFile, Known, discover, hash_inputs
+from corpusmill.pipeline.stage import SourceStage
+from corpusmill.pipeline.transform import Outcome
+from corpusmill.schemas.recipe import Recipe
 
 # What turns bytes into text: another version may give another text.
 LIBRARIES = ("resiliparse", "fastwarc", "ftfy")
@@ -34,7 +34,7 @@ class Unit:
 
 
 class Ingest(SourceStage):
-    """Discover, read, decode, clean; quarantine what cannot be read. See `pipeline.stage.SourceStage`."""
+    """Discover, read, decode, clean; quarantine what cannot be read. See `corpusmill.pipeline.stage.SourceStage`."""
 
     name = "ingest"
     version = "2"
@@ -49,7 +49,7 @@ class Ingest(SourceStage):
         """Parameters, what each source is read with, and the versions of the libraries that make text."""
         libraries = LIBRARIES + (("trafilatura",) if self.params.html_extractor == "trafilatura" else ())
         if "trafilatura" in libraries:
-            from pipeline.ingest.html import require
+            from corpusmill.pipeline.ingest.html import require
 
             require("trafilatura")
         return {
@@ -85,9 +85,9 @@ class Ingest(SourceStage):
 
     def read(self, unit: Unit) -> Iterator[tuple[str, Outcome, int]]:
         """Partitions of a unit, each as soon as it is full; one at least, so that every unit shows."""
-        from pipeline.ingest.builder import PartitionBuilder
-        from pipeline.ingest.readers import read_file
-        from pipeline.ingest.records import Reading
+        from corpusmill.pipeline.ingest.builder import PartitionBuilder
+        from corpusmill.pipeline.ingest.readers import read_file
+        from corpusmill.pipeline.ingest.records import Reading
 
         builder = PartitionBuilder(self.params)
         done = reported = 0  # bytes of input behind us, and those already told

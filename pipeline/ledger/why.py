@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.hidden import spelled
-from pipeline.publish import parse_table
-from schemas.errors import UserError
-from schemas.ids import named_id
-from schemas.ledger import readable
-from schemas.storage import Folder
+from corpusmill.pipeline.hidden import spelled
+from corpusmill.pipeline.publish import parse_table
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import named_id
+from corpusmill.schemas.ledger import readable
+from corpusmill.schemas.storage import Folder
 
 
 def ledger_folder(run: Folder) -> Folder:

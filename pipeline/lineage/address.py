@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from schemas.errors import UserError
+from corpusmill.schemas.errors import UserError
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _ALLOWED = (

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from schemas.errors import UserError, WorkError
+from corpusmill.schemas.errors import UserError, WorkError
 
 
 class Edit(NamedTuple):

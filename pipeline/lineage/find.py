@@ -9,17 +9,17 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from pipeline.lineage.address import Address
-from pipeline.lineage.edits import forward
-from pipeline.lineage.lists import BlockList, Ordered, TextList
-from pipeline.lineage.run import Row, RunPlaces
-from pipeline.lineage.shards import Shards
-from pipeline.lineage.trace import follow
-from pipeline.splits import purpose_seed
-from schemas.errors import UserError, WorkError
-from schemas.ids import named_id
-from schemas.ledger import KEPT
-from schemas.shards import TAKEDOWNS, ShardSetEntry, Takedown, TextSetEntry
+from corpusmill.pipeline.lineage.address import Address
+from corpusmill.pipeline.lineage.edits import forward
+from corpusmill.pipeline.lineage.lists import BlockList, Ordered, TextList
+from corpusmill.pipeline.lineage.run import Row, RunPlaces
+from corpusmill.pipeline.lineage.shards import Shards
+from corpusmill.pipeline.lineage.trace import follow
+from corpusmill.pipeline.splits import purpose_seed
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import named_id
+from corpusmill.schemas.ledger import KEPT
+from corpusmill.schemas.shards import TAKEDOWNS, ShardSetEntry, Takedown, TextSetEntry
 
 Span = tuple[int, int]  # first, one past the last
 List = TypeVar("List", bound=Ordered)

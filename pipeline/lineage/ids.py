@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from pipeline.lineage.shards import Requests
-from pipeline.publish import publish_bytes, read_table
-from schemas.errors import WorkError
-from schemas.ids import ID_BYTES, checksum
-from schemas.manifest import Strict, manifest_name
-from schemas.storage import Folder
+from corpusmill.pipeline.lineage.shards import Requests
+from corpusmill.pipeline.publish import publish_bytes, read_table
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import ID_BYTES, checksum
+from corpusmill.schemas.manifest import Strict, manifest_name
+from corpusmill.schemas.storage import Folder
 
 FOLDER: Final = "lineage"
 INDEX: Final = "ids.json"
@@ -165,7 +165,7 @@ def _sorted(held: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 def _entries(rows: pa.Table, partition: int) -> npt.NDArray[Any]:
     """An entry for the doc_id of each row, one for its own id, one for its URL, as far as it has them."""
-    from pipeline.lineage.kernel import keys
+    from corpusmill.pipeline.lineage.kernel import keys
 
     ids = rows["doc_id"].combine_chunks()
     whole = (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipeline.lineage.ids import BASIS, PRIME
+from corpusmill.pipeline.lineage.ids import BASIS, PRIME
 
 _BASIS, _PRIME, _SHIFT = np.uint64(BASIS), np.uint64(PRIME), np.uint64(32)
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.lineage.shards import SAMPLE, VERIFY, Requests
-from pipeline.splits import hash_ids
-from schemas.documents import ID
-from schemas.errors import WorkError
-from schemas.ids import ID_BYTES, checksum
-from schemas.shards import BlockDocuments, ShardSetEntry, TextSetEntry
-from schemas.storage import Folder
+from corpusmill.pipeline.lineage.shards import SAMPLE, VERIFY, Requests
+from corpusmill.pipeline.splits import hash_ids
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import ID_BYTES, checksum
+from corpusmill.schemas.shards import BlockDocuments, ShardSetEntry, TextSetEntry
+from corpusmill.schemas.storage import Folder
 
 
 class Ordered(ABC):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from pipeline.inputs import is_relative
-from pipeline.lineage.edits import Piece, StageEdits
-from pipeline.lineage.jsonl import Edges, edges_of, field_bytes, utf8_edges
-from pipeline.lineage.repairs import STAGE, repairs
-from pipeline.lineage.run import Row, RunPlaces
-from pipeline.origin import RawFile, cleaned, find_file, leads_somewhere
-from schemas.ids import text_hash
-from schemas.recipe import Recipe, Source
+from corpusmill.pipeline.inputs import is_relative
+from corpusmill.pipeline.lineage.edits import Piece, StageEdits
+from corpusmill.pipeline.lineage.jsonl import Edges, edges_of, field_bytes, utf8_edges
+from corpusmill.pipeline.lineage.repairs import STAGE, repairs
+from corpusmill.pipeline.lineage.run import Row, RunPlaces
+from corpusmill.pipeline.origin import RawFile, cleaned, find_file, leads_somewhere
+from corpusmill.schemas.ids import text_hash
+from corpusmill.schemas.recipe import Recipe, Source
 
 _BOMS: Final = {
     "utf-8": b"\xef\xbb\xbf", "utf-32-le": b"\xff\xfe\x00\x00", "utf-32-be": b"\x00\x00\xfe\xff",

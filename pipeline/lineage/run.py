@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.inputs import INPUTS, is_relative, parse_inputs, where_made
-from pipeline.lineage.edits import StageEdits, by_stage
-from pipeline.lineage.ids import Ids, key_of_id, key_of_text
-from pipeline.lineage.shards import Requests, Shards
-from pipeline.places import FOLDERS, recipe_of, stage_folders
-from pipeline.publish import parse_table
-from schemas.errors import UserError
-from schemas.ids import doc_id, named_id
-from schemas.ledger import KEPT
-from schemas.manifest import StageManifest, manifest_name
-from schemas.recipe import LOCAL, Source
-from schemas.storage import Folder
+from corpusmill.pipeline.inputs import INPUTS, is_relative, parse_inputs, where_made
+from corpusmill.pipeline.lineage.edits import StageEdits, by_stage
+from corpusmill.pipeline.lineage.ids import Ids, key_of_id, key_of_text
+from corpusmill.pipeline.lineage.shards import Requests, Shards
+from corpusmill.pipeline.places import FOLDERS, recipe_of, stage_folders
+from corpusmill.pipeline.publish import parse_table
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import doc_id, named_id
+from corpusmill.schemas.ledger import KEPT
+from corpusmill.schemas.manifest import StageManifest, manifest_name
+from corpusmill.schemas.recipe import LOCAL, Source
+from corpusmill.schemas.storage import Folder
 
 _HELD = 4  # tables of partitions kept, for documents that lie together
 

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import orjson
 from pydantic import ValidationError
 
-from pipeline.lineage.address import Address
-from pipeline.lineage.vocabulary import Vocabulary
-from schemas.errors import UserError, WorkError, nearest
-from schemas.ids import checksum
-from schemas.shards import INDEX, BlockDocuments, SetEntry, ShardSet, ShardSetEntry
-from schemas.shards import Block as ListedBlock
-from schemas.storage import Folder
+from corpusmill.pipeline.lineage.address import Address
+from corpusmill.pipeline.lineage.vocabulary import Vocabulary
+from corpusmill.schemas.errors import UserError, WorkError, nearest
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.shards import INDEX, BlockDocuments, SetEntry, ShardSet, ShardSetEntry
+from corpusmill.schemas.shards import Block as ListedBlock
+from corpusmill.schemas.storage import Folder
 
 SAMPLE = np.dtype("<u8").itemsize  # of a tar's `.idx`
 _NUMBER = re.compile(r"[0-9]{1,18}")

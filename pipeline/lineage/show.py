@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.hidden import spelled
-from pipeline.lineage.edits import Piece, StageEdits
-from pipeline.lineage.find import Found
-from pipeline.lineage.raw import Raw, Span
-from pipeline.lineage.trace import AROUND, Traced
-from schemas.ledger import KEPT, readable
+from corpusmill.pipeline.hidden import spelled
+from corpusmill.pipeline.lineage.edits import Piece, StageEdits
+from corpusmill.pipeline.lineage.find import Found
+from corpusmill.pipeline.lineage.raw import Raw, Span
+from corpusmill.pipeline.lineage.trace import AROUND, Traced
+from corpusmill.schemas.ledger import KEPT, readable
 
 Explain = Callable[[dict[str, Any]], str]  # a ledger row in words
 

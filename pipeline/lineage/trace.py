@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.lineage.address import Address
-from pipeline.lineage.edits import Piece, StageEdits, back
-from pipeline.lineage.raw import Raw, Span, read_raw
-from pipeline.lineage.repairs import COMPOSING, composition
-from pipeline.lineage.run import Row, RunPlaces
-from pipeline.lineage.shards import Block, Shards, Stretch
-from schemas.errors import UserError
-from schemas.shards import INDEX
-from schemas.storage import Folder
+from corpusmill.pipeline.lineage.address import Address
+from corpusmill.pipeline.lineage.edits import Piece, StageEdits, back
+from corpusmill.pipeline.lineage.raw import Raw, Span, read_raw
+from corpusmill.pipeline.lineage.repairs import COMPOSING, composition
+from corpusmill.pipeline.lineage.run import Row, RunPlaces
+from corpusmill.pipeline.lineage.shards import Block, Shards, Stretch
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.storage import Folder
 
 AROUND = 60  # characters of the cleaned text shown on either side
 _HELD = 64  # documents kept

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from pipeline.bpe.names import token_bytes
-from schemas.errors import WorkError
+from corpusmill.pipeline.bpe.names import token_bytes
+from corpusmill.schemas.errors import WorkError
 
 
 class Vocabulary:
-    """The tokens of a byte-level tokenizer that `pipeline.bpe.load` has accepted. `where` names its file."""
+    """The tokens of a byte-level tokenizer that `corpusmill.pipeline.bpe.load` has accepted. `where` names its file."""
 
     def __init__(self, data: bytes, eos_id: int, where: str) -> None:
         content: dict[str, Any] = orjson.loads(data)
@@ -50,8 +50,8 @@ class Vocabulary:
             return text
         import pyarrow as pa
 
-        from pipeline.bpe.encode import normalized
-        from pipeline.bpe.load import load_bpe
+        from corpusmill.pipeline.bpe.encode import normalized
+        from corpusmill.pipeline.bpe.load import load_bpe
 
         bpe = load_bpe(self.data, self.added[self.eos_id], self.where)
         return str(normalized(bpe, pa.chunked_array([[text]], pa.large_string()))[0].as_py())

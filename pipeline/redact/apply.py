@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.redact import models
-from pipeline.redact.batch import Edit, Look, find_edits, rewrite
-from pipeline.redact.pseudonyms import pseudonym, tag
-from pipeline.redact.scan import Kind
-from pipeline.transform import Outcome, decisions, with_texts
-from schemas.ledger import KEPT, REMOVED
-from schemas.redact import RedactParams
+from corpusmill.pipeline.redact import models
+from corpusmill.pipeline.redact.batch import Edit, Look, find_edits, rewrite
+from corpusmill.pipeline.redact.pseudonyms import pseudonym, tag
+from corpusmill.pipeline.redact.scan import Kind
+from corpusmill.pipeline.transform import Outcome, decisions, with_texts
+from corpusmill.schemas.ledger import KEPT, REMOVED
+from corpusmill.schemas.redact import RedactParams
 
 STAGE = "redact"
 BATCH_BYTES = 4 << 20  # text scanned at once

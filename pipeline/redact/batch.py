@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.redact.coins import coins
-from pipeline.redact.kernels.anchors import candidates
-from pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.coins import coins
+from corpusmill.pipeline.redact.kernels.anchors import candidates
+from corpusmill.pipeline.redact.kernels.tables import (
     ASSIGNED,
     AT,
     CARD,
@@ -33,16 +33,16 @@ from pipeline.redact.kernels.tables import (
     USERINFO,
     WORD,
 )  # fmt: skip
-from pipeline.redact.models import Detector, find_spans
-from pipeline.redact.national import NUMBERS, national
-from pipeline.redact.network import emails, hardware, ipv4, ipv6
-from pipeline.redact.numbers import cards, iban_length, ssns
-from pipeline.redact.phones import phones
-from pipeline.redact.plans import plans
-from pipeline.redact.pseudonyms import is_own, is_tag
-from pipeline.redact.scan import SEPARATOR, Hit, Kind
-from pipeline.redact.secrets import armoured, assigned, formats, query, userinfo
-from schemas.redact import MODEL_KINDS
+from corpusmill.pipeline.redact.models import Detector, find_spans
+from corpusmill.pipeline.redact.national import NUMBERS, national
+from corpusmill.pipeline.redact.network import emails, hardware, ipv4, ipv6
+from corpusmill.pipeline.redact.numbers import cards, iban_length, ssns
+from corpusmill.pipeline.redact.phones import phones
+from corpusmill.pipeline.redact.plans import plans
+from corpusmill.pipeline.redact.pseudonyms import is_own, is_tag
+from corpusmill.pipeline.redact.scan import SEPARATOR, Hit, Kind
+from corpusmill.pipeline.redact.secrets import armoured, assigned, formats, query, userinfo
+from corpusmill.schemas.redact import MODEL_KINDS
 
 MAX_ROUNDS = 32  # far more than a text needs: a word reaches 60 bytes, and a tag is no such word
 Replace = Callable[[Kind, bytes], bytes]

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from pipeline.redact.scan import Hit, after, before, context
+from corpusmill.pipeline.redact.scan import Hit, after, before, context
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"

@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pipeline.redact.scan import Kind
-from schemas.errors import UserError
-from schemas.redact import MODEL_KINDS
+from corpusmill.pipeline.redact.scan import Kind
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.redact import MODEL_KINDS
 
 SPACY_PIECE, GLINER_PIECE = 100_000, 1_000  # characters read at once: memory; 384 tokens
 MIN_SCORE = 0.5

@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
-from pipeline.redact.scan import ALNUM, Hit, Kind, after, before, context
+from corpusmill.pipeline.redact.scan import ALNUM, Hit, Kind, after, before, context
 
 WINDOW = 60  # bytes before a number in which its name is looked for
 

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from pipeline.redact.scan import ALNUM, DIGITS, LETTERS, WORD, Hit, after, before, context
+from corpusmill.pipeline.redact.scan import ALNUM, DIGITS, LETTERS, WORD, Hit, after, before, context
 
 # --- e-mail: found by its '@' and domain; the local part is then read backwards.
 _LOCAL = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+$")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from pipeline.redact.scan import DIGITS, Hit, context
+from corpusmill.pipeline.redact.scan import DIGITS, Hit, context
 
 # --- payment cards: ISO/IEC 7812 with the issuers' ranges, and the Luhn digit.
 _CARD_CONTEXT = re.compile(

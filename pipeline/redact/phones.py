@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pipeline.redact.plans import nanp, plan, possible, valid
-from pipeline.redact.scan import ALNUM, DIGITS, Hit, after, before, context
+from corpusmill.pipeline.redact.plans import nanp, plan, possible, valid
+from corpusmill.pipeline.redact.scan import ALNUM, DIGITS, Hit, after, before, context
 
 
 class Group(NamedTuple):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pipeline.stage import LocalStage
-from pipeline.transform import Transform
-from schemas.errors import UserError
-from schemas.recipe import Recipe
-from schemas.redact import RedactParams
-from schemas.storage import Folder
+from corpusmill.pipeline.stage import LocalStage
+from corpusmill.pipeline.transform import Transform
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.redact import RedactParams
+from corpusmill.schemas.storage import Folder
 
 
 class Redact(LocalStage):
-    """Replaces personal data and secrets, or removes the documents that hold them (`schemas.redact.PiiKind`)."""
+    """Replaces personal data and secrets, or removes the documents that hold them (`corpusmill.schemas.redact.PiiKind`)."""
 
     name = "redact"
     version = "4"
@@ -26,15 +26,15 @@ class Redact(LocalStage):
             raise UserError("redact.kinds: each kind may be named once")
         self.key = b""
         if any(params.replacement_of(kind) == "pseudonym" for kind in params.kinds):
-            from pipeline.redact.pseudonyms import read_key
+            from corpusmill.pipeline.redact.pseudonyms import read_key
 
             self.key = read_key(params.key_env)
         if params.model is not None:
-            from pipeline.redact.models import load
+            from corpusmill.pipeline.redact.models import load
 
             load(params.model)  # a wrong name is told now, not by a worker
         if "phone" in params.kinds:
-            from pipeline.redact.plans import known_region
+            from corpusmill.pipeline.redact.plans import known_region
 
             for region in params.phone_regions:
                 if not known_region(region):
@@ -49,17 +49,17 @@ class Redact(LocalStage):
         params = super().key_params()
         params.pop("seed")  # nothing here is drawn
         if self.key:
-            from pipeline.redact.pseudonyms import fingerprint
+            from corpusmill.pipeline.redact.pseudonyms import fingerprint
 
             params["key_fingerprint"] = fingerprint(self.key)
         if self.params.model is not None:
-            from pipeline.redact.models import identity
+            from corpusmill.pipeline.redact.models import identity
 
             params["model_identity"] = identity(self.params.model)
         return params
 
     def transform(self, folder: Folder, partition: str) -> Transform:
-        from pipeline.redact.apply import redact
+        from corpusmill.pipeline.redact.apply import redact
 
         return partial(redact, params=self.params, key=self.key)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pipeline.redact.scan import Kind
+from corpusmill.pipeline.redact.scan import Kind
 
 
 class Draw:

@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.report import words
+from corpusmill.pipeline.report import words
 
 Facts = dict[str, Any]
 LANGUAGE_SHARE = 0.01  # of the kept documents: a rarer language is in the table, not in the front matter
@@ -37,7 +37,7 @@ SIZES = (
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     jinja = Environment(
-        loader=PackageLoader("pipeline.report", "templates"), autoescape=False, undefined=StrictUndefined,
+        loader=PackageLoader("corpusmill.pipeline.report", "templates"), autoescape=False, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     jinja.filters.update(n=words.number, size=words.size, md=words.markdown, code=words.code)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.report.rules import Failures, Rule, failure_matrix, numeric_columns
-from pipeline.report.survey import Places, read_columns
-from pipeline.tokens import TokenRates
-from schemas.ledger import REMOVED
+from corpusmill.pipeline.report.rules import Failures, Rule, failure_matrix, numeric_columns
+from corpusmill.pipeline.report.survey import Places, read_columns
+from corpusmill.pipeline.tokens import TokenRates
+from corpusmill.schemas.ledger import REMOVED
 
 POINTS = 61
 MEASURES = ("documents", "bytes", "tokens")

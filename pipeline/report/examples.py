@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.report.survey import Places, Survey
-from pipeline.report.texts import (
+from corpusmill.pipeline.report.survey import Places, Survey
+from corpusmill.pipeline.report.texts import (
     MARGIN,
     PAIR_SEARCH,
     Wanted,
@@ -16,9 +16,9 @@ from pipeline.report.texts import (
     tag_in_context,
     window,
 )
-from pipeline.stage import Context
-from schemas.ledger import KEPT, REMOVED
-from schemas.stages import ReportParams
+from corpusmill.pipeline.stage import Context
+from corpusmill.schemas.ledger import KEPT, REMOVED
+from corpusmill.schemas.stages import ReportParams
 
 AROUND = 90  # characters of context on either side of a redacted span
 Row = dict[str, Any]

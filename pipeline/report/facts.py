@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.report import curves as curve
-from pipeline.report.contamination import contamination
-from pipeline.report.duplicates import duplicates
-from pipeline.report.examples import examples
-from pipeline.report.planted import judge, load_labels
-from pipeline.report.rules import Rule
-from pipeline.report.sections import cuts, languages, lengths, loose_json, pii, shards, tokenizer
-from pipeline.report.survey import Places, Survey, survey
-from pipeline.stage import Context
-from pipeline.tokens import TokenRates, token_rates, tokens
-from schemas.errors import WorkError
-from schemas.ledger import KEPT, OUTCOMES, QUARANTINED, REMOVED
-from schemas.manifest import StageManifest, manifest_name
-from schemas.recipe import LOCAL
-from schemas.stages import ReportParams
+from corpusmill.pipeline.report import curves as curve
+from corpusmill.pipeline.report.contamination import contamination
+from corpusmill.pipeline.report.duplicates import duplicates
+from corpusmill.pipeline.report.examples import examples
+from corpusmill.pipeline.report.planted import judge, load_labels
+from corpusmill.pipeline.report.rules import Rule
+from corpusmill.pipeline.report.sections import cuts, languages, lengths, loose_json, pii, shards, tokenizer
+from corpusmill.pipeline.report.survey import Places, Survey, survey
+from corpusmill.pipeline.stage import Context
+from corpusmill.pipeline.tokens import TokenRates, token_rates, tokens
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ledger import KEPT, OUTCOMES, QUARANTINED, REMOVED
+from corpusmill.schemas.manifest import StageManifest, manifest_name
+from corpusmill.schemas.recipe import LOCAL
+from corpusmill.schemas.stages import ReportParams
 
 CURVES = 12  # rules with a curve, at most
 OVERLAP = 12  # rules in the overlap matrix, at most

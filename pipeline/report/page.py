@@ -10,8 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.report import svg, words
-from pipeline.report.scurve import s_curve
+from corpusmill.pipeline.report import svg, words
+from corpusmill.pipeline.report.scurve import s_curve
 
 Facts = dict[str, Any]
 BAR_RULES = 40  # rules with a row in the table; the rest are summed up
@@ -23,7 +23,7 @@ TABLE_POINTS = 10  # thresholds in the table of a curve
 def environment() -> Environment:
     """Templates of this package; autoescape is on, whatever a template is called."""
     jinja = Environment(
-        loader=PackageLoader("pipeline.report", "templates"), autoescape=True, undefined=StrictUndefined,
+        loader=PackageLoader("corpusmill.pipeline.report", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     jinja.filters.update(
@@ -40,7 +40,7 @@ def environment() -> Environment:
 
 
 def render(facts: Facts) -> str:
-    """The page for the figures of `pipeline.report.facts.gather`. Equal figures give equal bytes."""
+    """The page for the figures of `corpusmill.pipeline.report.facts.gather`. Equal figures give equal bytes."""
     charts = {
         "flow": _flow(facts),
         "bytes": _bytes_flow(facts),

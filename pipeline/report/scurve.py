@@ -7,8 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.svg import Frame, element, figure, path, text
-from pipeline.report.words import number, share
+from corpusmill.pipeline.report.svg import Frame, element, figure, path, text
+from corpusmill.pipeline.report.words import number, share
 
 Points = Sequence[dict[str, Any]]
 APART = 3.0  # px to either side, so that the intervals of one bin do not hide each other

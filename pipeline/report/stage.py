@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.publish import publish_bytes
-from pipeline.stage import Context, GlobalStage
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile
-from schemas.stages import ReportParams
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.stage import Context, GlobalStage
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.stages import ReportParams
+from corpusmill.schemas.storage import Folder
 
 
 class Report(GlobalStage):
@@ -36,9 +36,9 @@ class Report(GlobalStage):
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         import orjson
 
-        from pipeline.report.card import card
-        from pipeline.report.facts import gather
-        from pipeline.report.page import render
+        from corpusmill.pipeline.report.card import card
+        from corpusmill.pipeline.report.facts import gather
+        from corpusmill.pipeline.report.page import render
 
         params: ReportParams = self.params
         facts = gather(context, params)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from pipeline.report.words import number, share, short
+from corpusmill.pipeline.report.words import number, share, short
 
 Point = tuple[float, float]
 WIDTH = 360

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipeline.shard.read import read_documents
-from pipeline.shard.takedown.find import find, open_set, read_text, text_ids
-from pipeline.stage import Scheduler
-from schemas.shards import Shard, TextShard
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.read import read_documents
+from corpusmill.pipeline.shard.takedown.find import find, open_set, read_text, text_ids
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.shards import Shard, TextShard
+from corpusmill.schemas.storage import Folder
 
 HOLDING = pa.schema(
     [

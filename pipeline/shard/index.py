@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.publish import publish_bytes
-from pipeline.shard.plan import Plan
-from schemas.manifest import PublishedFile, Strict
-from schemas.shards import (
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.shard.plan import Plan
+from corpusmill.schemas.manifest import PublishedFile, Strict
+from corpusmill.schemas.shards import (
     INDEX,
     Index,
     SetEntry,
@@ -22,10 +22,10 @@ from schemas.shards import (
     TextSetEntry,
     TextShard,
 )
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
-    from pipeline.bpe.load import Bpe
+    from corpusmill.pipeline.bpe.load import Bpe
 
 
 def indexes_of(

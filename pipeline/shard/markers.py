@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from schemas.manifest import PublishedFile, Strict
-from schemas.storage import Folder
+from corpusmill.schemas.manifest import PublishedFile, Strict
+from corpusmill.schemas.storage import Folder
 
 
 class Marker(Strict):

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pipeline.shard.takedown.log import STAGING
-from schemas.errors import UserError
-from schemas.shard import ShardFormat
+from corpusmill.pipeline.shard.takedown.log import STAGING
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.shard import ShardFormat
 
 MIB = 1 << 20
 MAX_NAME = 100  # bytes of a name in a USTAR header

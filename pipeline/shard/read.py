@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from pipeline.bpe.load import Bpe, load_bpe
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.manifest import Strict
-from schemas.shards import (
+from corpusmill.pipeline.bpe.load import Bpe, load_bpe
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.shards import (
     INDEX,
     Block,
     BlockDocuments,
@@ -27,7 +27,7 @@ from schemas.shards import (
     ShardSetEntry,
     TextIndex,
 )
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
 
 Model = TypeVar("Model", bound=Strict)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.publish import publish_bytes
-from pipeline.shard.markers import Marker, known
-from pipeline.shard.plan import Plan
-from pipeline.stage import Context, GlobalStage
-from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile, hash_json
-from schemas.shard import ShardParams
-from schemas.shards import INDEX
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.shard.markers import Marker, known
+from corpusmill.pipeline.shard.plan import Plan
+from corpusmill.pipeline.stage import Context, GlobalStage
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.shard import ShardParams
+from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.storage import Folder
 
 TOKENIZER = "tokenizer.json"
 DONE, KEY = "scratch/done.json", "scratch/key.json"
@@ -37,13 +37,13 @@ class Shards(GlobalStage):
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         import numpy as np
 
-        from pipeline.bpe.encode import how
-        from pipeline.bpe.load import load_bpe
-        from pipeline.shard.index import counted, indexes_of, publish_indexes
-        from pipeline.shard.route import Route
-        from pipeline.shard.takedown.log import publish_log, taken_of
-        from pipeline.shard.tokenizer import Tokenizer
-        from pipeline.shard.write import Write, gather
+        from corpusmill.pipeline.bpe.encode import how
+        from corpusmill.pipeline.bpe.load import load_bpe
+        from corpusmill.pipeline.shard.index import counted, indexes_of, publish_indexes
+        from corpusmill.pipeline.shard.route import Route
+        from corpusmill.pipeline.shard.takedown.log import publish_log, taken_of
+        from corpusmill.pipeline.shard.tokenizer import Tokenizer
+        from corpusmill.pipeline.shard.write import Write, gather
 
         folder, split = context.folder, context.previous["split"]
         source = context.previous["tokenizer"] / TOKENIZER
@@ -88,9 +88,9 @@ class Shards(GlobalStage):
         return files, counters
 
     def _plan(self, context: Context, tokenizer: str, item_size: int) -> Plan:
-        from pipeline.shard.plan import plan_sets
-        from pipeline.shard.takedown.log import read_log
-        from pipeline.splits import SUMMARY, VALIDATION, purpose_seed
+        from corpusmill.pipeline.shard.plan import plan_sets
+        from corpusmill.pipeline.shard.takedown.log import read_log
+        from corpusmill.pipeline.splits import SUMMARY, VALIDATION, purpose_seed
 
         params: ShardParams = self.params
         splits = json.loads((context.previous["split"] / SUMMARY).read())["sources"]

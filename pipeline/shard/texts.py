@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.shard.kernels import members as kernel
-from schemas.documents import ID
-from schemas.ids import ID_BYTES
-from schemas.tar import member_header
+from corpusmill.pipeline.shard.kernels import members as kernel
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.ids import ID_BYTES
+from corpusmill.schemas.tar import member_header
 
 STRINGS = (
     "source",

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.split.components import Components
-from pipeline.splits import hash_ids
-from schemas.split import Target
+from corpusmill.pipeline.split.components import Components
+from corpusmill.pipeline.splits import hash_ids
+from corpusmill.schemas.split import Target
 
 I64 = npt.NDArray[np.int64]
 

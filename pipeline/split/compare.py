@@ -11,18 +11,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.publish import publish_table, read_table
-from pipeline.shingles import Shingling, one_array
-from pipeline.split.index import SAMPLE, empty_best, load
-from pipeline.split.kernels.overlap import compare
-from pipeline.split.sample import Draw, views
-from pipeline.splits import read_validation_groups, split_of
-from pipeline.stage import Context, Partition
-from schemas.dedup import DedupParams
-from schemas.documents import ID
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile, hash_json
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_table, read_table
+from corpusmill.pipeline.shingles import Shingling, one_array
+from corpusmill.pipeline.split.index import SAMPLE, empty_best, load
+from corpusmill.pipeline.split.kernels.overlap import compare
+from corpusmill.pipeline.split.sample import Draw, views
+from corpusmill.pipeline.splits import read_validation_groups, split_of
+from corpusmill.pipeline.stage import Context, Partition
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.storage import Folder
 
 MEASURES = ("jaccard", "inside")
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.split.measure import ALL, REST, integers
-from schemas.documents import ID
+from corpusmill.pipeline.split.measure import ALL, REST, integers
+from corpusmill.schemas.documents import ID
 
 I64 = npt.NDArray[np.int64]
 HOSTS_NAMED = 3  # of the largest component
@@ -81,7 +81,7 @@ def _sums(place: I64, values: I64, count: int) -> I64:
 
 def _joined(host: pa.ChunkedArray, of_unit: I64, count: int) -> I64:
     """int64[count]: the component of each unit, of which those in `of_unit` have the hosts `host`."""
-    from pipeline.unionfind import components
+    from corpusmill.pipeline.unionfind import components
 
     number = integers(pc.index_in(host, value_set=pc.unique(host)))
     joined: I64 = components(count + int(number.max()) + 1, of_unit, number + count)[:count]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.publish import publish_table
-from pipeline.split.choose import Choice, choose
-from pipeline.split.components import components_of
-from pipeline.split.measure import ALL, MEMBERS, Measure, Members, members, merged
-from pipeline.splits import GROUPS
-from pipeline.stage import Context
-from schemas.split import SplitParams, Target
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.split.choose import Choice, choose
+from corpusmill.pipeline.split.components import components_of
+from corpusmill.pipeline.split.measure import ALL, MEMBERS, Measure, Members, members, merged
+from corpusmill.pipeline.splits import GROUPS
+from corpusmill.pipeline.stage import Context
+from corpusmill.schemas.split import SplitParams, Target
 
 MARGIN = 1.25  # of the share that should do
 MORE = 8  # times as many documents where it did not

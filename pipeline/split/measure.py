@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.publish import read_table
-from pipeline.splits import groups_of, hash_ids
-from pipeline.stage import Partition
-from schemas.documents import ID
-from schemas.ids import doc_id
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import read_table
+from corpusmill.pipeline.splits import groups_of, hash_ids
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.ids import doc_id
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
 
 FEW = 256  # documents of a source that are told one by one in each partition, whatever their hashes
 ALL = 2**64 - 1
@@ -106,7 +106,7 @@ def units(docs: pa.Table, domain: bool) -> pa.Table:
     unit = groups_of(docs)
     cluster = pc.is_valid(docs["cluster_id"])
     if domain:
-        from pipeline.split.hosts import hosts
+        from corpusmill.pipeline.split.hosts import hosts
 
         host = hosts(docs["url"])
         names = pc.unique(host)

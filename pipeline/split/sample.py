@@ -10,15 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.publish import publish_table
-from pipeline.shingles import Shingling, one_array
-from pipeline.split.index import SAMPLE
-from pipeline.splits import groups_of, hash_ids
-from pipeline.stage import Partition
-from schemas.dedup import DedupParams
-from schemas.documents import ID
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.shingles import Shingling, one_array
+from corpusmill.pipeline.split.index import SAMPLE
+from corpusmill.pipeline.splits import groups_of, hash_ids
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
 DOCUMENTS = 10_000  # compared at most: what a document of train may cost grows with them

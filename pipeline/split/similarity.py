@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.shingles import RULE
-from pipeline.split.compare import MEASURES, Nearest, gather, nearest
-from pipeline.split.sample import Draw, draw
-from pipeline.splits import purpose_seed
-from pipeline.stage import Context
-from schemas.manifest import PublishedFile, hash_json
-from schemas.split import MIB, SplitParams
+from corpusmill.pipeline.shingles import RULE
+from corpusmill.pipeline.split.compare import MEASURES, Nearest, gather, nearest
+from corpusmill.pipeline.split.sample import Draw, draw
+from corpusmill.pipeline.splits import purpose_seed
+from corpusmill.pipeline.stage import Context
+from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.split import MIB, SplitParams
 
 KIND = "corpusmill-similarity-v1"
 BINS = 20

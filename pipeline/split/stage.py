@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.publish import publish_bytes, publish_table
-from pipeline.splits import GROUPS, SIMILARITY, SUMMARY, VALIDATION, purpose_seed
-from pipeline.stage import Context, GlobalStage
-from schemas.errors import UserError, nearest
-from schemas.manifest import PublishedFile
-from schemas.recipe import Recipe
-from schemas.split import SplitParams
+from corpusmill.pipeline.publish import publish_bytes, publish_table
+from corpusmill.pipeline.splits import GROUPS, SIMILARITY, SUMMARY, VALIDATION, purpose_seed
+from corpusmill.pipeline.stage import Context, GlobalStage
+from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.split import SplitParams
 
 
 class Split(GlobalStage):
@@ -46,9 +46,9 @@ class Split(GlobalStage):
         return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from pipeline.split.decide import decide
-        from pipeline.split.similarity import similarity
-        from pipeline.split.tell import notes
+        from corpusmill.pipeline.split.decide import decide
+        from corpusmill.pipeline.split.similarity import similarity
+        from corpusmill.pipeline.split.tell import notes
 
         params: SplitParams = self.params
         choice, validation = decide(context, params, purpose_seed(self.recipe.seed, "split"))

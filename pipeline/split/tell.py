@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pipeline.split.choose import GIANT, LARGE, LAST, TRAIN_ONLY, Choice
-from schemas.split import SplitParams
+from corpusmill.pipeline.split.choose import GIANT, LARGE, LAST, TRAIN_ONLY, Choice
+from corpusmill.schemas.split import SplitParams
 
 MET = 0.95  # of what was wanted, from which on nothing is said
 _WHY = {

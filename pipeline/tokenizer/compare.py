@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.bpe.encode import chunks
-from pipeline.bpe.load import library
+from corpusmill.pipeline.bpe.encode import chunks
+from corpusmill.pipeline.bpe.load import library
 
 load_other = lru_cache(maxsize=4)(library)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.tokenizer import TokenizerParams
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.tokenizer import TokenizerParams
 
 # What published byte-level tokenizers call it; of several, the first.
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<｜end▁of▁sentence｜>")

@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.bpe.back import coming_back
-from pipeline.bpe.encode import encode, normalized
-from pipeline.bpe.load import Bpe, load_bpe
-from pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
-from pipeline.stage import Context, Partition
-from pipeline.tokenizer.compare import load_other, token_counts
-from pipeline.tokenizer.given import read_given
-from pipeline.tokenizer.sample import below
-from schemas.errors import WorkError
-from schemas.storage import Folder
+from corpusmill.pipeline.bpe.back import coming_back
+from corpusmill.pipeline.bpe.encode import encode, normalized
+from corpusmill.pipeline.bpe.load import Bpe, load_bpe
+from corpusmill.pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
+from corpusmill.pipeline.stage import Context, Partition
+from corpusmill.pipeline.tokenizer.compare import load_other, token_counts
+from corpusmill.pipeline.tokenizer.given import read_given
+from corpusmill.pipeline.tokenizer.sample import below
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder
 
 SAMPLE_BYTES = 1 << 20  # text per source
 SUMS = ("docs", "bytes", "chars", "words", "tokens")

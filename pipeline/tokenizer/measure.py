@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.load import Bpe
-from pipeline.stage import Context
-from pipeline.tokenizer import origin, vocabulary
-from pipeline.tokenizer.held_out import SUMS, Key, measure_held_out
-from pipeline.tokenizer.sample import Drawn
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.stage import Context
+from corpusmill.pipeline.tokenizer import origin, vocabulary
+from corpusmill.pipeline.tokenizer.held_out import SUMS, Key, measure_held_out
+from corpusmill.pipeline.tokenizer.sample import Drawn
 
 
 def measure(

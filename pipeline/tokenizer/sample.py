@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.publish import publish_bytes, publish_table, read_table
-from pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
-from pipeline.stage import Context, Partition
-from schemas.errors import UserError
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
+from corpusmill.pipeline.stage import Context, Partition
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
 
 _TOP = 2**64 - 1
 _WORK = "scratch/sample"

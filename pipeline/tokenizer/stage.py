@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pipeline.publish import publish_bytes
-from pipeline.splits import SUMMARY, VALIDATION
-from pipeline.stage import Context, GlobalStage
-from pipeline.tokenizer.given import TRAIN, end_token, read_given
-from schemas.errors import UserError, nearest
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile, hash_json
-from schemas.recipe import Recipe
-from schemas.tokenizer import TokenizerParams
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.splits import SUMMARY, VALIDATION
+from corpusmill.pipeline.stage import Context, GlobalStage
+from corpusmill.pipeline.tokenizer.given import TRAIN, end_token, read_given
+from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tokenizer import TokenizerParams
 
 if TYPE_CHECKING:
-    from pipeline.tokenizer.sample import Drawn
+    from corpusmill.pipeline.tokenizer.sample import Drawn
 
 MIB = 1 << 20
 FILE, CONFIG, MAP, STATS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "stats.json"
@@ -61,14 +61,14 @@ class Tokenizer(GlobalStage):
         return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from pipeline.bpe.encode import how
-        from pipeline.bpe.load import load_bpe
-        from pipeline.tokenizer.compare import load_other
-        from pipeline.tokenizer.measure import measure
-        from pipeline.tokenizer.origin import SAMPLE_BYTES
-        from pipeline.tokenizer.sample import draw
-        from pipeline.tokenizer.train import untrained
-        from schemas.hugging_face import config, special_tokens_map
+        from corpusmill.pipeline.bpe.encode import how
+        from corpusmill.pipeline.bpe.load import load_bpe
+        from corpusmill.pipeline.tokenizer.compare import load_other
+        from corpusmill.pipeline.tokenizer.measure import measure
+        from corpusmill.pipeline.tokenizer.origin import SAMPLE_BYTES
+        from corpusmill.pipeline.tokenizer.sample import draw
+        from corpusmill.pipeline.tokenizer.train import untrained
+        from corpusmill.schemas.hugging_face import config, special_tokens_map
 
         params: TokenizerParams = self.params
         for path in params.compare:  # before the work, not after it
@@ -118,7 +118,7 @@ class Tokenizer(GlobalStage):
 
     def _train(self, context: Context, drawn: Drawn, key: str) -> bytes:
         """The bytes of `tokenizer.json`. What a killed run trained is used."""
-        from pipeline.tokenizer.train import train
+        from corpusmill.pipeline.tokenizer.train import train
 
         try:
             marker = json.loads((context.folder / MARKER).read())

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.bpe.encode import chunks
-from pipeline.bpe.names import token_bytes
-from pipeline.tokenizer.pretokenizers import normalizer, pre_tokenizer
-from schemas.errors import UserError
-from schemas.tokenizer import TokenizerParams
+from corpusmill.pipeline.bpe.encode import chunks
+from corpusmill.pipeline.bpe.names import token_bytes
+from corpusmill.pipeline.tokenizer.pretokenizers import normalizer, pre_tokenizer
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.tokenizer import TokenizerParams
 
 PIECE = 1 << 16  # characters of a text that the library gets at once: it holds 256 of them
 RESERVED = "<|reserved_{}|>"

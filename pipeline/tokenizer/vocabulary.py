@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.load import Bpe
+from corpusmill.pipeline.bpe.load import Bpe
 
 SHOWN = 20
 _COMMON = {

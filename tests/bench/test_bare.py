@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from schemas.config import read_yaml
-from schemas.training import TrainConfig
-from tests.conftest import ROOT
+from corpusmill.schemas.config import read_yaml
+from corpusmill.schemas.training import TrainConfig
+from tests.conftest import IMPORT_PATH, ROOT
 
 # Everything that pyproject.toml asks for beside torch and numpy, and what comes with those.
 REFUSED = (
@@ -31,7 +31,7 @@ sys.meta_path.insert(0, Refuse())
 
 def bare(code: str, *arguments: str) -> str:
     """What `code` prints in a fresh process that has torch and numpy."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORT_PATH}
     done = subprocess.run(
         [sys.executable, "-c", REFUSE + code, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment
     )  # fmt: skip
@@ -41,8 +41,8 @@ def bare(code: str, *arguments: str) -> str:
 
 IMPORTS = """
 import importlib, pkgutil
-names = ["train.step", "train.metrics", "train.distributed", "train.estimate.memory", "train.estimate.flops"]
-for package in ("train.model", "train.optim", "train.parallel"):
+names = ["corpusmill.train.step", "corpusmill.train.metrics", "corpusmill.train.distributed", "corpusmill.train.estimate.memory", "corpusmill.train.estimate.flops"]
+for package in ("corpusmill.train.model", "corpusmill.train.optim", "corpusmill.train.parallel"):
     try:
         found = importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -59,7 +59,7 @@ from bench import _bare
 said = _bare.stand_in()
 assert said and "not installed" in said
 from bench._train_ours import memory_batch, make_state
-from train.step import train_step
+from corpusmill.train.step import train_step
 torch.manual_seed(0)
 state = make_state({"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2}, 96, rows=4, micro=2, length=16)
 losses = []
@@ -74,7 +74,7 @@ CONFIGS = """
 import json, sys
 from bench import _bare
 _bare.stand_in()
-from schemas.training import TrainConfig
+from corpusmill.schemas.training import TrainConfig
 print(json.dumps([TrainConfig.model_validate(given).model_dump() for given in json.loads(sys.argv[1])]))
 """
 
@@ -113,8 +113,6 @@ def test_the_stand_in_makes_the_configs_that_pydantic_makes() -> None:
     ],
 )
 def test_the_stand_in_refuses_what_validators_refuse(given: dict[str, Any], said: str) -> None:
-    code = (
-        "import sys, json\nfrom bench import _bare\n_bare.stand_in()\nfrom schemas.model import ModelConfig\n"
-    )
+    code = "import sys, json\nfrom bench import _bare\n_bare.stand_in()\nfrom corpusmill.schemas.model import ModelConfig\n"
     code += "try:\n    ModelConfig.model_validate(json.loads(sys.argv[1]))\nexcept ValueError as error:\n    print(error)\n"
     assert said in bare(code, json.dumps(given))

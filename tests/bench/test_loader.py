@@ -11,8 +11,8 @@ from bench import _loader_peers, _loader_shuffle
 from bench._loader_ours import alone
 from bench._loader_set import BATCH, BLOCK, SEQUENCE, cut, write_set
 from bench.peers import Peer, ask
-from pipeline.shard.verify import verify_shards
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.verify import verify_shards
+from corpusmill.schemas.storage import Folder
 
 BLOCKS, TARS = 1, 2
 PER_SOURCE = BLOCKS * TARS * _loader_shuffle.PER_BLOCK  # sequences
@@ -30,7 +30,7 @@ def test_a_written_set_is_a_shard_set(made: tuple[str, Path]) -> None:
 
 
 def test_rows_are_the_sequences_of_a_block_and_their_last_labels(made: tuple[str, Path]) -> None:
-    from train.data import StreamingTokens
+    from corpusmill.train.data import StreamingTokens
 
     tokens = np.arange(2 * BLOCK, dtype=np.int64)
     rows = cut(tokens)  # type: ignore[arg-type] (numbers that tell every place)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import ROOT
+from tests.conftest import IMPORT_PATH, ROOT
 
 EXAMPLES = ROOT / "examples/corpus/sources"
 RECIPE = """\
@@ -40,7 +40,7 @@ def corpusmill(
     command = [sys.executable, "-m", "corpusmill", *map(str, arguments)]
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": IMPORT_PATH,
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "80",
         **(env or {}),

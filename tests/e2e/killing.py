@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from schemas.storage import Folder
-from tests.conftest import ROOT
+from corpusmill.schemas.storage import Folder
+from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import published
 
 DOCUMENTS = 1500
@@ -73,7 +73,7 @@ class Watched:
     def __init__(self, command: Sequence[str], *folders: str) -> None:
         self.folders = [Folder(folder) for folder in folders]
         self.started = time.monotonic()
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "corpusmill", *command, "--quiet"], stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, env=env, cwd=ROOT, start_new_session=True,

@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from corpusmill import build, in_lines
+from corpusmill.__main__ import build, in_lines
 from tests.e2e.cli import corpusmill
 
 COMMANDS = [
@@ -30,9 +30,9 @@ def test_help_imports_nothing_heavy() -> None:
     code = f"""
 import sys
 sys.argv = ["corpusmill", "--help"]
-import corpusmill
+from corpusmill.__main__ import main
 try:
-    corpusmill.main()
+    main()
 except SystemExit:
     pass
 print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)

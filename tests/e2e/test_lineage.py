@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.lineage.address import Address
-from pipeline.lineage.find import Finder
-from pipeline.lineage.show import as_json
-from pipeline.lineage.trace import Tracer, shards_of
+from corpusmill.__main__ import build
+from corpusmill.pipeline.lineage.address import Address
+from corpusmill.pipeline.lineage.find import Finder
+from corpusmill.pipeline.lineage.show import as_json
+from corpusmill.pipeline.lineage.trace import Tracer, shards_of
 from tests.e2e.cli import EXAMPLES, corpusmill
 from tests.pipeline.lineage.source import text_at
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.manifest import StageManifest
-from schemas.storage import Folder
+from corpusmill.schemas.manifest import StageManifest
+from corpusmill.schemas.storage import Folder
 from tests.browser import check_page
-from tests.conftest import ROOT
+from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill, difference, published, write_recipe
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_dry_run_says_what_would_run_and_why(finished: Path) -> None:
 def kill_during(recipe: Path, moment: Callable[[], bool]) -> bool:
     """Start the run, SIGKILL everything of it as soon as `moment` has come; whether it came before the end."""
     command = [sys.executable, "-m", "corpusmill", "run", str(recipe), "--workers", "2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=env, cwd=ROOT, start_new_session=True)
     while process.poll() is None and not moment():

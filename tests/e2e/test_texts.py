@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.shard.read import iter_documents
-from pipeline.shard.verify import check_shards, verify_shards
-from pipeline.verify import verify
-from schemas.shards import INDEX
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.read import iter_documents
+from corpusmill.pipeline.shard.verify import check_shards, verify_shards
+from corpusmill.pipeline.verify import verify
+from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.texts import token_set as module
+from corpusmill.train.data.texts.inputs import is_text
+from corpusmill.train.data.texts.token_set import token_set
 from tests.e2e.cli import corpusmill
 from tests.pipeline.corpus import documents
 from tests.pipeline.shard.helpers import build, corpus, indexes
 from tests.train.data.texts.helpers import tokenizer_file, tokenizer_json, write_ours
-from train.data.texts import token_set as module
-from train.data.texts.inputs import is_text
-from train.data.texts.token_set import token_set
 
 BLOCK = 256  # as in tests.pipeline.shard.helpers
 

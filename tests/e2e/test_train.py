@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.storage import Folder
-from tests.conftest import ROOT
+from corpusmill.schemas.storage import Folder
+from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill
 
 pytestmark = pytest.mark.xdist_group("e2e")
@@ -73,7 +73,7 @@ def test_kill_9_then_the_same_command_gives_the_same_model(
 ) -> None:
     config = write_config(tmp_path, finished / "shards", tmp_path / "out")
     command = [sys.executable, "-m", "corpusmill", "train", str(config)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1"}
     kills = 0
     for wanted in (1, 2):  # after the first checkpoint, and again after a later one
         with (tmp_path / "log").open("w") as log:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import corpusmill as front_door
+import corpusmill.__main__ as front_door
 from tests.e2e.cli import corpusmill, difference, published
 from tests.pipeline.dedup.helpers import edited, words
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from schemas.ids import checksum
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.order import order
+from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.parallel.shard import local
 from tests.train.conftest import VOCAB
-from train.data.order import order
-from train.data.planning import make_plan
-from train.data.shards import open_shards
-from train.parallel.shard import local
 
 STEPS = 120
 SOURCES = {"wiki": 24, "books": 8}  # shards; no block is read twice in as many steps
@@ -124,8 +124,8 @@ def slow(step: Callable[..., Any], at: set[int], rank: int) -> Callable[..., Any
 
 def main(config: str, kind: str, rank: str, steps: str, die: str = "") -> None:
     """A run with planted gradients. DIE: `journal` just before a rollback is written, `deleting` just after."""
-    from train import trainer
-    from train.guard.journal import Journal
+    from corpusmill.train import trainer
+    from corpusmill.train.guard.journal import Journal
 
     def dead(*_: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -147,7 +147,7 @@ def main(config: str, kind: str, rank: str, steps: str, die: str = "") -> None:
 
         Journal.add = add  # type: ignore[method-assign]  # the fault: nothing else reaches into a run of its own
     sys.argv = ["train", config]
-    from train.__main__ import main as run
+    from corpusmill.train.__main__ import main as run
 
     run()
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.publish import read_table
-from pipeline.runner import Run
-from pipeline.shard.takedown import run as takedown
-from schemas.config import load
-from schemas.recipe import Recipe
-from schemas.shards import TAKEDOWNS, BlockDocuments
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import read_table
+from corpusmill.pipeline.runner import Run
+from corpusmill.pipeline.shard.takedown import run as takedown
+from corpusmill.schemas.config import load
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.shards import TAKEDOWNS, BlockDocuments
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.corpus import contents
 from tests.pipeline.dedup.helpers import edited, words

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.storage import Folder
-from tests.conftest import ROOT
+from corpusmill.schemas.storage import Folder
+from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill, difference, published
 from tests.faults.dedup import Main, one_line
 from tests.pipeline.dedup.helpers import edited, words
@@ -110,7 +110,7 @@ def test_what_a_killed_writer_had_begun_is_swept_away(main: Main, crawls: Path, 
 
 def interrupted(command: Sequence[str], out: Path, count: int, whole: bool) -> tuple[int, str, str]:
     """SIGINT to the driver, or to all of its group as a terminal sends it, once `count` files are there."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "corpusmill", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
         cwd=ROOT, text=True, start_new_session=True,

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.errors import UserError, WorkError
-from schemas.guard import JournalEntry
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.guard import JournalEntry
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint, trainer
+from corpusmill.train.guard.journal import read_entries
+from corpusmill.train.metrics import read_metrics
+from corpusmill.train.trainer import train
 from tests.faults.guard import SOURCES, STEPS, blocks_of, planted, poison, settings
 from tests.train.conftest import write_shards
 from tests.train.processes import python, torchrun
 from tests.train.test_resume import Crash, crash_at
-from train import checkpoint, trainer
-from train.guard.journal import read_entries
-from train.metrics import read_metrics
-from train.trainer import train
 
 BAD = range(73, 85)  # steps whose batches are three quarters noise
 Make = Callable[..., dict[str, Any]]

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.shard.takedown import change
-from pipeline.shard.takedown.log import read_log, under_way
-from pipeline.verify import verify
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.takedown import change
+from corpusmill.pipeline.shard.takedown.log import read_log, under_way
+from corpusmill.pipeline.verify import verify
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 from tests.conftest import ROOT
 from tests.faults.shards import files, held, kept, run, run_recipe, small, take  # noqa: F401 (fixtures)
 from tests.pipeline.dedup.vandal import Kill, Mortal

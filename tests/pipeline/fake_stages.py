@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.publish import publish_bytes
-from pipeline.stage import Context, GlobalStage, LocalStage, SourceStage
-from pipeline.transform import Outcome, Transform, decisions
-from schemas.documents import DOCUMENTS
-from schemas.ids import checksum, doc_id, text_hash
-from schemas.ledger import INGEST_DECISIONS
-from schemas.manifest import PublishedFile
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.stage import Context, GlobalStage, LocalStage, SourceStage
+from corpusmill.pipeline.transform import Outcome, Transform, decisions
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.ids import checksum, doc_id, text_hash
+from corpusmill.schemas.ledger import INGEST_DECISIONS
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 
 
 class Ingest(SourceStage):
@@ -124,7 +124,7 @@ FAKES = {"ingest": Ingest, "filter": Filter, "dedup": Dedup, "redact": Redact, "
 
 def load_fake(name: str, recipe: Recipe) -> Any:
     if name == "ledger":
-        from pipeline.ledger.stage import STAGE
+        from corpusmill.pipeline.ledger.stage import STAGE
 
         return STAGE(recipe)
     return FAKES[name](recipe)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import Workers
-from pipeline.progress import Progress
-from schemas.errors import UserError, WorkError
-from schemas.recipe import Cluster
+from corpusmill.pipeline.cluster import Workers
+from corpusmill.pipeline.progress import Progress
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.recipe import Cluster
 
 pytestmark = pytest.mark.xdist_group("dask")
 
@@ -97,7 +97,7 @@ def test_piped_progress_is_one_line_a_step() -> None:
 
 
 def test_a_cluster_without_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.cluster.PATIENCE", 0.5)
+    monkeypatch.setattr("corpusmill.pipeline.cluster.PATIENCE", 0.5)
     with Workers(Cluster(workers=1), progress=Progress(quiet=True)) as scheduler:
         assert scheduler.map(square, [2], "square") == [4]
         scheduler.client.cluster.scale(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pipeline.compiled import forget_stale
+from corpusmill.pipeline.compiled import forget_stale
 
 
 def test_only_what_is_older_than_a_kernel_goes(tmp_path: Path) -> None:

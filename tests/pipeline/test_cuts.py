@@ -7,9 +7,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import cuts
-from schemas.documents import ID
-from schemas.ids import text_hash
+from corpusmill.pipeline import cuts
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.ids import text_hash
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.hidden import spelled
+from corpusmill.__main__ import build
+from corpusmill.pipeline.hidden import spelled
 
 BAD = "\x1b]0;x\x07\x9b\u202e\u2066\u200f\ufeff\u00ad\U000e0041\u2028\x85\r\n\t"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.interrupts import explained, held
-from tests.conftest import ROOT
+from corpusmill.pipeline.interrupts import explained, held
+from tests.conftest import IMPORT_PATH, ROOT
 
 AT_IMPORT = """
 import sys
@@ -24,16 +24,16 @@ class Interrupted:
 
 sys.argv = sys.argv[1:]
 sys.meta_path.insert(0, Interrupted())
-from corpusmill import main
+from corpusmill.__main__ import main
 
 main()
 """
 WORKERS = """
 import os, signal, sys, threading
 
-from pipeline.cluster import Workers
-from pipeline.progress import Progress
-from schemas.recipe import Cluster
+from corpusmill.pipeline.cluster import Workers
+from corpusmill.pipeline.progress import Progress
+from corpusmill.schemas.recipe import Cluster
 
 def soon(seconds):
     timer = threading.Timer(seconds, os.killpg, (0, signal.SIGINT))
@@ -62,7 +62,7 @@ if __name__ == "__main__":
 
 def python(*arguments: str | Path, timeout: int = 60) -> subprocess.CompletedProcess[str]:
     """A process in a group of its own, as of a terminal."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH}
     return subprocess.run(
         [sys.executable, *map(str, arguments)], capture_output=True, text=True, env=env, cwd=ROOT, timeout=timeout,
         start_new_session=True,
@@ -76,8 +76,8 @@ def ctrl_c() -> None:
 @pytest.mark.parametrize(
     ("module", "said"),
     [
-        ("typer", ""), ("schemas.errors", ""), ("pipeline.cli", ""), ("train.cli", ""),
-        ("pipeline.verify", "interrupted; verify writes nothing and finds all again: run the same command again\n"),
+        ("typer", ""), ("corpusmill.schemas.errors", ""), ("corpusmill.pipeline.cli", ""), ("corpusmill.train.cli", ""),
+        ("corpusmill.pipeline.verify", "interrupted; verify writes nothing and finds all again: run the same command again\n"),
     ],
 )  # fmt: skip
 def test_while_it_is_imported(module: str, said: str) -> None:

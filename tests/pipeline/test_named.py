@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.named import COLUMNS, is_id, matches, read_names
-from schemas.errors import UserError
-from schemas.ids import doc_id
-from schemas.storage import Folder
+from corpusmill.pipeline.named import COLUMNS, is_id, matches, read_names
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import doc_id
+from corpusmill.schemas.storage import Folder
 
 
 def test_lines(tmp_path: Path) -> None:

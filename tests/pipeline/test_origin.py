@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ingest.archive import ArchiveRecord
-from pipeline.ingest.discover import discover
-from pipeline.ingest.readers import read_file
-from pipeline.ingest.readers.warc import response
-from pipeline.ingest.records import Document, Reading, Rejected
-from pipeline.origin import RawFile, find_file
-from schemas.recipe import Source
-from schemas.stages import IngestParams
+from corpusmill.pipeline.ingest.archive import ArchiveRecord
+from corpusmill.pipeline.ingest.discover import discover
+from corpusmill.pipeline.ingest.readers import read_file
+from corpusmill.pipeline.ingest.readers.warc import response
+from corpusmill.pipeline.ingest.records import Document, Reading, Rejected
+from corpusmill.pipeline.origin import RawFile, find_file
+from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.stages import IngestParams
 from tests.pipeline.ingest.test_archives import record
 
 LINES = [
@@ -55,7 +55,7 @@ def test_of_a_web_archive_one_page_is_extracted(tmp_path: Path, monkeypatch: pyt
         return response(found, reading)
 
     texts = {e.record: e.text for e in read_file(Reading(file, source, PARAMS)) if isinstance(e, Document)}
-    monkeypatch.setattr("pipeline.ingest.readers.warc.response", counted)
+    monkeypatch.setattr("corpusmill.pipeline.ingest.readers.warc.response", counted)
     assert list(texts) == ["id-0", "id-1", "id-0~2", "id-2"]
     assert {name: raw.text(name) for name in texts} == texts and asked == list(texts)
     assert raw.text("id-3") is None
@@ -75,6 +75,6 @@ def test_files_are_found_by_the_names_that_ingest_gave_them(
         assert find_file("s", source, file.path) == file
     for gone in ("c.md", "b.txt", "three", "no/a.txt"):
         assert find_file("s", source, gone) is None
-    monkeypatch.delattr("pipeline.origin.discover")  # of these no folder is listed
+    monkeypatch.delattr("corpusmill.pipeline.origin.discover")  # of these no folder is listed
     for file in files[:2]:
         assert find_file("s", source, file.path) == file

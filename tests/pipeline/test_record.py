@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import pipeline.shard.index
-from corpusmill import build
-from pipeline.lineage.run import RunPlaces
-from pipeline.record import read_record
-from pipeline.verify import verify
-from schemas.errors import WorkError
-from schemas.manifest import manifest_name
-from schemas.storage import Folder
+import corpusmill.pipeline.shard.index
+from corpusmill.__main__ import build
+from corpusmill.pipeline.lineage.run import RunPlaces
+from corpusmill.pipeline.record import read_record
+from corpusmill.pipeline.verify import verify
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import manifest_name
+from corpusmill.schemas.storage import Folder
 from tests.faults.shards import changed, run, run_recipe, small, tars  # noqa: F401 (fixtures)
 
 STAGES = {
@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_is_not_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.shard.index, "publish_indexes", kill)
+        patch.setattr(corpusmill.pipeline.shard.index, "publish_indexes", kill)
         with pytest.raises(KeyboardInterrupt):
             run_recipe(small, tmp_path / "run")
     found = verify(Folder(tmp_path / "run"))
@@ -125,7 +125,7 @@ def test_a_later_run_that_was_killed(small: Path, run: Path, monkeypatch: pytest
     def kill(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline.shard.index, "publish_indexes", kill)
+    monkeypatch.setattr(corpusmill.pipeline.shard.index, "publish_indexes", kill)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(small, run, "split.validation_share=0.2")
     found = verify(Folder(run))

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline.partition
-import pipeline.runner
-from pipeline.ledger.why import explain, why
-from pipeline.publish import publish_table, read_table
-from pipeline.runner import Run
-from pipeline.verify import verify
-from schemas.errors import UserError, WorkError
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+import corpusmill.pipeline.partition
+import corpusmill.pipeline.runner
+from corpusmill.pipeline.ledger.why import explain, why
+from corpusmill.pipeline.publish import publish_table, read_table
+from corpusmill.pipeline.runner import Run
+from corpusmill.pipeline.verify import verify
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline import fake_stages
 from tests.pipeline.fake_stages import CALLS, load_fake
@@ -26,12 +26,12 @@ from tests.pipeline.fake_stages import CALLS, load_fake
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(pipeline.runner, "load_stage", load_fake)
-    monkeypatch.setattr(pipeline.partition, "load_stage", load_fake)
-    pipeline.partition._stage.cache_clear()
+    monkeypatch.setattr(corpusmill.pipeline.runner, "load_stage", load_fake)
+    monkeypatch.setattr(corpusmill.pipeline.partition, "load_stage", load_fake)
+    corpusmill.pipeline.partition._stage.cache_clear()
     CALLS.clear()
     yield
-    pipeline.partition._stage.cache_clear()
+    corpusmill.pipeline.partition._stage.cache_clear()
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_lost_document_is_an_error_not_a_smaller_corpus(
     tmp_path: Path, inputs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forgetful(self: Any, folder: Folder, partition: str) -> Any:
-        from pipeline.transform import Outcome, decisions
+        from corpusmill.pipeline.transform import Outcome, decisions
 
         return lambda docs: Outcome(docs.slice(1), decisions([]))
 

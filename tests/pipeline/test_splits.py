@@ -7,9 +7,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.splits import hash_ids, purpose_seed, split_of
-from schemas.documents import ID
-from schemas.ids import doc_id
+from corpusmill.pipeline.splits import hash_ids, purpose_seed, split_of
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.ids import doc_id
 from tests.pipeline.corpus import documents
 
 

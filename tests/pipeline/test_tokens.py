@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.tokens import PER, token_rates, tokens
-from schemas.storage import Folder
+from corpusmill.pipeline.tokens import PER, token_rates, tokens
+from corpusmill.schemas.storage import Folder
 
 
 def _shards(folder: Path, sets: list[tuple[str, int, int]]) -> Folder:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipeline.transform import with_texts
-from schemas.ids import text_hash
+from corpusmill.pipeline.transform import with_texts
+from corpusmill.schemas.ids import text_hash
 from tests.pipeline.corpus import documents
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.unionfind import components, join, roots
+from corpusmill.pipeline.unionfind import components, join, roots
 
 EDGES = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=60)
 

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.words import FNV_BASIS, FNV_PRIME, OUTSIDE, RESERVE, place_words, room, rule, scan_words
+from corpusmill.pipeline.words import (
+    FNV_BASIS,
+    FNV_PRIME,
+    OUTSIDE,
+    RESERVE,
+    place_words,
+    room,
+    rule,
+    scan_words,
+)
 
 TEXT = st.text(
     st.sampled_from("abZ09 \n\t\r.,-_'’éÉßİıſ\u0301\u0323\u00ad\u200b\u200d日本かが한국\u1100\u1161ก็ดี١٢🦙\u2028"), max_size=60

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.blocks import Cut, described
+from corpusmill.schemas.blocks import Cut, described
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=20), st.data())

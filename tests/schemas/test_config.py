@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from schemas.config import load, override, validate
-from schemas.errors import UserError
-from schemas.recipe import Recipe
+from corpusmill.schemas.config import load, override, validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.recipe import Recipe
 
 SOURCES: dict[str, Any] = {"a": {"paths": ["x"]}}
 

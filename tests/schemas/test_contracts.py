@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from schemas.__main__ import FOLDER, exported
-from schemas.ids import doc_id, text_hash
-from schemas.manifest import Counts, hash_json, stage_key
-from schemas.signals import SignalSpec, signals_schema
+from corpusmill.schemas.__main__ import FOLDER, exported
+from corpusmill.schemas.ids import doc_id, text_hash
+from corpusmill.schemas.manifest import Counts, hash_json, stage_key
+from corpusmill.schemas.signals import SignalSpec, signals_schema
 
 
 def test_exported_schemas_are_current() -> None:
@@ -36,7 +36,7 @@ def test_ids_are_what_they_have_always_been() -> None:
 
 def test_keys_depend_on_content_not_on_order_or_hash_seed() -> None:
     assert hash_json({"a": 1, "b": [1, 2]}) == hash_json({"b": [1, 2], "a": 1})
-    code = "from schemas.manifest import stage_key; print(stage_key('s', '1', {'x': 1, 'y': 2}, {'i': 'k'}))"
+    code = "from corpusmill.schemas.manifest import stage_key; print(stage_key('s', '1', {'x': 1, 'y': 2}, {'i': 'k'}))"
     keys = {
         subprocess.run(
             [sys.executable, "-c", code],

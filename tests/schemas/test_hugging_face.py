@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from bench.peers import NotMeasured, environment
-from pipeline.bpe.encode import encode
-from pipeline.bpe.load import load_bpe
-from pipeline.tokenizer.train import train
-from schemas.hugging_face import config, special_tokens_map
-from schemas.tokenizer import TokenizerParams
+from corpusmill.pipeline.bpe.encode import encode
+from corpusmill.pipeline.bpe.load import load_bpe
+from corpusmill.pipeline.tokenizer.train import train
+from corpusmill.schemas.hugging_face import config, special_tokens_map
+from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import words
 
 EOS = "<|endoftext|>"

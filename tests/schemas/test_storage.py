@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UserError, WorkError
-from schemas.storage import IN_FLIGHT, Changed, Folder, Tagged, Truncated, _store
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import IN_FLIGHT, Changed, Folder, Tagged, Truncated, _store
 
 
 def exercise(folder: Folder) -> None:

@@ -8,8 +8,8 @@ import tarfile
 
 import numpy as np
 
-from schemas.ids import checksum
-from schemas.tar import TarWriter, npy
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.tar import TarWriter, npy
 
 
 def test_the_writer_makes_what_tarfile_makes() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from schemas.model import ModelConfig
-from train.model.decoder import Decoder
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.model.decoder import Decoder
 
 SMALL: dict[str, Any] = {"dim": 32, "layers": 3, "heads": 4, "ffn_dim": 48, "vocab_multiple": 8}
 MOE = {"experts": 4, "top_k": 2, "ffn_dim": 24}

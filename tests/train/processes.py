@@ -7,13 +7,13 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.conftest import ROOT
+from tests.conftest import IMPORT_PATH, ROOT
 
 SECONDS = 900  # a test that hangs fails then
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
+    return {**os.environ, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1", **more}
 
 
 def python(*arguments: Any) -> subprocess.CompletedProcess[str]:

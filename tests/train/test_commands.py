@@ -16,20 +16,20 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from schemas.config import load, read_yaml
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.config import load, read_yaml
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import cli
+from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.order import order
+from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.evaluate import unigram
+from corpusmill.train.generate import choose
+from corpusmill.train.trainer import train
 from tests.conftest import ROOT
 from tests.train.conftest import EOS, VOCAB
-from train import cli
-from train.data.fetch import Blocks
-from train.data.order import order
-from train.data.planning import make_plan
-from train.data.shards import open_shards
-from train.evaluate import unigram
-from train.generate import choose
-from train.trainer import train
 
 Make = Callable[..., dict[str, Any]]
 
@@ -52,7 +52,7 @@ def finished(write_config: Callable[..., Path]) -> Path:
 
 def test_help_loads_no_torch() -> None:
     code = (
-        "import sys, typer, train.cli; train.cli.register(typer.Typer());"
+        "import sys, typer, corpusmill.train.cli; corpusmill.train.cli.register(typer.Typer());"
         "heavy = {'torch', 'numpy', 'pyarrow', 'tokenizers', 'safetensors', 'obstore'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
@@ -86,7 +86,9 @@ def test_a_second_evaluation_scores_nothing_again(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = json.loads(command("evaluate", str(finished), "--json"))
-    monkeypatch.setattr("train.evaluate.evaluate.load_model", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr(
+        "corpusmill.train.evaluate.evaluate.load_model", lambda *_: pytest.fail("scored again")
+    )
     assert json.loads(command("evaluate", str(finished), "--json")) == first
     stored = tmp_path / "run/evaluation.json"
     stored.write_text(stored.read_text().replace(first["of"], "other weights"))
@@ -151,7 +153,7 @@ def test_plan_counts_what_the_run_will_read(write_config: Callable[..., Path]) -
 
 
 def test_batch_names_the_documents_that_the_step_took(write_config: Callable[..., Path]) -> None:
-    from train.data import StreamingTokens
+    from corpusmill.train.data import StreamingTokens
 
     file = write_config()
     config = load(TrainConfig, file)
@@ -184,7 +186,7 @@ def test_batch_names_the_documents_that_the_step_took(write_config: Callable[...
 def test_batch_shows_the_part_of_a_rank_and_its_text(write_config: Callable[..., Path], packing: str) -> None:
     from tokenizers import Tokenizer
 
-    from train.data import StreamingTokens
+    from corpusmill.train.data import StreamingTokens
 
     settings = {"data.packing": packing, "data.sequence_ramp": {2: 12}, "data.batch_ramp": {2: 16}}
     file = write_config(**settings)
@@ -287,7 +289,7 @@ def test_an_unwritable_output_is_named(config: Make, tmp_path: Path) -> None:
 
 
 def test_tensorboard_and_metrics_hold_what_is_promised(config: Make, tmp_path: Path) -> None:
-    from train.metrics import read_metrics
+    from corpusmill.train.metrics import read_metrics
 
     train(TrainConfig.model_validate(config(**{"log.tensorboard": True, "log.every": 7})))
     rows = read_metrics(Folder(tmp_path / "run"))

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from corpusmill.train.model.attend import Boundaries, attend, attention_entropy, document_mask
+from corpusmill.train.parallel import ParallelModel
+from corpusmill.train.probe import POSITIONS, ROWS, look_inside
 from tests.train.models import KINDS, model_of
-from train.model.attend import Boundaries, attend, attention_entropy, document_mask
-from train.parallel import ParallelModel
-from train.probe import POSITIONS, ROWS, look_inside
 
 CPU = torch.device("cpu")
 
@@ -69,7 +69,7 @@ def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[float]:
         if module.q_norm is not None:
             q, k = module.q_norm(q), module.k_norm(k)
         if rope is not None:
-            from train.model.rope import rotate
+            from corpusmill.train.model.rope import rotate
 
             q, k = rotate(q, rope), rotate(k, rope)
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)

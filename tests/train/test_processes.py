@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.metrics import read_metrics
+from corpusmill.train.trainer import train
 from tests.train.processes import torchrun
-from train import checkpoint
-from train.metrics import read_metrics
-from train.trainer import train
 
 
 def test_two_processes_route_and_balance_as_one(
@@ -22,7 +22,7 @@ def test_two_processes_route_and_balance_as_one(
 ) -> None:
     moe = {"experts": 4, "ffn_dim": 32, "bias_rate": 0.01, "router_z_loss": 1e-3, "first": 1}
     settings = {"model.moe": moe, "model.z_loss": 1e-3, "data.micro_batch": 2, "schedule.steps": 7}
-    done = torchrun(2, "-m", "train", write_config(**settings, output=str(tmp_path / "two")))
+    done = torchrun(2, "-m", "corpusmill.train", write_config(**settings, output=str(tmp_path / "two")))
     assert done.returncode == 0, done.stderr
     train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "one"))))
     one, two = (read_metrics(Folder(tmp_path / name)) for name in ("one", "two"))
@@ -40,7 +40,7 @@ def test_two_processes_give_the_curve_of_one_and_resume_as_one(
     config: Callable[..., Any], write_config: Callable[..., Path], tmp_path: Path
 ) -> None:
     settings = {"model.dropout": 0.1, "data.micro_batch": 2}  # two micro-batches in each process
-    done = torchrun(2, "-m", "train", write_config(**settings, output=str(tmp_path / "two")))
+    done = torchrun(2, "-m", "corpusmill.train", write_config(**settings, output=str(tmp_path / "two")))
     assert done.returncode == 0, done.stderr
     train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "one"))))
     rows = {name: read_metrics(Folder(tmp_path / name)) for name in ("one", "two")}
@@ -62,6 +62,6 @@ def test_two_processes_give_the_curve_of_one_and_resume_as_one(
     found = train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "two"))))
     assert found["loss"] == pytest.approx(rows["one"][-1]["loss"], rel=2e-5)
     # A mistake is told once, with the exit code of a mistake in each process.
-    done = torchrun(2, "-m", "train", file, "--set", "optimizer.lr=0.5")
+    done = torchrun(2, "-m", "corpusmill.train", file, "--set", "optimizer.lr=0.5")
     assert done.returncode != 0 and "optimizer.lr: 0.003 -> 0.5" in done.stderr
     assert "exitcode  : 2" in done.stderr

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint, trainer
+from corpusmill.train.metrics import read_metrics
+from corpusmill.train.trainer import train
 from tests.conftest import ROOT
 from tests.train.processes import environment
-from train import checkpoint, trainer
-from train.metrics import read_metrics
-from train.trainer import train
 
 Make = Callable[..., dict[str, Any]]
 TIMES = ("tokens_per_second", "loader_stall", "memory_mib", "mfu")
@@ -97,13 +97,13 @@ def test_sigkill_in_a_step_and_in_a_save(
     run(config(**settings, output=str(tmp_path / "unbroken")))
     file = write_config(**settings)
     killed = (  # dies in step 8, then while the checkpoint of step 15 is half written
-        "import os, signal, sys; from schemas.storage import Folder; from train import trainer\n"
+        "import os, signal, sys; from corpusmill.schemas.storage import Folder; from corpusmill.train import trainer\n"
         "step, write = trainer.train_step, Folder.write\n"
         "def die(): os.kill(os.getpid(), signal.SIGKILL)\n"
         "def stepping(state, *a, **k): return die() if state.step == STEP else step(state, *a, **k)\n"
         "def writing(self, data): return die() if self.url.endswith(FILE) else write(self, data)\n"
         "trainer.train_step, Folder.write = stepping, writing\n"
-        "from train.cli import train; train(sys.argv[1])\n"
+        "from corpusmill.train.cli import train; train(sys.argv[1])\n"
     )
     for step, name in ((7, "never"), (-1, "step-000015/state.json")):
         code = killed.replace("STEP", str(step)).replace("FILE", repr(name))
@@ -118,7 +118,11 @@ def test_sigkill_in_a_step_and_in_a_save(
         "tensors.json",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "train", file], cwd=ROOT, env=environment(), capture_output=True, check=False
+        [sys.executable, "-m", "corpusmill.train", file],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
     assert "step-000015: not taken: it has no manifest" in done.stderr.decode()
@@ -132,7 +136,11 @@ def test_a_signal_saves_and_exits(
 ) -> None:
     file = write_config(**{"schedule.steps": 100_000, "checkpoint.every": 100_000, "validation.every": None})
     process = subprocess.Popen(
-        [sys.executable, "-m", "train", file], cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "corpusmill.train", file],
+        cwd=ROOT,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
     )
     metrics = tmp_path / "run/metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 3):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.metrics import MetricsLog
-from train.sinks import flatten
-from train.trainer import train
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.metrics import MetricsLog
+from corpusmill.train.sinks import flatten
+from corpusmill.train.trainer import train
 
 Make = Callable[..., dict[str, Any]]
 

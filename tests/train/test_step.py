@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.data import StreamingTokens
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
-from train.parallel import ParallelModel
-from train.step import TrainState, train_step
+from corpusmill.schemas.config import validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data import StreamingTokens
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.parallel import ParallelModel
+from corpusmill.train.step import TrainState, train_step
 
 
 def state_of(settings: dict[str, Any]) -> TrainState:
@@ -149,7 +149,7 @@ def test_impossible_configs_name_the_number_to_change(
 def test_too_many_processes_name_the_number(
     config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from train.distributed import join
+    from corpusmill.train.distributed import join
 
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UserError, match=r"micro_batch 4 x 4 processes: set micro_batch to 2"):

@@ -4,7 +4,7 @@
 
 A folder without a manifest, or with files that are not the manifest's, is never taken and never counts. Works on any
 store. Nothing is pickled: `torch.distributed.checkpoint` plans, deduplicates and balances, with a writer and a reader
-of ours. `from train import checkpoint` gives the names below; torch is imported only then.
+of ours. `from corpusmill.train import checkpoint` gives the names below; torch is imported only then.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from train.checkpoint.pieces import Cuts, Piece, live, pieces_of
-    from train.checkpoint.read import load_newest, load_step, read_tensors, restore
-    from train.checkpoint.saver import Saver
-    from train.checkpoint.store import MODEL, OPTIMIZER, STATE, Checkpoint, abandon, open_step, prune, steps
-    from train.checkpoint.write import save
+    from corpusmill.train.checkpoint.pieces import Cuts, Piece, live, pieces_of
+    from corpusmill.train.checkpoint.read import load_newest, load_step, read_tensors, restore
+    from corpusmill.train.checkpoint.saver import Saver
+    from corpusmill.train.checkpoint.store import (
+        MODEL,
+        OPTIMIZER,
+        STATE,
+        Checkpoint,
+        abandon,
+        open_step,
+        prune,
+        steps,
+    )
+    from corpusmill.train.checkpoint.write import save
 
 __all__ = [
     "MODEL", "OPTIMIZER", "STATE", "Checkpoint", "Cuts", "Piece", "Saver", "abandon", "live", "load_newest", "load_step",
@@ -28,7 +37,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in __all__:
         for module in ("store", "pieces", "read", "write", "saver"):
-            found = import_module(f"train.checkpoint.{module}")
+            found = import_module(f"corpusmill.train.checkpoint.{module}")
             if hasattr(found, name):
                 return getattr(found, name)
-    raise AttributeError(f"module 'train.checkpoint' has no attribute '{name}'")
+    raise AttributeError(f"module 'corpusmill.train.checkpoint' has no attribute '{name}'")

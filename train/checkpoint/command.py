@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from schemas.storage import Folder
-    from train.checkpoint.store import Checkpoint, Listing
+    from corpusmill.schemas.storage import Folder
+    from corpusmill.train.checkpoint.store import Checkpoint, Listing
 
 Run = Annotated[
     str, typer.Argument(metavar="CONFIG|RUN", help="a training config (.yaml), or a run's folder or URL")
@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="What lies in a run's checkpoints: 
 @app.command("list", epilog=f"Example: corpusmill checkpoint list {RUN}")
 def list_(run: Run, json_: Json = False) -> None:
     """Checkpoints of a run, and whether each is whole."""
-    from train.cli import print_table, show
+    from corpusmill.train.cli import print_table, show
 
     folder = _folder(run)
     rows = [_row(folder, step) for step in _steps(folder)]
@@ -41,10 +41,10 @@ def list_(run: Run, json_: Json = False) -> None:
 @app.command(epilog=f"Example: corpusmill checkpoint verify {RUN} --step 300")
 def verify(run: Run, step: Step = None, json_: Json = False) -> None:
     """Hash every file of the checkpoints; name each that is not as published."""
-    from schemas.errors import UserError, WorkError
-    from schemas.manifest import MANIFEST
-    from train.checkpoint.store import bad_files, folder_of
-    from train.cli import show
+    from corpusmill.schemas.errors import UserError, WorkError
+    from corpusmill.schemas.manifest import MANIFEST
+    from corpusmill.train.checkpoint.store import bad_files, folder_of
+    from corpusmill.train.cli import show
 
     folder = _folder(run)
     problems, notes, files, size = list[str](), list[str](), 0, 0
@@ -81,10 +81,10 @@ def reshard(
     json_: Json = False,
 ) -> None:
     """Rewrite the newest checkpoint into another number of files."""
-    from schemas.errors import UserError
-    from schemas.storage import Folder
-    from train.checkpoint.reshard import reshard as work
-    from train.cli import show
+    from corpusmill.schemas.errors import UserError
+    from corpusmill.schemas.storage import Folder
+    from corpusmill.train.checkpoint.reshard import reshard as work
+    from corpusmill.train.cli import show
 
     if files and max_bytes:
         raise UserError("--files and --max-bytes: give one of them")
@@ -103,16 +103,16 @@ def reshard(
 def _folder(run: str) -> Folder:
     from pathlib import Path
 
-    from schemas.storage import Folder
-    from train.run import open_run
+    from corpusmill.schemas.storage import Folder
+    from corpusmill.train.run import open_run
 
     is_config = run.endswith((".yaml", ".yml")) or Path(run).is_file()
     return open_run(run)[1] if is_config else Folder(run)
 
 
 def _steps(folder: Folder) -> dict[int, Listing]:
-    from schemas.errors import UserError
-    from train.checkpoint.store import steps
+    from corpusmill.schemas.errors import UserError
+    from corpusmill.train.checkpoint.store import steps
 
     found = steps(folder)
     if not found:
@@ -123,9 +123,9 @@ def _steps(folder: Folder) -> dict[int, Listing]:
 
 
 def _newest(folder: Folder, step: int | None) -> Checkpoint:
-    from schemas.errors import UserError
-    from train.checkpoint.read import load_step
-    from train.evaluate.evaluate import newest_checkpoint
+    from corpusmill.schemas.errors import UserError
+    from corpusmill.train.checkpoint.read import load_step
+    from corpusmill.train.evaluate.evaluate import newest_checkpoint
 
     if step is None:
         return newest_checkpoint(folder)
@@ -135,7 +135,7 @@ def _newest(folder: Folder, step: int | None) -> Checkpoint:
 
 
 def _row(folder: Folder, step: int) -> dict[str, Any]:
-    from train.checkpoint.store import Damaged, open_step
+    from corpusmill.train.checkpoint.store import Damaged, open_step
 
     row: dict[str, Any] = {"step": step, "files": 0, "bytes": 0, "tensors": 0, "problem": None}
     try:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from schemas.errors import UserError
-from train.optim.state import prepare, quantised, state_tensors
+from corpusmill.schemas.errors import UserError
+from corpusmill.train.optim.state import prepare, quantised, state_tensors
 
 Cuts = tuple[tuple[int, int, int], ...]  # (dim, index, count), the outermost first: even cuts of a parameter
 
@@ -106,7 +106,7 @@ def _sharded(name: str, tensor: Tensor) -> tuple[list[int], list[int], Tensor]:
 
 def _cuts_of(name: str, state: Tensor, tensors: dict[str, Tensor], cuts: Mapping[str, Cuts]) -> Cuts:
     """The cuts of an optimizer's state: its parameter's, but along dimensions that it is reduced over (Adafactor's
-    variances, which `train.optim` reduces over all processes that share the parameter)."""
+    variances, which `corpusmill.train.optim` reduces over all processes that share the parameter)."""
     parameter = name.rpartition("/")[2]
     wanted = [cut for cut in cuts.get(parameter, ()) if cut[2] > 1]
     if not wanted or state.ndim == 0:

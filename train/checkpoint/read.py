@@ -15,14 +15,14 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from schemas.errors import WorkError
-from schemas.storage import Folder, Missing, Truncated
-from train.checkpoint import store
-from train.checkpoint.files import CODES, DTYPES, fill, slabs
-from train.checkpoint.pieces import Model, Piece, live
-from train.checkpoint.store import MODEL, Checkpoint, Damaged, Listing, folder_of
-from train.checkpoint.together import Group, first, place, together, told
-from train.checkpoint.write import Pieces
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder, Missing, Truncated
+from corpusmill.train.checkpoint import store
+from corpusmill.train.checkpoint.files import CODES, DTYPES, fill, slabs
+from corpusmill.train.checkpoint.pieces import Model, Piece, live
+from corpusmill.train.checkpoint.store import MODEL, Checkpoint, Damaged, Listing, folder_of
+from corpusmill.train.checkpoint.together import Group, first, place, together, told
+from corpusmill.train.checkpoint.write import Pieces
 
 
 def load_newest(run: Folder, refused: dict[int, str] | None = None, group: Group = None) -> Checkpoint | None:

@@ -7,15 +7,15 @@ from functools import partial
 
 import torch
 
-from schemas.checkpoint import Box, StoredTensor, TensorTable
-from schemas.errors import UserError
-from schemas.manifest import MANIFEST
-from schemas.storage import Folder
-from train.checkpoint.files import DTYPES, Content, raw, write_file
-from train.checkpoint.pieces import Piece
-from train.checkpoint.read import read_into
-from train.checkpoint.store import MODEL, OPTIMIZER, STATE, Checkpoint, finish, folder_of, remove
-from train.checkpoint.write import file_names, packed
+from corpusmill.schemas.checkpoint import Box, StoredTensor, TensorTable
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.manifest import MANIFEST
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.checkpoint.files import DTYPES, Content, raw, write_file
+from corpusmill.train.checkpoint.pieces import Piece
+from corpusmill.train.checkpoint.read import read_into
+from corpusmill.train.checkpoint.store import MODEL, OPTIMIZER, STATE, Checkpoint, finish, folder_of, remove
+from corpusmill.train.checkpoint.write import file_names, packed
 
 SLAB = 64 << 20  # bytes of a tensor in memory at once (or one row of it)
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from torch.distributed.checkpoint.planner import SavePlan
 
-from schemas.storage import Folder
-from train.checkpoint.store import Listing, prune
-from train.checkpoint.together import first, place, told, wrapper
-from train.checkpoint.write import Pieces, items_of, save
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.checkpoint.store import Listing, prune
+from corpusmill.train.checkpoint.together import first, place, told, wrapper
+from corpusmill.train.checkpoint.write import Pieces, items_of, save
 
 if TYPE_CHECKING:
-    from schemas.training import CheckpointConfig
+    from corpusmill.schemas.training import CheckpointConfig
 
 PATIENCE = timedelta(hours=1)  # that processes wait for the slowest one's writing
 

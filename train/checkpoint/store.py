@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from schemas.checkpoint import CheckpointManifest, StoredTensor, TensorTable
-from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.manifest import MANIFEST, PublishedFile, hash_json
-from schemas.storage import Entry, Folder, Truncated
+from corpusmill.schemas.checkpoint import CheckpointManifest, StoredTensor, TensorTable
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import MANIFEST, PublishedFile, hash_json
+from corpusmill.schemas.storage import Entry, Folder, Truncated
 
 MODEL, OPTIMIZER = "model", "optimizer"  # parts: they lie in files of their own
 TABLE, STATE = "tensors.json", "state.json"
@@ -115,7 +115,7 @@ def open_step(run: Folder, step: int, listing: Listing | None = None) -> Checkpo
 
 def damages(folder: Folder, files: list[PublishedFile]) -> list[str]:
     """What is wrong with the bytes of these files, a line each."""
-    from train.checkpoint.files import hash_file
+    from corpusmill.train.checkpoint.files import hash_file
 
     found = []
     for file in files:

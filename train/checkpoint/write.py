@@ -22,13 +22,13 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from schemas.checkpoint import Box, StoredTensor, TensorTable
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
-from train.checkpoint.files import CODES, Content, raw, write_file
-from train.checkpoint.pieces import Piece
-from train.checkpoint.store import MODEL, OPTIMIZER, finish, folder_of, part_of, remove
-from train.checkpoint.together import Group, place, told
+from corpusmill.schemas.checkpoint import Box, StoredTensor, TensorTable
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.checkpoint.files import CODES, Content, raw, write_file
+from corpusmill.train.checkpoint.pieces import Piece
+from corpusmill.train.checkpoint.store import MODEL, OPTIMIZER, finish, folder_of, part_of, remove
+from corpusmill.train.checkpoint.together import Group, place, told
 
 FILE_BYTES = 4 << 30  # of one file, or one tensor
 Pieces = dict[str, Piece]

@@ -24,9 +24,9 @@ def dashboard(
     json_: Annotated[bool, typer.Option("--json", help="print one machine-readable result")] = False,
 ) -> None:
     """One HTML page of a run, live while it trains: losses, schedule, norms, speed, the guard's events."""
-    from train.cli import show
-    from train.dashboard.write import write, write_until_done
-    from train.run import open_run
+    from corpusmill.train.cli import show
+    from corpusmill.train.dashboard.write import write, write_until_done
+    from corpusmill.train.run import open_run
 
     config, folder = open_run(run, set_)
     result = write_until_done(config, folder, out, watch) if watch else write(config, folder, out)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.errors import WorkError
-from schemas.storage import Folder
-from train.sinks import flatten
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.sinks import flatten
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.dashboard.history import History
-from train.dashboard.page import render
-from train.dashboard.write import PAGE
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.dashboard.history import History
+from corpusmill.train.dashboard.page import render
+from corpusmill.train.dashboard.write import PAGE
 
 SECONDS = 30.0  # between two pages, at least
 SHARE = 0.005  # of the run's time that writing pages may take

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.dashboard.history import History, read_journal, thin
-from train.dashboard.plots import groups
-from train.metrics import MFU_FORMULA
-from train.run import PLAN, RESULT, dumped
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.dashboard.history import History, read_journal, thin
+from corpusmill.train.dashboard.plots import groups
+from corpusmill.train.metrics import MFU_FORMULA
+from corpusmill.train.run import PLAN, RESULT, dumped
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schemas.training import TrainConfig
-from train.dashboard.history import Floats, History, Steps, thin
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.dashboard.history import Floats, History, Steps, thin
 
 POINTS = 2000  # of a line at most
 ALL_POINTS = 120_000  # of all lines of a page together: about 1.5 MB
@@ -151,7 +151,7 @@ def _combined(names: Sequence[str], history: History, of: Callable[..., Any]) ->
 
 def schedule(config: TrainConfig) -> tuple[Steps, Floats]:
     """The learning rate of the whole run, past and to come, as the config has it: 400 steps and the corners."""
-    from train.optim.schedule import rate_at
+    from corpusmill.train.optim.schedule import rate_at
 
     last = config.schedule.steps
     corners = {1, config.schedule.warmup_steps or 1, last}

@@ -6,10 +6,10 @@ import sys
 import time
 from typing import Any
 
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.dashboard.history import History
-from train.dashboard.page import finished, render
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.dashboard.history import History
+from corpusmill.train.dashboard.page import finished, render
 
 PAGE = "dashboard.html"
 

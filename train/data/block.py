@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from schemas.ids import checksum
-from schemas.shards import Block
-from train.data.requests import Wrong
-from train.data.shards import Source
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.shards import Block
+from corpusmill.train.data.requests import Wrong
+from corpusmill.train.data.shards import Source
 
 GAP = 64 << 10  # members that lie this close together are read with one request
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from train.data.fetch import BlockData, Blocks, Key
-from train.data.order import order
-from train.data.pack import Piece, Rows, best_fit, packed, windows
-from train.data.plan import Plan
+from corpusmill.train.data.fetch import BlockData, Blocks, Key
+from corpusmill.train.data.order import order
+from corpusmill.train.data.pack import Piece, Rows, best_fit, packed, windows
+from corpusmill.train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schemas.errors import UserError
-from schemas.ids import checksum
-from schemas.storage import Folder
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.storage import Folder
 
 RANGE = re.compile(r"[0-9a-f]{32}-[0-9]+-[0-9]+")
 UNFINISHED = re.compile(r"[0-9]+-[0-9]+\.part")
@@ -27,7 +27,7 @@ ABANDONED = 3600.0  # seconds after which an unfinished file is taken for that o
 PART = 16  # room is made for 1/16 of the size at a time, and what others wrote is seen as often
 
 Uses = Callable[[Sequence["Range"]], Sequence[float | None]]
-log = logging.getLogger("train.data")
+log = logging.getLogger("corpusmill.train.data")
 
 
 class Range(NamedTuple):

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from train.data.shuffle import key_of, keys_of, permute, unpermute
+from corpusmill.train.data.shuffle import key_of, keys_of, permute, unpermute
 
 Ints = npt.NDArray[np.int64]
 

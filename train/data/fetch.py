@@ -8,17 +8,17 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from schemas.data import FetchConfig
-from schemas.errors import WorkError
-from schemas.shards import BlockDocuments
-from train.data.block import BlockData, memory_of, substitutes
-from train.data.memory import Key, Memory, NextUse
-from train.data.reader import VERIFY, Reader
-from train.data.requests import Closed, Damaged, Say
-from train.data.shards import Source
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.shards import BlockDocuments
+from corpusmill.train.data.block import BlockData, memory_of, substitutes
+from corpusmill.train.data.memory import Key, Memory, NextUse
+from corpusmill.train.data.reader import VERIFY, Reader
+from corpusmill.train.data.requests import Closed, Damaged, Say
+from corpusmill.train.data.shards import Source
 
 __all__ = ["BlockData", "Blocks", "Key", "NextUse"]
-log = logging.getLogger("train.data")
+log = logging.getLogger("corpusmill.train.data")
 
 
 class Flight:
@@ -34,7 +34,7 @@ class Blocks:
     """The blocks of some sources, by (source, block) number. Thread-safe.
 
     In memory are the blocks that `next_use` says are read soonest (without it, those read last), up to
-    `fetch.memory_mb`; more only while one `get` needs more. `train.data.requests` says how a block is asked for.
+    `fetch.memory_mb`; more only while one `get` needs more. `corpusmill.train.data.requests` says how a block is asked for.
 
     A block that stays damaged is replaced by another of its source with at least as many tokens: which one depends on
     the source's index and the block's number alone, so every rank and every restart takes the same. Each is said by

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from train.data.order import Deal
-from train.data.plan import Plan, Segment
+from corpusmill.train.data.order import Deal
+from corpusmill.train.data.plan import Plan, Segment
 
 Ints = npt.NDArray[np.int64]
 

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.data import FetchConfig
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.data.fetch import BlockData, Blocks
-from train.data.opening import open_run_data
-from train.data.order import order
-from train.data.pack import Piece, best_fit
-from train.data.plan import Plan
-from train.data.planning import make_plan
-from train.data.shards import Shards
-from train.guard.journal import amended, read_entries
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.fetch import BlockData, Blocks
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.order import order
+from corpusmill.train.data.pack import Piece, best_fit
+from corpusmill.train.data.plan import Plan
+from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.shards import Shards
+from corpusmill.train.guard.journal import amended, read_entries
 
 Ints = npt.NDArray[np.int64]
 

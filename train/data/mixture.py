@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from schemas.data import DataConfig, Mixture
-from schemas.errors import UserError, nearest
-from train.data.slots import largest_remainder
+from corpusmill.schemas.data import DataConfig, Mixture
+from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.train.data.slots import largest_remainder
 
 
 def shares(mixture: Mixture, tokens: dict[str, int], key: str) -> dict[str, float]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.data.shards import Shards, open_shards
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.shards import Shards, open_shards
 
 
 def open_run_data(config: TrainConfig, say: Callable[[str], None] | None = None) -> Shards:
@@ -25,8 +25,8 @@ def open_tokens(
 
     Raises `UserError` if there is nothing to read, or texts and no cache; what `token_set` raises.
     """
-    from train.data.texts.inputs import is_text
-    from train.data.texts.token_set import token_set
+    from corpusmill.train.data.texts.inputs import is_text
+    from corpusmill.train.data.texts.token_set import token_set
 
     if not is_text(url):
         return open_shards(url)

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from train.data.shuffle import key_of, keys_of, permute
+from corpusmill.train.data.shuffle import key_of, keys_of, permute
 
 if TYPE_CHECKING:
-    from train.data.cells import Cells
-    from train.data.plan import Plan
+    from corpusmill.train.data.cells import Cells
+    from corpusmill.train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from train.data.fetch import BlockData
+from corpusmill.train.data.fetch import BlockData
 
 AT_ONCE = 2**16  # labels whose tokens are joined by one call, and cast by another while they are in the cache
 IGNORED = -100  # label of a position that is not scored, as torch's cross_entropy has it

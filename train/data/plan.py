@@ -2,7 +2,7 @@
 
 It is a row of segments, each with its mixture, batch and sequence length. `n` counts sequences of the full length
 ("cells") in the order that they are drawn; where a ramp has shorter ones, each cell is cut into as many as it holds.
-`train.data.planning` makes plans, `train.data.order` says which sequence number n is.
+`corpusmill.train.data.planning` makes plans, `corpusmill.train.data.order` says which sequence number n is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from train.data.cells import Cells
-from train.data.order import Deal
-from train.data.slots import layout
+from corpusmill.train.data.cells import Cells
+from corpusmill.train.data.order import Deal
+from corpusmill.train.data.slots import layout
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from schemas.data import DataConfig
-from schemas.errors import UserError
-from train.data.cells import Cells, runs
-from train.data.mixture import shares, slots
-from train.data.plan import Plan, SourcePlan, Stretch, merged
-from train.data.shards import Shards, Source
+from corpusmill.schemas.data import DataConfig
+from corpusmill.schemas.errors import UserError
+from corpusmill.train.data.cells import Cells, runs
+from corpusmill.train.data.mixture import shares, slots
+from corpusmill.train.data.plan import Plan, SourcePlan, Stretch, merged
+from corpusmill.train.data.shards import Shards, Source
 
 MANY_EPOCHS = 4  # beyond it, repeated tokens are worth clearly less than new ones (Muennighoff et al. 2023)
 WAVES = 4  # rounds of windows over all lanes that an epoch has at least, if the source is large enough for it

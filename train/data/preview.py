@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from schemas.training import TrainConfig
-from train.data.opening import open_run_data
-from train.data.plan import Plan
-from train.data.planning import MANY_EPOCHS, epochs, last_step, make_plan
-from train.data.shards import Shards
-from train.data.simulate import reads
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.plan import Plan
+from corpusmill.train.data.planning import MANY_EPOCHS, epochs, last_step, make_plan
+from corpusmill.train.data.shards import Shards
+from corpusmill.train.data.simulate import reads
 
 GET_PRICE = (
     0.0004  # USD for 1,000 GET requests: Amazon S3 Standard, us-east-1. Traffic within the region is free

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from schemas.data import FetchConfig
-from schemas.errors import WorkError
-from schemas.shards import BlockDocuments, Shard
-from schemas.storage import Folder
-from train.data.block import BlockData, Span, decode, documents_span, spans
-from train.data.cache import DiskCache, Range, object_hash
-from train.data.memory import Key, Memory
-from train.data.requests import Closed, Damaged, Requests, Say, Wrong
-from train.data.shards import Source
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.shards import BlockDocuments, Shard
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.block import BlockData, Span, decode, documents_span, spans
+from corpusmill.train.data.cache import DiskCache, Range, object_hash
+from corpusmill.train.data.memory import Key, Memory
+from corpusmill.train.data.requests import Closed, Damaged, Requests, Say, Wrong
+from corpusmill.train.data.shards import Source
 
 VERIFY = "`corpusmill verify` checks the whole shard set"
 

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any, TypeVar
 
-from schemas.data import FetchConfig
-from schemas.errors import WorkError
-from schemas.storage import Changed, Folder, Missing, Tagged, Truncated
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Changed, Folder, Missing, Tagged, Truncated
 
 Result = TypeVar("Result")
 Say = Callable[[str], None]
@@ -34,7 +34,7 @@ SHARE = (
     0.1  # of the requests that may be second ones: a store that is slow as a whole is not asked twice as much
 )
 
-log = logging.getLogger("train.data")
+log = logging.getLogger("corpusmill.train.data")
 
 
 class Wrong(Exception):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from train.data.order import order
-from train.data.plan import Plan
+from corpusmill.train.data.order import order
+from corpusmill.train.data.plan import Plan
 
 SAMPLED_CELLS = 1 << 21  # sequences walked for each rank, at most
 SAMPLED_WINDOWS = 32  # windows of each lane walked, at most; the first and the last may be cut

@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from schemas.config import validate
-from schemas.data import DataConfig
-from schemas.errors import UserError, WorkError
-from train.data.build import Batch, Builder
-from train.data.fetch import Blocks
-from train.data.future import Future
-from train.data.opening import open_tokens
-from train.data.plan import Plan, difference, past
-from train.data.planning import make_plan
-from train.data.shards import Shards
+from corpusmill.schemas.config import validate
+from corpusmill.schemas.data import DataConfig
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.train.data.build import Batch, Builder
+from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.future import Future
+from corpusmill.train.data.opening import open_tokens
+from corpusmill.train.data.plan import Plan, difference, past
+from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.shards import Shards
 
 
 class StreamingTokens:
@@ -29,10 +29,10 @@ class StreamingTokens:
         for batch in stream:
             loss = model(batch["tokens"], batch["labels"])
 
-    Every key of the `data` section of a training config is a keyword here (`schemas.data.DataConfig`). A batch holds
+    Every key of the `data` section of a training config is a keyword here (`corpusmill.schemas.data.DataConfig`). A batch holds
     this rank's rows: `tokens`, `labels`, `documents`, `positions` (integers [rows, length]), `cu_seqlens` (int32
     [documents + 1]) and `max_seqlen` (int32 []) for variable-length attention, `source_id` (int64 [rows], a place in
-    `self.sources`) and `n` (int64 [rows], the global sequence numbers). `train.data.pack` says where documents begin.
+    `self.sources`) and `n` (int64 [rows], the global sequence numbers). `corpusmill.train.data.pack` says where documents begin.
     `tokens` and `labels` share memory, as is usual: who writes into one clones it first.
 
     State is `{"v", "n", "plan"}` and what the plan is made of, the same on every rank: any number of ranks takes it up.

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from schemas.data import FetchConfig
-from train.data.fetch import Blocks
-from train.data.pack import Rows, whole_block, windows
-from train.data.shards import Source
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.pack import Rows, whole_block, windows
+from corpusmill.train.data.shards import Source
 
 Batch = dict[str, torch.Tensor]
 # No block is replaced by another: a score of other tokens would not be the split's.

@@ -55,12 +55,12 @@ def estimate(
     json_: Annotated[bool, typer.Option("--json", help="print one machine-readable result")] = False,
 ) -> None:
     """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits."""
-    from schemas.config import load
-    from schemas.training import TrainConfig
-    from train.cli import print_table, show
-    from train.estimate.layout import Layout
-    from train.estimate.report import Terms, tables
-    from train.estimate.report import estimate as work
+    from corpusmill.schemas.config import load
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.cli import print_table, show
+    from corpusmill.train.estimate.layout import Layout
+    from corpusmill.train.estimate.report import Terms, tables
+    from corpusmill.train.estimate.report import estimate as work
 
     loaded = load(TrainConfig, config, set_)
     given: dict[str, Any] = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from train.estimate.gpus import Gpu
-from train.estimate.shape import Shape
+from corpusmill.train.estimate.gpus import Gpu
+from corpusmill.train.estimate.shape import Shape
 
 if TYPE_CHECKING:
-    from schemas.precision import Checkpointing
+    from corpusmill.schemas.precision import Checkpointing
 
 YEAR = 365 * 24 * 3600.0
 

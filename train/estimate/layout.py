@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from train.estimate.shape import Shape
+from corpusmill.train.estimate.shape import Shape
 
 if TYPE_CHECKING:
-    from schemas.parallel import ParallelConfig, Schedule
+    from corpusmill.schemas.parallel import ParallelConfig, Schedule
 
 # Schedules whose processes have several pieces: by how many each stage's warm-up is longer than the next one's.
 LOOPED = {"interleaved": 2, "zero_bubble": 1}

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from train.estimate.layout import Layout
-from train.estimate.shape import Shape, Weight
+from corpusmill.train.estimate.layout import Layout
+from corpusmill.train.estimate.shape import Shape, Weight
 
 if TYPE_CHECKING:
-    from schemas.optim import OptimizerConfig
-    from schemas.precision import Checkpointing
+    from corpusmill.schemas.optim import OptimizerConfig
+    from corpusmill.schemas.precision import Checkpointing
 
 MASTER = 4  # bytes of a parameter and of its gradient: float32 in every precision
 WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}  # bytes of what layers compute; fp8 keeps inputs in bf16
@@ -144,7 +144,7 @@ def local(weight: Weight, layout: Layout) -> float:
 
 
 def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
-    """What an optimizer keeps of a parameter: exactly the tensors that `train.optim` makes."""
+    """What an optimizer keeps of a parameter: exactly the tensors that `corpusmill.train.optim` makes."""
     n, step = weight.numel, 4
     if config.kind == "adafactor" and len(weight.shape) > 1:
         return 4 * (n // weight.shape[-1] + n // weight.shape[-2]) + step

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from schemas.errors import UserError
-from schemas.precision import Checkpointing
-from schemas.training import TrainConfig
-from train.data.shards import open_shards
-from train.estimate.flops import YEAR, bill, per_token, recomputed
-from train.estimate.gpus import gpu_named
-from train.estimate.layout import Layout
-from train.estimate.memory import WIDTH, Memory, Work, memory
-from train.estimate.search import Found, fits, sent, smallest
-from train.estimate.shape import shape_of
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.precision import Checkpointing
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.estimate.flops import YEAR, bill, per_token, recomputed
+from corpusmill.train.estimate.gpus import gpu_named
+from corpusmill.train.estimate.layout import Layout
+from corpusmill.train.estimate.memory import WIDTH, Memory, Work, memory
+from corpusmill.train.estimate.search import Found, fits, sent, smallest
+from corpusmill.train.estimate.shape import shape_of
 
 GIB = 2**30
 SHOWN = 4  # other layouts that fit, in the table

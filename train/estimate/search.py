@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from train.estimate.gpus import Gpu
-from train.estimate.layout import NODE, Layout
-from train.estimate.memory import Memory, Work, local, memory
-from train.estimate.shape import Shape
+from corpusmill.train.estimate.gpus import Gpu
+from corpusmill.train.estimate.layout import NODE, Layout
+from corpusmill.train.estimate.memory import Memory, Work, local, memory
+from corpusmill.train.estimate.shape import Shape
 
 MOST = 4096  # GPUs
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from train.model.decoder import Decoder
-from train.optim.groups import kind_of
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim.groups import kind_of
 
 if TYPE_CHECKING:
-    from schemas.model import ModelConfig
-    from schemas.optim import ParameterKind
+    from corpusmill.schemas.model import ModelConfig
+    from corpusmill.schemas.optim import ParameterKind
 
 # What tensor parallelism leaves whole in each process.
 WHOLE = re.compile(r"norm|router|position_embedding|(\.o|\.down)\.bias")

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from schemas.errors import UserError, WorkError
-from schemas.manifest import hash_json
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train import checkpoint
-from train.data.opening import open_run_data
-from train.data.shards import Shards, Source
-from train.data.validation import whole
-from train.distributed import join
-from train.evaluate.unigram import counts, losses, train_counts
-from train.evaluate.validate import score
-from train.metrics import say
-from train.model.decoder import Decoder
-from train.parallel import ParallelModel
-from train.run import write_json
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.shards import Shards, Source
+from corpusmill.train.data.validation import whole
+from corpusmill.train.distributed import join
+from corpusmill.train.evaluate.unigram import counts, losses, train_counts
+from corpusmill.train.evaluate.validate import score
+from corpusmill.train.metrics import say
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.parallel import ParallelModel
+from corpusmill.train.run import write_json
 
 EVALUATION = "evaluation.json"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from schemas.data import FetchConfig
-from schemas.manifest import hash_json
-from schemas.storage import Folder
-from train.data.fetch import Blocks
-from train.data.shards import Source
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.shards import Source
 
 
 def counts(source: Source) -> npt.NDArray[np.int64]:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from train.data.shards import Source
-from train.data.validation import sample
-from train.model.losses import IGNORED
-from train.parallel import ParallelModel
-from train.precision.autocast import autocast
-from train.step import Batch, inputs
+from corpusmill.train.data.shards import Source
+from corpusmill.train.data.validation import sample
+from corpusmill.train.model.losses import IGNORED
+from corpusmill.train.parallel import ParallelModel
+from corpusmill.train.precision.autocast import autocast
+from corpusmill.train.step import Batch, inputs
 
 if TYPE_CHECKING:
-    from schemas.training import TrainConfig
-    from train.distributed import World
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.distributed import World
 
 
 def validation_losses(

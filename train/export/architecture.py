@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from schemas.errors import UserError
-from schemas.model import ModelConfig
-from train.model.rope import ntk_theta
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.model.rope import ntk_theta
 
 
 class Part(NamedTuple):

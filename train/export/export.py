@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from schemas.errors import UserError
-from schemas.hugging_face import config as tokenizer_config
-from schemas.hugging_face import special_tokens_map
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train import checkpoint
-from train.data.shards import open_shards
-from train.evaluate.evaluate import newest_checkpoint
-from train.export.architecture import Architecture, Part, architecture
-from train.run import TOKENIZER, write_json
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.hugging_face import config as tokenizer_config
+from corpusmill.schemas.hugging_face import special_tokens_map
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.evaluate.evaluate import newest_checkpoint
+from corpusmill.train.export.architecture import Architecture, Part, architecture
+from corpusmill.train.run import TOKENIZER, write_json
 
 CONFIG, GENERATION, WEIGHTS, INDEX = (
     "config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json",

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
-from train.export.architecture import Architecture, architecture
-from train.export.export import CONFIG, INDEX, TOKENIZER, WEIGHTS
-from train.model.decoder import Decoder
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.export.architecture import Architecture, architecture
+from corpusmill.train.export.export import CONFIG, INDEX, TOKENIZER, WEIGHTS
+from corpusmill.train.model.decoder import Decoder
 
 # What older files hold beside weights: causal masks, frequencies of RoPE.
 NO_WEIGHTS = re.compile(r"\.attn\.(masked_)?bias$|\.rotary_emb\.inv_freq$")

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
-from train.guard import journal as entries_of
-from train.guard.journal import JOURNAL, Journal, documents_line, told
-from train.guard.judge import History, Limits, Seen, Verdict, judge, limits, observe
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.guard import journal as entries_of
+from corpusmill.train.guard.journal import JOURNAL, Journal, documents_line, told
+from corpusmill.train.guard.judge import History, Limits, Seen, Verdict, judge, limits, observe
 
 if TYPE_CHECKING:
-    from schemas.guard import GuardConfig
-    from train.distributed import World
-    from train.step import Metrics, TrainState
+    from corpusmill.schemas.guard import GuardConfig
+    from corpusmill.train.distributed import World
+    from corpusmill.train.step import Metrics, TrainState
 
 NEVER = Limits(-math.inf, -math.inf)
 GO_ON = Verdict("go_on")

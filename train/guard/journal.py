@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import ValidationError
 
-from schemas.errors import WorkError
-from schemas.guard import JournalEntry
-from schemas.storage import Folder
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.guard import JournalEntry
+from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
-    from schemas.data import DataConfig
+    from corpusmill.schemas.data import DataConfig
 
 JOURNAL = "journal.jsonl"
 Entries = Sequence[JournalEntry]

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from schemas.guard import Reason
+from corpusmill.schemas.guard import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from schemas.guard import GuardConfig, LimitConfig
+    from corpusmill.schemas.guard import GuardConfig, LimitConfig
 
 SIGNALS = ("loss", "grad_norm", "activation")
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from schemas.errors import UserError, WorkError
-from schemas.manifest import MANIFEST
-from schemas.storage import Folder
-from train import checkpoint
-from train.data.inspect import describe
-from train.guard.journal import abandoned, rollbacks
-from train.guard.judge import History, Verdict, unhealthy
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.manifest import MANIFEST
+from corpusmill.schemas.storage import Folder
+from corpusmill.train import checkpoint
+from corpusmill.train.data.inspect import describe
+from corpusmill.train.guard.journal import abandoned, rollbacks
+from corpusmill.train.guard.judge import History, Verdict, unhealthy
 
 if TYPE_CHECKING:
-    from schemas.data import FetchConfig
-    from schemas.guard import GuardConfig, JournalEntry
-    from train.data.plan import Plan
-    from train.data.shards import Shards
-    from train.guard.guard import Guard
+    from corpusmill.schemas.data import FetchConfig
+    from corpusmill.schemas.guard import GuardConfig, JournalEntry
+    from corpusmill.train.data.plan import Plan
+    from corpusmill.train.data.shards import Shards
+    from corpusmill.train.guard.guard import Guard
 
 TRIES = 2  # rollbacks to one checkpoint, the second with more data passed over and a lower rate
 

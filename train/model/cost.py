@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from train.model.decoder import Decoder
+    from corpusmill.train.model.decoder import Decoder
 
 
 def active_weights(model: Decoder) -> float:

@@ -1,7 +1,7 @@
 """A decoder (Touvron et al. 2023, Radford et al. 2019): embeddings, layers, a norm, a head.
 
 Shapes: B rows, T positions, C = dim, V = padded vocabulary. A process may have some of its layers (a stage of a pipeline)
-or parts of its matrices (`train.model.split`): `train.parallel` takes away what another one has.
+or parts of its matrices (`corpusmill.train.model.split`): `corpusmill.train.parallel` takes away what another one has.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from train.model import cost
-from train.model.attend import Boundaries, boundaries, document_mask
-from train.model.dropout import dropout
-from train.model.initialise import initialise, mix
-from train.model.layer import Layer, make_norm
-from train.model.losses import IGNORED, token_losses
-from train.model.moe import Experts, Routed
-from train.model.rope import rotation
-from train.model.split import WHOLE, Split
+from corpusmill.train.model import cost
+from corpusmill.train.model.attend import Boundaries, boundaries, document_mask
+from corpusmill.train.model.dropout import dropout
+from corpusmill.train.model.initialise import initialise, mix
+from corpusmill.train.model.layer import Layer, make_norm
+from corpusmill.train.model.losses import IGNORED, token_losses
+from corpusmill.train.model.moe import Experts, Routed
+from corpusmill.train.model.rope import rotation
+from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from schemas.model import ModelConfig
+    from corpusmill.schemas.model import ModelConfig
 
 
 class Probe:
-    """What a pass leaves for `train.probe`: of each layer the `entropies` [B, T] of its attention, and where the head is
+    """What a pass leaves for `corpusmill.train.probe`: of each layer the `entropies` [B, T] of its attention, and where the head is
     the `highest` logit [B, T] of its part of the vocabulary."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Decoder(nn.Module):
     """Token ids in; logits, or the loss of each position, out.
 
     Dropout falls on the embeddings and on what each half of a layer adds. `seed` and a parameter's name decide
-    its first values, whatever the layout (`train.model.initialise`); on the meta device it gets none.
+    its first values, whatever the layout (`corpusmill.train.model.initialise`); on the meta device it gets none.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, seed: int = 0) -> None:
@@ -60,8 +60,8 @@ class Decoder(nn.Module):
         # Of a stage without a head: the slope of the total in a token's loss.
         self.loss_weight: Tensor | float = 1.0
         self.watch = False  # whether training passes also sum what `activation_rms` reads
-        self.probe: Probe | None = None  # which `train.probe` hangs up
-        self.score = token_losses  # which `train.precision.adapt` may compile
+        self.probe: Probe | None = None  # which `corpusmill.train.probe` hangs up
+        self.score = token_losses  # which `corpusmill.train.precision.adapt` may compile
         if not self.embedding.weight.is_meta:
             initialise(self, seed)
 
@@ -72,7 +72,7 @@ class Decoder(nn.Module):
         documents: Tensor | None = None,  # integers [B, T]; None: each row is one document
         positions: Tensor | None = None,  # integers [B, T]; None: 0 .. T-1
         cu_seqlens: Tensor | None = None,  # `sequence_starts(documents)`, for the faster kernel on CUDA
-        keys: Tensor | None = None,  # int64 [B]: of dropout (`train.model.dropout`); None: none
+        keys: Tensor | None = None,  # int64 [B]: of dropout (`corpusmill.train.model.dropout`); None: none
     ) -> Tensor:
         """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); of a stage
         without a head the hidden states.
@@ -184,7 +184,7 @@ class Decoder(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def flops_per_token(self, length: int) -> float:
-        """Of forward and backward, over rows of `length` positions: `train.model.cost` has the formula."""
+        """Of forward and backward, over rows of `length` positions: `corpusmill.train.model.cost` has the formula."""
         return cost.flops_per_token(self, length)
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from train.model.initialise import mix
-from train.model.split import Split
+from corpusmill.train.model.initialise import mix
+from corpusmill.train.model.split import Split
 
 LEVELS = 1 << 16  # the share that is dropped is rounded to one of these
 

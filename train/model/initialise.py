@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from train.model.decoder import Decoder
+    from corpusmill.train.model.decoder import Decoder
 
 STD = 0.02
 RESIDUAL = ("attention.o.weight", "ffn.down.weight", "ffn.shared.down.weight", "ffn.down")

@@ -1,7 +1,7 @@
 """One layer: attention and feed-forward, each behind a norm and added to the residual stream.
 
 Shapes: B rows, T positions, C = dim, H heads, K key-value heads, D = head_size. Under tensor parallelism over n processes
-(`train.model.split`) T is a part, T / n, outside of the products, and within them H, K and the width are.
+(`corpusmill.train.model.split`) T is a part, T / n, outside of the products, and within them H, K and the width are.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from train.model.attend import Boundaries, attend
-from train.model.dropout import dropout
-from train.model.moe import Experts, Routed
-from train.model.rope import Rotation, rotate
-from train.model.split import WHOLE, Split
+from corpusmill.train.model.attend import Boundaries, attend
+from corpusmill.train.model.dropout import dropout
+from corpusmill.train.model.moe import Experts, Routed
+from corpusmill.train.model.rope import Rotation, rotate
+from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
-    from schemas.model import ModelConfig
+    from corpusmill.schemas.model import ModelConfig
 
 
 class RMSNorm(nn.RMSNorm):
@@ -94,7 +94,7 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """The residual stream [B, T, C] in and out; beside it what the router of a layer with experts did, else None.
 
-    Dropout falls on what each half adds, by the layer's `keys` (`train.model.dropout`; None: no dropout).
+    Dropout falls on what each half adds, by the layer's `keys` (`corpusmill.train.model.dropout`; None: no dropout).
     """
 
     def __init__(self, config: ModelConfig, number: int) -> None:

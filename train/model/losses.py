@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from train.model.split import WHOLE, Split
+from corpusmill.train.model.split import WHOLE, Split
 
 IGNORED = -100  # label of a position that is not scored
 

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from train.model.split import WHOLE, Split
+from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
-    from schemas.model import ModelConfig
+    from corpusmill.schemas.model import ModelConfig
 
 grouped_mm: Callable[..., Tensor] | None = getattr(F, "grouped_mm", None)  # since PyTorch 2.10
 
@@ -41,7 +41,7 @@ class Experts(nn.Module):
         assert moe is not None
         self.split: Split = WHOLE
         self.exchange: Callable[..., Tensor] | None = (
-            None  # with other processes' experts: `train.parallel.expert`
+            None  # with other processes' experts: `corpusmill.train.parallel.expert`
         )
         self.config, self.activation = moe, config.activation
         hidden = moe.ffn_dim or config.hidden

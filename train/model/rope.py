@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from schemas.model import RopeScaling
+    from corpusmill.schemas.model import RopeScaling
 
 Rotation = tuple[Tensor, Tensor]  # cosine and sine, float32 [B or 1, 1, T, D]
 

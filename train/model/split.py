@@ -3,7 +3,7 @@
 Each of n processes has every n-th part of the heads, of the feed-forward's width and of the vocabulary, as plain local
 tensors, and outside of the products only its part of the sequence (Shoeybi et al. 2019, Korthikanti et al. 2022).
 Every gradient of what all of them hold (norms, biases behind a sum, routers) is then a part of a sum:
-`train.parallel.gradients` adds them up.
+`corpusmill.train.parallel.gradients` adds them up.
 """
 
 from __future__ import annotations

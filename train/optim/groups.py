@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 if TYPE_CHECKING:
-    from schemas.optim import OptimizerConfig, ParameterKind
+    from corpusmill.schemas.optim import OptimizerConfig, ParameterKind
 
 
 class Named(Protocol):
-    """A module, or what has the parameters of some (`train.parallel.ParallelModel`)."""
+    """A module, or what has the parameters of some (`corpusmill.train.parallel.ParallelModel`)."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 
@@ -31,7 +31,7 @@ def kind_of(name: str, parameter: nn.Parameter) -> ParameterKind:
 def groups_of(model: Named, config: OptimizerConfig) -> list[dict[str, Any]]:
     """The optimizer's groups: those that decay first, those that do not after; Muon's matrices apart from the rest.
 
-    `lr_ratio` is a group's learning rate as a multiple of the run's (`train.optim.schedule.set_rate`).
+    `lr_ratio` is a group's learning rate as a multiple of the run's (`corpusmill.train.optim.schedule.set_rate`).
     """
     found: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from train.optim.parts import norm
+from corpusmill.train.optim.parts import norm
 
 
 class Lamb(torch.optim.Optimizer):

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from schemas.errors import UserError
-from train.optim.adafactor import Adafactor
-from train.optim.groups import Named, groups_of
-from train.optim.lamb import Lamb
-from train.optim.lion import Lion
-from train.optim.muon import Muon
-from train.optim.schedule import set_rate
+from corpusmill.schemas.errors import UserError
+from corpusmill.train.optim.adafactor import Adafactor
+from corpusmill.train.optim.groups import Named, groups_of
+from corpusmill.train.optim.lamb import Lamb
+from corpusmill.train.optim.lion import Lion
+from corpusmill.train.optim.muon import Muon
+from corpusmill.train.optim.schedule import set_rate
 
 if TYPE_CHECKING:
-    from schemas.optim import OptimizerConfig
+    from corpusmill.schemas.optim import OptimizerConfig
 
 
 def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """The optimizer of a config over a model's parameters, in groups (`train.optim.groups`).
+    """The optimizer of a config over a model's parameters, in groups (`corpusmill.train.optim.groups`).
 
     Raises `UserError` if 8-bit states are asked for and torchao is not installed.
     """

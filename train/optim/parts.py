@@ -1,7 +1,7 @@
 """What an optimizer must know of a parameter that is spread over processes: sums over all of it, and the whole of it.
 
 A DTensor knows how sharding spread it; how tensor and expert parallelism cut it, its attribute `cuts` says (set by
-`train.parallel`, absent in one process).
+`corpusmill.train.parallel`, absent in one process).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.linalg import vector_norm
 
 
 def cuts_of(parameter: Tensor) -> tuple[Any, ...]:
-    """`train.parallel.cut.Cut`s."""
+    """`corpusmill.train.parallel.cut.Cut`s."""
     return getattr(parameter, "cuts", ())
 
 

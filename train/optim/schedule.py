@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from schemas.optim import ScheduleConfig
-    from schemas.training import TrainConfig
+    from corpusmill.schemas.optim import ScheduleConfig
+    from corpusmill.schemas.training import TrainConfig
 
 
 def learning_rate(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from train.optim.groups import Named
-from train.optim.schedule import set_rate
+from corpusmill.train.optim.groups import Named
+from corpusmill.train.optim.schedule import set_rate
 
 
 def prepare(optimizer: torch.optim.Optimizer) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import nn
 
-from schemas.errors import UserError
-from train.model.decoder import Decoder
-from train.model.moe import Experts
-from train.model.split import TensorSplit
-from train.parallel.expert import Exchange
-from train.parallel.mesh import Mesh
+from corpusmill.schemas.errors import UserError
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.moe import Experts
+from corpusmill.train.model.split import TensorSplit
+from corpusmill.train.parallel.expert import Exchange
+from corpusmill.train.parallel.mesh import Mesh
 
 COLUMNS = re.compile(r"\.(q|k|v|gate|up)(\.weight|\.bias)?$|^(embedding|head)\.weight$")
 ROWS = re.compile(r"\.(o|down)(\.weight)?$")

@@ -10,8 +10,8 @@ import torch.distributed as dist
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from schemas.parallel import ParallelConfig
-    from train.distributed import World
+    from corpusmill.schemas.parallel import ParallelConfig
+    from corpusmill.train.distributed import World
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from train.model.decoder import Decoder
-from train.parallel.mesh import Mesh
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.parallel.mesh import Mesh
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining import PipelineStage

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from train.model.decoder import Decoder
-from train.parallel.mesh import Mesh
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.parallel.mesh import Mesh
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import OffloadPolicy

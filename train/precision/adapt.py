@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from schemas.errors import UserError
-from train.model.decoder import Decoder
-from train.model.layer import Layer
-from train.precision.checkpointing import apply_checkpointing
-from train.precision.fp8 import use_fp8
+from corpusmill.schemas.errors import UserError
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.layer import Layer
+from corpusmill.train.precision.checkpointing import apply_checkpointing
+from corpusmill.train.precision.fp8 import use_fp8
 
 if TYPE_CHECKING:
-    from schemas.precision import MemoryConfig
-    from schemas.training import TrainConfig
+    from corpusmill.schemas.precision import MemoryConfig
+    from corpusmill.schemas.training import TrainConfig
 
 VARIANTS = 64  # of a layer's code: training or not, documents or not, lengths of a ramp, kinds of layers
 

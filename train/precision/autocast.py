@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from train.precision.checkpointing import offloaded
+from corpusmill.train.precision.checkpointing import offloaded
 
 if TYPE_CHECKING:
-    from schemas.training import TrainConfig
+    from corpusmill.schemas.training import TrainConfig
 
-# Sharded weights travel in these too. fp8 is a matter of the layers' products (`train.precision.fp8`): around them it is bfloat16.
+# Sharded weights travel in these too. fp8 is a matter of the layers' products (`corpusmill.train.precision.fp8`): around them it is bfloat16.
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 

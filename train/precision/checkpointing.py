@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from train.model.layer import Layer
+from corpusmill.train.model.layer import Layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from schemas.precision import MemoryConfig
+    from corpusmill.schemas.precision import MemoryConfig
 
 # Operations whose outputs `selective` keeps, as `namespace::name`; what an installation lacks is in no graph.
 KEPT = frozenset(

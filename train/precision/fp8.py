@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from schemas.errors import UserError
-from train.model.layer import Layer
+from corpusmill.schemas.errors import UserError
+from corpusmill.train.model.layer import Layer
 
 CAPABLE = (8, 9)  # compute capability from which there are 8-bit products
 TILE = 16

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from schemas.errors import WorkError
-from train.optim import make_optimizer
-from train.optim.state import prepare
-from train.precision.autocast import computing
-from train.step import Batch, TrainState, inputs
+from corpusmill.schemas.errors import WorkError
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.state import prepare
+from corpusmill.train.precision.autocast import computing
+from corpusmill.train.step import Batch, TrainState, inputs
 
 if TYPE_CHECKING:
-    from schemas.training import TrainConfig
-    from train.distributed import World
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.distributed import World
 
 
 def fit_micro_batch(state: TrainState, world: World, say: Callable[[str], None] | None = None) -> TrainConfig:

@@ -25,12 +25,12 @@ def lr_find(
     json_: Json = False,
 ) -> None:
     """A range test: the learning rate rises until the loss blows up; rates to start with."""
-    from schemas.config import load
-    from schemas.errors import UserError
-    from schemas.storage import Folder
-    from schemas.training import TrainConfig
-    from train.cli import print_table, show
-    from train.tune.lr_find import range_test, tables
+    from corpusmill.schemas.config import load
+    from corpusmill.schemas.errors import UserError
+    from corpusmill.schemas.storage import Folder
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.cli import print_table, show
+    from corpusmill.train.tune.lr_find import range_test, tables
 
     if not 0 < low < high:
         raise UserError(f"--low {low:g} --high {high:g}: low must be above 0 and below high")
@@ -55,12 +55,12 @@ def search(
     json_: Json = False,
 ) -> None:
     """Try settings of a training config: grid, random, TPE, successive halving, population-based."""
-    from schemas.config import load
-    from schemas.search import SearchConfig
-    from train.cli import print_table, show
-    from train.metrics import say
-    from train.tune.report import tables
-    from train.tune.search import search as work
+    from corpusmill.schemas.config import load
+    from corpusmill.schemas.search import SearchConfig
+    from corpusmill.train.cli import print_table, show
+    from corpusmill.train.metrics import say
+    from corpusmill.train.tune.report import tables
+    from corpusmill.train.tune.search import search as work
 
     try:
         result = work(config, set_, say)

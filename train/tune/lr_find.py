@@ -8,14 +8,14 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.config import validate
-from schemas.errors import Diverged, UserError
-from schemas.guard import GuardConfig
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.guard.judge import History, Seen, judge, observe
-from train.run import dumped, write_json
-from train.tune.plot import Line, line_chart, page
+from corpusmill.schemas.config import validate
+from corpusmill.schemas.errors import Diverged, UserError
+from corpusmill.schemas.guard import GuardConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.guard.judge import History, Seen, judge, observe
+from corpusmill.train.run import dumped, write_json
+from corpusmill.train.tune.plot import Line, line_chart, page
 
 BETA = 0.9  # of the moving mean
 FACTOR = 1.5  # a loss above so many times the lowest has diverged: ln(vocabulary) is seldom 4 times anything
@@ -75,7 +75,7 @@ def range_test(
 
     The run's own output is neither read nor written. Raises `UserError` under torchrun: one process runs the test.
     """
-    from train.trainer import train
+    from corpusmill.train.trainer import train
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("lr-find: runs in one process; start it without torchrun")

@@ -16,14 +16,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from schemas.errors import UserError, WorkError
-from schemas.search import Parameter, SearchConfig
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.run import RESULT, write_json
-from train.tune.lr_find import diverged
-from train.tune.report import in_full
-from train.tune.trial import Trial, check_trial, objective, run_trials
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.search import Parameter, SearchConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.run import RESULT, write_json
+from corpusmill.train.tune.lr_find import diverged
+from corpusmill.train.tune.report import in_full
+from corpusmill.train.tune.trial import Trial, check_trial, objective, run_trials
 
 PERTURB = (0.8, 1.2)
 RESAMPLE = 0.25  # how often a choice is drawn anew

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from schemas.config import override
-from schemas.search import SearchConfig
-from schemas.storage import Folder
-from train.run import write_json
-from train.tune.plot import Dot, Line, line_chart, page, scatter
+from corpusmill.schemas.config import override
+from corpusmill.schemas.search import SearchConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.run import write_json
+from corpusmill.train.tune.plot import Dot, Line, line_chart, page, scatter
 
 
 def publish(

@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from schemas.config import fields_at, load, override, read_yaml, validate
-from schemas.errors import UserError, WorkError, nearest
-from schemas.search import SearchConfig
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.tune.lr_find import diverged
-from train.tune.report import in_full, in_words, publish
-from train.tune.trial import Trial, check_trial, hold, number_at, objective, run_trials
+from corpusmill.schemas.config import fields_at, load, override, read_yaml, validate
+from corpusmill.schemas.errors import UserError, WorkError, nearest
+from corpusmill.schemas.search import SearchConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.tune.lr_find import diverged
+from corpusmill.train.tune.report import in_full, in_words, publish
+from corpusmill.train.tune.trial import Trial, check_trial, hold, number_at, objective, run_trials
 
 GIVE_UP = 5  # trials in a row that end in an error, before any ends well
 
@@ -40,14 +40,14 @@ def search(path: str, settings: list[str] | None, say: Callable[[str], None]) ->
     except BlockingIOError:
         raise UserError(f"{folder}: another search is at work in it") from None
     with lock:
-        from train.data.opening import open_run_data
+        from corpusmill.train.data.opening import open_run_data
 
         open_run_data(
             train, say
         )  # what is wrong with the data is told before any trial; texts are encoded once
         same_search(folder, config, base)
         if config.sampler == "pbt":
-            from train.tune.population import evolve
+            from corpusmill.train.tune.population import evolve
 
             trials, more = evolve(config, base, train, folder, say)
         else:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from schemas.config import override, validate
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.config import override, validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
 
 POLL_S = 0.1
 
@@ -32,7 +32,7 @@ class Trial:
         # A run that must go back says that its values are bad: it ends, and is not mended with a lower rate.
         given = {"guard.max_rollbacks": 0, **settings, "output": str(folder)}
         pairs = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-        self.command = [sys.executable, "-m", "train.tune.trial", str(folder), str(config), *pairs]
+        self.command = [sys.executable, "-m", "corpusmill.train.tune.trial", str(folder), str(config), *pairs]
         self._seen, self._step = (0, 0), 0  # of metrics.jsonl
 
     def start(self, environment: dict[str, str]) -> None:
@@ -63,7 +63,7 @@ class Trial:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows of metrics.jsonl that have come since the last call."""
-        from train.metrics import read_metrics
+        from corpusmill.train.metrics import read_metrics
 
         file = self.folder / "metrics.jsonl"
         found = file.stat() if file.exists() else None
@@ -171,7 +171,7 @@ def hold(file: Path, wait: bool = False) -> Any:
 
 
 def main() -> None:
-    """`python -m train.tune.trial FOLDER CONFIG --set ...`: train, until standard input ends."""
+    """`python -m corpusmill.train.tune.trial FOLDER CONFIG --set ...`: train, until standard input ends."""
 
     def watch() -> None:
         os.read(0, 1)  # not through sys.stdin, whose lock would be held when the process ends
@@ -181,7 +181,7 @@ def main() -> None:
     folder, *arguments = sys.argv[1:]
     lock = hold(Path(folder) / "lock", wait=True)  # a trial of a search that was killed may be saving still
     sys.argv = ["train", *arguments]
-    from train.__main__ import main as train
+    from corpusmill.train.__main__ import main as train
 
     with lock:
         train()

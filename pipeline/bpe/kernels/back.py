@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipeline.bpe.kernels.bytes import load, pointer
-from pipeline.bpe.kernels.bytes import same as equal
+from corpusmill.pipeline.bpe.kernels.bytes import load, pointer
+from corpusmill.pipeline.bpe.kernels.bytes import same as equal
 
 
 @njit(cache=True, nogil=True)

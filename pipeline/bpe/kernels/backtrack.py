@@ -13,9 +13,9 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.bpe.kernels.merge import merge
-from pipeline.bpe.kernels.tokens import merges_before
-from pipeline.bpe.kernels.trie import longest
+from corpusmill.pipeline.bpe.kernels.merge import merge
+from corpusmill.pipeline.bpe.kernels.tokens import merges_before
+from corpusmill.pipeline.bpe.kernels.trie import longest
 
 
 @nb.njit(cache=True, nogil=True)

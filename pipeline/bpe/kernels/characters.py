@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.kernels.bytes import load, pointer, trailing_zeros
+from corpusmill.pipeline.bpe.kernels.bytes import load, pointer, trailing_zeros
 
 # Bits of a character's classes; `classes.py` asks the library which characters have them.
 LETTER: Final = 1  # \p{L}

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numba as nb
 
-from pipeline.bpe.kernels.characters import (
+from corpusmill.pipeline.bpe.kernels.characters import (
     CAPITAL,
     CJK,
     LETTER,

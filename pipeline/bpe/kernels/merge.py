@@ -12,7 +12,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.kernels.bytes import pointer
+from corpusmill.pipeline.bpe.kernels.bytes import pointer
 
 ID_BITS: Final = 20
 RANK_BITS: Final = 24

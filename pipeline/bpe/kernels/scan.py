@@ -7,13 +7,21 @@ from typing import Any, Final
 import numba as nb
 import numpy as np
 
-from pipeline.bpe.kernels.backtrack import encode_piece
-from pipeline.bpe.kernels.bytes import pointer
-from pipeline.bpe.kernels.characters import class_pointers
-from pipeline.bpe.kernels.cuts import cut
-from pipeline.bpe.kernels.merge import pointers
-from pipeline.bpe.kernels.table import MISSES, fetch_entry, fetch_slot, find, keep, key, table_pointers
-from pipeline.bpe.kernels.tokens import token_pointers
+from corpusmill.pipeline.bpe.kernels.backtrack import encode_piece
+from corpusmill.pipeline.bpe.kernels.bytes import pointer
+from corpusmill.pipeline.bpe.kernels.characters import class_pointers
+from corpusmill.pipeline.bpe.kernels.cuts import cut
+from corpusmill.pipeline.bpe.kernels.merge import pointers
+from corpusmill.pipeline.bpe.kernels.table import (
+    MISSES,
+    fetch_entry,
+    fetch_slot,
+    find,
+    keep,
+    key,
+    table_pointers,
+)
+from corpusmill.pipeline.bpe.kernels.tokens import token_pointers
 
 AHEAD: Final = 64
 

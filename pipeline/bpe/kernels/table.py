@@ -13,7 +13,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.kernels.bytes import fetch, hash_bytes, load, mix, pointer, same
+from corpusmill.pipeline.bpe.kernels.bytes import fetch, hash_bytes, load, mix, pointer, same
 
 SLOTS: Final = 1 << 20  # 4 bytes each, and 32 for each of half as many entries
 LONG_BYTES: Final = 16 << 20  # of pre-tokens that do not fit into an entry

@@ -6,8 +6,8 @@ from typing import Any
 
 import numba as nb
 
-from pipeline.bpe.kernels.bytes import pointer, same
-from pipeline.bpe.kernels.characters import class_pointers, run
+from corpusmill.pipeline.bpe.kernels.bytes import pointer, same
+from corpusmill.pipeline.bpe.kernels.characters import class_pointers, run
 
 
 @nb.njit(cache=True, nogil=True)

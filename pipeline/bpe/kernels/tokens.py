@@ -12,9 +12,9 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.kernels.bytes import pointer
-from pipeline.bpe.kernels.merge import merge, pair_hash, pair_key, pointers, rank_of
-from pipeline.bpe.kernels.trie import longest
+from corpusmill.pipeline.bpe.kernels.bytes import pointer
+from corpusmill.pipeline.bpe.kernels.merge import merge, pair_hash, pair_key, pointers, rank_of
+from corpusmill.pipeline.bpe.kernels.trie import longest
 
 NOT_MADE: Final = -2
 _ALL: Final = 0xFFFF  # of `lowest`: no pair

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.dedup.estimate.corpus import BINS
+from corpusmill.pipeline.dedup.estimate.corpus import BINS
 
 GROUPS = 20  # of the jackknife
 I64 = npt.NDArray[np.int64]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pipeline.dedup.estimate.quantities import Quantities, Widths, cells, runs
-from pipeline.dedup.sets import GAP
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.estimate.quantities import Quantities, Widths, cells, runs
+from corpusmill.pipeline.dedup.sets import GAP
+from corpusmill.schemas.dedup import DedupParams
 
 MARKER = 600  # bytes of the marker of a partition's sets
 

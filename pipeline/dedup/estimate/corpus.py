@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.estimate.measured import Measured, measured
-from schemas.manifest import Strict
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.estimate.measured import Measured, measured
+from corpusmill.schemas.manifest import Strict
 
 BINS = 100  # of Jaccard similarity: 0 to 0.01, ... 0.99 to 1
 F64 = npt.NDArray[np.float64]

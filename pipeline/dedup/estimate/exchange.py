@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pipeline.dedup.compact import COPIES, NUMBERS
-from pipeline.dedup.estimate.measured import Measured
-from pipeline.dedup.estimate.quantities import Quantities, Widths, cells
-from pipeline.dedup.removals import MEMBER
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.compact import COPIES, NUMBERS
+from corpusmill.pipeline.dedup.estimate.measured import Measured
+from corpusmill.pipeline.dedup.estimate.quantities import Quantities, Widths, cells
+from corpusmill.pipeline.dedup.removals import MEMBER
+from corpusmill.schemas.dedup import DedupParams
 
 PLACE_JSON = 54  # bytes of a slice in the marker of a task
 FILE_JSON = 150  # and of a file

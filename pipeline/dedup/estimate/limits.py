@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pipeline.dedup.estimate.model import Estimate, Step
-from pipeline.dedup.estimate.show import count, size, span
-from schemas.manifest import Strict
+from corpusmill.pipeline.dedup.estimate.model import Estimate, Step
+from corpusmill.pipeline.dedup.estimate.show import count, size, span
+from corpusmill.schemas.manifest import Strict
 
 DRIVER = "on the driver"
 

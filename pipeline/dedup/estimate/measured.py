@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from schemas.manifest import Strict
-from schemas.storage import IN_FLIGHT
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.storage import IN_FLIGHT
 
 FILE = "measured.json"
 
@@ -56,7 +56,7 @@ class Measured(Strict):
 @lru_cache(maxsize=1)
 def measured() -> Measured:
     """The constants in the package."""
-    return Measured.model_validate_json((files("pipeline.dedup.estimate") / FILE).read_bytes())
+    return Measured.model_validate_json((files("corpusmill.pipeline.dedup.estimate") / FILE).read_bytes())
 
 
 def path() -> Path:

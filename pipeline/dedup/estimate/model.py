@@ -6,14 +6,14 @@ import math
 
 from pydantic import Field
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.estimate.corpus import Corpus, Interval
-from pipeline.dedup.estimate.exchange import exchanges, slices_bytes
-from pipeline.dedup.estimate.measured import OBJECT_STORE, Measured, Store, measured
-from pipeline.dedup.estimate.quantities import Quantities, quantities, widths
-from pipeline.dedup.estimate.steps import Load, loads
-from schemas.dedup import DedupParams
-from schemas.manifest import Strict
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.estimate.corpus import Corpus, Interval
+from corpusmill.pipeline.dedup.estimate.exchange import exchanges, slices_bytes
+from corpusmill.pipeline.dedup.estimate.measured import OBJECT_STORE, Measured, Store, measured
+from corpusmill.pipeline.dedup.estimate.quantities import Quantities, quantities, widths
+from corpusmill.pipeline.dedup.estimate.steps import Load, loads
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.manifest import Strict
 
 ALONE = 4  # reads of a task that wait for each other: its marker, what it works on
 

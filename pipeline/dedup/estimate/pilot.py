@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup.estimate.compare import GROUPS, Compared, Index, compare, index, work_of
-from pipeline.dedup.estimate.corpus import BINS, Corpus, Interval, degree_of
-from pipeline.dedup.kernels.shingles import one_array
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.records import words
-from pipeline.stage import Partition
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.estimate.compare import GROUPS, Compared, Index, compare, index, work_of
+from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, Interval, degree_of
+from corpusmill.pipeline.dedup.kernels.shingles import one_array
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.records import words
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.dedup import DedupParams
 
 READ = 128 << 20  # bytes of text in the partitions that are read
 TEXT = 32 << 20  # bytes of text that are looked at

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.candidates import SORTING, WINDOW
-from pipeline.dedup.compact import MOST_SLICES
-from pipeline.dedup.elect import WIDTH
-from pipeline.dedup.estimate.corpus import BINS, Corpus, at_least, in_bins, left
-from pipeline.dedup.job import BAND, EDGE, HASH, LABEL, LOCATION, PAIR, Job
-from pipeline.dedup.quality.precision import SIZE as AUDITS
-from pipeline.dedup.sketch import WINNOW
-from pipeline.dedup.verify import PAIR_COST, TASKS
-from schemas.dedup import DedupParams
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.candidates import SORTING, WINDOW
+from corpusmill.pipeline.dedup.compact import MOST_SLICES
+from corpusmill.pipeline.dedup.elect import WIDTH
+from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, at_least, in_bins, left
+from corpusmill.pipeline.dedup.job import BAND, EDGE, HASH, LABEL, LOCATION, PAIR, Job
+from corpusmill.pipeline.dedup.quality.precision import SIZE as AUDITS
+from corpusmill.pipeline.dedup.sketch import WINNOW
+from corpusmill.pipeline.dedup.verify import PAIR_COST, TASKS
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.storage import Folder
 
 SAMPLE_BYTES = 40  # of a sampled text, at most
 KEYS_HELD = 4  # times the records of a range of keys that `heads` and `settle` hold

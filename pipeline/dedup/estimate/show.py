@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.estimate.model import Estimate
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.estimate.model import Estimate
+from corpusmill.schemas.dedup import DedupParams
 
 Units = Sequence[tuple[float, str]]
 MANY: Units = ((1e6, " M"), *((10.0**power, f"e{power}") for power in range(9, 31, 3)))

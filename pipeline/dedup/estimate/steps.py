@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pipeline.dedup.candidates import CHUNK, SORTING
-from pipeline.dedup.estimate.comparison import MARKER, comparison
-from pipeline.dedup.estimate.exchange import (
+from corpusmill.pipeline.dedup.candidates import CHUNK, SORTING
+from corpusmill.pipeline.dedup.estimate.comparison import MARKER, comparison
+from corpusmill.pipeline.dedup.estimate.exchange import (
     FILE_JSON,
     PLACE_JSON,
     Exchange,
@@ -19,15 +19,15 @@ from pipeline.dedup.estimate.exchange import (
     known_of,
     places_of,
 )
-from pipeline.dedup.estimate.measured import measured
-from pipeline.dedup.estimate.pilot import READ as PILOT_READ
-from pipeline.dedup.estimate.pilot import SAMPLE as PILOT_SAMPLE
-from pipeline.dedup.estimate.pilot import TEXT as PILOT_TEXT
-from pipeline.dedup.estimate.quantities import SAMPLE_BYTES, Quantities, Widths, cells
-from pipeline.dedup.removals import MEMBER
-from pipeline.dedup.verify import PAIR_COST
-from schemas.dedup import DedupParams
-from schemas.storage import IN_FLIGHT
+from corpusmill.pipeline.dedup.estimate.measured import measured
+from corpusmill.pipeline.dedup.estimate.pilot import READ as PILOT_READ
+from corpusmill.pipeline.dedup.estimate.pilot import SAMPLE as PILOT_SAMPLE
+from corpusmill.pipeline.dedup.estimate.pilot import TEXT as PILOT_TEXT
+from corpusmill.pipeline.dedup.estimate.quantities import SAMPLE_BYTES, Quantities, Widths, cells
+from corpusmill.pipeline.dedup.removals import MEMBER
+from corpusmill.pipeline.dedup.verify import PAIR_COST
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.storage import IN_FLIGHT
 
 PILOT_HELD = 6  # times the text of the documents that the pilot compares
 SAID = 40  # requests for what quality.json says: examples of hot buckets, results of the sample

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.dedup.groups import find
-from pipeline.dedup.index.store import table_of
-from pipeline.dedup.job import Job
-from pipeline.dedup.kernels.shingles import one_array
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.groups import find
+from corpusmill.pipeline.dedup.index.store import table_of
+from corpusmill.pipeline.dedup.job import Job
+from corpusmill.pipeline.dedup.kernels.shingles import one_array
+from corpusmill.pipeline.dedup.records import (
     Done,
     File,
     Records,
@@ -28,12 +28,12 @@ from pipeline.dedup.records import (
     words,
     write,
 )  # fmt: skip
-from pipeline.dedup.removals import MEMBER, URL, rule_names
-from pipeline.publish import publish_table
-from pipeline.stage import Partition
-from schemas.errors import UserError
-from schemas.manifest import hash_json
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.removals import MEMBER, URL, rule_names
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.storage import Folder
 
 NAMES = ["doc_id", "source", "source_id", "locator", "url"]
 IDENTITY = np.dtype([("hi", "<u8"), ("lo", "<u8")])

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.dedup.groups import find
-from pipeline.dedup.index.status import NAMES, name_files
-from pipeline.dedup.index.store import marker, table_of
-from pipeline.dedup.job import BAND, HASH, I64, Job, copy_fields
-from pipeline.dedup.quality.sample import SAMPLE
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.groups import find
+from corpusmill.pipeline.dedup.index.status import NAMES, name_files
+from corpusmill.pipeline.dedup.index.store import marker, table_of
+from corpusmill.pipeline.dedup.job import BAND, HASH, I64, Job, copy_fields
+from corpusmill.pipeline.dedup.quality.sample import SAMPLE
+from corpusmill.pipeline.dedup.records import (
     Done,
     File,
     Records,
@@ -30,11 +30,11 @@ from pipeline.dedup.records import (
     write,
     write_marker,
 )  # fmt: skip
-from pipeline.dedup.sketch import group_files
-from pipeline.named import matches
-from pipeline.publish import publish_table
-from schemas.documents import DOCUMENTS
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.sketch import group_files
+from corpusmill.pipeline.named import matches
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.manifest import hash_json
 
 STEPS = ("sketch", "sets", "names")  # whose files a purge writes anew
 

@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from pipeline.dedup.kernels import shingles
-from pipeline.dedup.kernels.kernel import add_distinct
-from pipeline.dedup.kernels.shingles import I64, U64
-from pipeline.dedup.kernels.simplify import simple, simplify
-from pipeline.dedup.kernels.words import CHUNK, mix64
-from pipeline.dedup.kernels.xxh64 import xxh64
+from corpusmill.pipeline.dedup.kernels import shingles
+from corpusmill.pipeline.dedup.kernels.kernel import add_distinct
+from corpusmill.pipeline.dedup.kernels.shingles import I64, U64
+from corpusmill.pipeline.dedup.kernels.simplify import simple, simplify
+from corpusmill.pipeline.dedup.kernels.words import CHUNK, mix64
+from corpusmill.pipeline.dedup.kernels.xxh64 import xxh64
 
 PRIME = np.uint64((1 << 61) - 1)
 NO_HASH = np.uint64(0xFFFFFFFFFFFFFFFF)  # no value of a permutation: what a text without words has

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup.kernels import kernel, unicode, words
+from corpusmill.pipeline.dedup.kernels import kernel, unicode, words
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]

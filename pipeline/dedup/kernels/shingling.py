@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup.kernels import datatrove, kernel, shingles, winnow
-from pipeline.dedup.kernels.shingles import I64, U64, Shingle
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.kernels import datatrove, kernel, shingles, winnow
+from corpusmill.pipeline.dedup.kernels.shingles import I64, U64, Shingle
+from corpusmill.schemas.dedup import DedupParams
 
 
 class Signed(NamedTuple):

@@ -7,7 +7,7 @@ is a non-spacing mark (Mn) dropped. What decomposes into punctuation after that 
 
 By Unicode 14.0.0, the version of Python 3.11. datatrove takes its own from the Python that it runs in, and
 the digits from the package `regex`: digits of scripts that were added later differ.
-`python -m pipeline.dedup.kernels.simplify` makes the table anew.
+`python -m corpusmill.pipeline.dedup.kernels.simplify` makes the table anew.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.dedup.kernels.tables import BITS, CODE_POINTS, PIECES, POINT, pack, unpack
-from pipeline.dedup.kernels.unicode import SYLLABLES, VERSION
-from pipeline.dedup.kernels.words import byte_at, code_point
+from corpusmill.pipeline.dedup.kernels.tables import BITS, CODE_POINTS, PIECES, POINT, pack, unpack
+from corpusmill.pipeline.dedup.kernels.unicode import SYLLABLES, VERSION
+from corpusmill.pipeline.dedup.kernels.words import byte_at, code_point
 
 FILE = Path(__file__).with_name("simplify.bin")
 PUNCTUATION = frozenset(

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup.kernels import shingles, unicode
-from pipeline.dedup.kernels.shingles import one_array
-from pipeline.publish import read_table
-from schemas.dedup import DedupParams
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.kernels import shingles, unicode
+from corpusmill.pipeline.dedup.kernels.shingles import one_array
+from corpusmill.pipeline.publish import read_table
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
     from datasketch import MinHash

@@ -18,7 +18,7 @@ Code points that Unicode 14.0.0 does not assign separate words; what a later Uni
 here, and the equality of spellings holds for the others.
 
 The table is a file of the package rather than made from `unicodedata` at run time, so that two Python
-versions give the same bytes. `python -m pipeline.dedup.kernels.unicode` makes it anew.
+versions give the same bytes. `python -m corpusmill.pipeline.dedup.kernels.unicode` makes it anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup.kernels.tables import BITS, CODE_POINTS, PIECES, pack, unpack
+from corpusmill.pipeline.dedup.kernels.tables import BITS, CODE_POINTS, PIECES, pack, unpack
 
 VERSION = "14.0.0"
 RULE = f"2/unicode-{VERSION}"  # of words and their hashes; raised with every change of either

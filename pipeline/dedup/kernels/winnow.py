@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from pipeline.dedup.kernels import datatrove, kernel, unicode
-from pipeline.dedup.kernels.kernel import add_distinct
-from pipeline.dedup.kernels.shingles import I64, U64, Shingle, arguments
-from pipeline.dedup.kernels.simplify import simple
-from pipeline.dedup.kernels.words import CHUNK
+from corpusmill.pipeline.dedup.kernels import datatrove, kernel, unicode
+from corpusmill.pipeline.dedup.kernels.kernel import add_distinct
+from corpusmill.pipeline.dedup.kernels.shingles import I64, U64, Shingle, arguments
+from corpusmill.pipeline.dedup.kernels.simplify import simple
+from corpusmill.pipeline.dedup.kernels.words import CHUNK
 
 
 @njit(cache=True, nogil=True)

@@ -22,9 +22,17 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.kernels.words import CHUNK, FNV_BASIS, FNV_PRIME, OUTSIDE, code_point, mix64, scan_words
-from pipeline.dedup.lines.splice import NEWLINE, white
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.kernels.words import (
+    CHUNK,
+    FNV_BASIS,
+    FNV_PRIME,
+    OUTSIDE,
+    code_point,
+    mix64,
+    scan_words,
+)
+from corpusmill.pipeline.dedup.lines.splice import NEWLINE, white
 
 LINE, PARAGRAPH, SENTENCES = range(3)
 UNITS = {"line": LINE, "paragraph": PARAGRAPH, "sentences": SENTENCES}

@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.lines import steps
-from pipeline.dedup.lines.steps import Mark, Range
-from pipeline.dedup.lines.units import Job, Scan
-from pipeline.dedup.records import Done, by_part
-from pipeline.dedup.spans import Kept
-from pipeline.stage import Scheduler
-from schemas.dedup import LineParams
-from schemas.manifest import PublishedFile, hash_json
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.lines import steps
+from corpusmill.pipeline.dedup.lines.steps import Mark, Range
+from corpusmill.pipeline.dedup.lines.units import Job, Scan
+from corpusmill.pipeline.dedup.records import Done, by_part
+from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.dedup import LineParams
+from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.storage import Folder
 
 VERSION = "1"
 TEXT_PER_UNIT = 32  # bytes: fewer than units of prose have. What has more units is compared in more shares.
@@ -40,7 +40,7 @@ def find(
     memory_mb: int,
     key: str,
 ) -> tuple[list[PublishedFile], dict[str, int]]:
-    """Publish `spans/lines/<partition>.parquet` (`pipeline.dedup.spans.SPANS`) for every partition: what to cut
+    """Publish `spans/lines/<partition>.parquet` (`corpusmill.pipeline.dedup.spans.SPANS`) for every partition: what to cut
     so that of each unit of `params` one occurrence stays. (files, counters).
 
     Units are what `kernel.py` says. The occurrence that stays lies in a document of a source not in

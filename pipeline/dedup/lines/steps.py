@@ -14,10 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.dedup.kernels.shingles import one_array
-from pipeline.dedup.lines import kernel
-from pipeline.dedup.lines.units import SPAN, Job, Scan, as_received, grouped, span_records, texts_of
-from pipeline.dedup.records import (  # fmt: skip
+from corpusmill.pipeline.dedup.kernels.shingles import one_array
+from corpusmill.pipeline.dedup.lines import kernel
+from corpusmill.pipeline.dedup.lines.units import (
+    SPAN,
+    Job,
+    Scan,
+    as_received,
+    grouped,
+    span_records,
+    texts_of,
+)
+from corpusmill.pipeline.dedup.records import (  # fmt: skip
     Done,
     File,
     Records,
@@ -30,9 +38,9 @@ from pipeline.dedup.records import (  # fmt: skip
     words,
     write,
 )
-from pipeline.dedup.spans import SPANS
-from pipeline.publish import publish_table
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.spans import SPANS
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.schemas.manifest import hash_json
 
 # The best occurrence of a key in a partition: `order` is the rank of its source, `location` is `partition index
 # << 32 | row`, `count` the occurrences there. The offset decides inside a document alone, so it stays at home.

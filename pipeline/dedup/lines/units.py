@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import cuts
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.kernels.shingles import one_array, view
-from pipeline.dedup.lines import kernel, splice
-from pipeline.dedup.records import Records, read, words
-from pipeline.dedup.spans import Kept
-from schemas.dedup import LineParams
-from schemas.errors import WorkError
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
+from corpusmill.pipeline import cuts
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
+from corpusmill.pipeline.dedup.lines import kernel, splice
+from corpusmill.pipeline.dedup.records import Records, read, words
+from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.schemas.dedup import LineParams
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
 

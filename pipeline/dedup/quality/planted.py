@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.kernels.shingles import view
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.quality import plain
-from pipeline.dedup.quality.sample import scattered
-from pipeline.dedup.records import Records
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.kernels import kernel
+from corpusmill.pipeline.dedup.kernels.shingles import view
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.quality import plain
+from corpusmill.pipeline.dedup.quality.sample import scattered
+from corpusmill.pipeline.dedup.records import Records
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

@@ -10,16 +10,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup.job import Job
-from pipeline.dedup.kernels.datatrove import simplified
-from pipeline.dedup.kernels.shingles import one_array, view
-from pipeline.dedup.quality import plain
-from pipeline.dedup.quality.interval import share
-from pipeline.dedup.records import Done, File, Part, Records, Slice, hashes_of, once, read, read_slices, write
-from pipeline.publish import publish_bytes
-from pipeline.stage import Partition
-from schemas.ids import checksum
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.job import Job
+from corpusmill.pipeline.dedup.kernels.datatrove import simplified
+from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
+from corpusmill.pipeline.dedup.quality import plain
+from corpusmill.pipeline.dedup.quality.interval import share
+from corpusmill.pipeline.dedup.records import (
+    Done,
+    File,
+    Part,
+    Records,
+    Slice,
+    hashes_of,
+    once,
+    read,
+    read_slices,
+    write,
+)
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import hash_json
 
 I64 = npt.NDArray[np.int64]
 

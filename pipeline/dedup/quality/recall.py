@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.dedup.job import Job
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.quality.sample import SAMPLE, STRATA, scattered, shares, strata
-from pipeline.dedup.records import Done, Records, Slice, once, read_slices, starts_of, write
-from pipeline.dedup.sets import load_sets, places_of
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.job import Job
+from corpusmill.pipeline.dedup.kernels import kernel
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.quality.sample import SAMPLE, STRATA, scattered, shares, strata
+from corpusmill.pipeline.dedup.records import Done, Records, Slice, once, read_slices, starts_of, write
+from corpusmill.pipeline.dedup.sets import load_sets, places_of
+from corpusmill.schemas.manifest import hash_json
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

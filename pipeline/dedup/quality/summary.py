@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.quality.interval import share
-from pipeline.dedup.quality.recall import LEAST
-from pipeline.dedup.records import Records
-from pipeline.unionfind import components
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.quality.interval import share
+from corpusmill.pipeline.dedup.quality.recall import LEAST
+from corpusmill.pipeline.dedup.records import Records
+from corpusmill.pipeline.unionfind import components
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.dedup.kernels.shingles import one_array, view
-from pipeline.dedup.records import Done, in_range, once, write
-from pipeline.dedup.spans import Kept
-from pipeline.dedup.substrings import groups, tokens, winnow
-from pipeline.dedup.substrings.job import ANCHOR, Job, Range, answer
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
+from corpusmill.pipeline.dedup.records import Done, in_range, once, write
+from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.substrings import groups, tokens, winnow
+from corpusmill.pipeline.dedup.substrings.job import ANCHOR, Job, Range, answer
+from corpusmill.schemas.manifest import hash_json
 
 
 def scan(job: Job, kept: Kept) -> Done:

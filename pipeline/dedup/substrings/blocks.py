@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.records import (
     Done,
     File,
     Records,
@@ -25,12 +25,22 @@ from pipeline.dedup.records import (
     read_slices,
     write,
 )
-from pipeline.dedup.spans import Kept
-from pipeline.dedup.substrings import groups, tokens, units
-from pipeline.dedup.substrings.job import ANCHOR, BLOCK, I64, UNIT_COST, Docs, Job, Range, answer, load
-from pipeline.dedup.substrings.winnow import hash_set
-from schemas.errors import WorkError
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.substrings import groups, tokens, units
+from corpusmill.pipeline.dedup.substrings.job import (
+    ANCHOR,
+    BLOCK,
+    I64,
+    UNIT_COST,
+    Docs,
+    Job,
+    Range,
+    answer,
+    load,
+)
+from corpusmill.pipeline.dedup.substrings.winnow import hash_set
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import hash_json
 
 CHUNKS = 1 << 20  # of a partition, at most
 FLAG, FATE = np.dtype("u1"), np.dtype("<u4")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.records import (
     Done,
     File,
     Records,
@@ -22,13 +22,13 @@ from pipeline.dedup.records import (
     starts_of,
     write,
 )
-from pipeline.dedup.spans import SPANS, Kept
-from pipeline.dedup.substrings import groups, tokens, units
-from pipeline.dedup.substrings.blocks import CHUNKS, FATE, FLAG, Chunk, grouped
-from pipeline.dedup.substrings.job import I64, UNIT_COST, WINDOW, Docs, Job, Range, answer, load
-from pipeline.publish import publish_table
-from schemas.errors import WorkError
-from schemas.manifest import hash_json
+from corpusmill.pipeline.dedup.spans import SPANS, Kept
+from corpusmill.pipeline.dedup.substrings import groups, tokens, units
+from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, FATE, FLAG, Chunk, grouped
+from corpusmill.pipeline.dedup.substrings.job import I64, UNIT_COST, WINDOW, Docs, Job, Range, answer, load
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import hash_json
 
 Fates = npt.NDArray[np.uint32]
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.dedup.records import Records, starts_of
-from pipeline.dedup.substrings.winnow import MANY, ROLL
+from corpusmill.pipeline.dedup.records import Records, starts_of
+from corpusmill.pipeline.dedup.substrings.winnow import MANY, ROLL
 
 STAYS, GONE, CONTESTED = range(
     3

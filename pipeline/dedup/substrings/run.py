@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipeline.dedup.records import Done, File, Slice, by_part
-from pipeline.dedup.spans import Kept
-from pipeline.dedup.substrings import tokens
-from pipeline.dedup.substrings.anchors import repeats, scan
-from pipeline.dedup.substrings.blocks import CHUNKS, Scanned, blocks, settle
-from pipeline.dedup.substrings.cut import Elected, Settled, cut, elect, windows
-from pipeline.dedup.substrings.job import ANCHOR_COST, BLOCK_COST, WINDOW_COST, Job, ranges_of
-from pipeline.dedup.substrings.winnow import Winnow
-from pipeline.stage import Scheduler
-from schemas.dedup import SubstringParams
-from schemas.manifest import PublishedFile, hash_json
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.records import Done, File, Slice, by_part
+from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.substrings import tokens
+from corpusmill.pipeline.dedup.substrings.anchors import repeats, scan
+from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, Scanned, blocks, settle
+from corpusmill.pipeline.dedup.substrings.cut import Elected, Settled, cut, elect, windows
+from corpusmill.pipeline.dedup.substrings.job import ANCHOR_COST, BLOCK_COST, WINDOW_COST, Job, ranges_of
+from corpusmill.pipeline.dedup.substrings.winnow import Winnow
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.dedup import SubstringParams
+from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.storage import Folder
 
 VERSION = "1"  # raised with every change that may change a byte
 BYTES_PER_TOKEN = 3  # at least, in any language; for the number of ranges

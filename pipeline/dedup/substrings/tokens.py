@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.kernels.words import FNV_BASIS, FNV_PRIME, code_point, mix64
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.kernels.words import FNV_BASIS, FNV_PRIME, code_point, mix64
 
 # What a character does: end a word, go on with whatever is there, belong to a word of several, be one alone.
 BETWEEN, GOES_ON, INSIDE, ALONE = range(4)

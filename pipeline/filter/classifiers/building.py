@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.filter.classifiers import predictor
-from pipeline.filter.classifiers.card import model_card
-from pipeline.filter.classifiers.identity import IdentityReport, identity_report
-from pipeline.filter.classifiers.training import (
+from corpusmill.pipeline.filter.classifiers import predictor
+from corpusmill.pipeline.filter.classifiers.card import model_card
+from corpusmill.pipeline.filter.classifiers.identity import IdentityReport, identity_report
+from corpusmill.pipeline.filter.classifiers.training import (
     Evaluation,
     Labelled,
     Training,
@@ -22,9 +22,9 @@ from pipeline.filter.classifiers.training import (
     score_texts,
     train_classifier,
 )
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.storage import Folder
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.storage import Folder
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.filter.classifiers.identity import SHOWN, IdentityReport
-from pipeline.filter.classifiers.scores import MAX_WINDOWS, WINDOW_CHARS, WORST
-from pipeline.filter.classifiers.training import Evaluation, Labelled, Training
+from corpusmill.pipeline.filter.classifiers.identity import SHOWN, IdentityReport
+from corpusmill.pipeline.filter.classifiers.scores import MAX_WINDOWS, WINDOW_CHARS, WORST
+from corpusmill.pipeline.filter.classifiers.training import Evaluation, Labelled, Training
 
 
 def model_card(

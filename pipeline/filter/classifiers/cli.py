@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline.options import Json, print_json
+from corpusmill.pipeline.options import Json, print_json
 
 if TYPE_CHECKING:
-    from pipeline.filter.classifiers.identity import IdentityReport
-    from pipeline.filter.classifiers.training import Evaluation
+    from corpusmill.pipeline.filter.classifiers.identity import IdentityReport
+    from corpusmill.pipeline.filter.classifiers.training import Evaluation
 
 app = typer.Typer(no_args_is_help=True, help="Train and judge fastText classifiers for `filter`.")
 
@@ -65,10 +65,10 @@ def train(
     """Train a quantised model on labelled text and write it with its card."""
     from dataclasses import asdict
 
-    from pipeline.filter.classifiers.building import build
-    from pipeline.filter.classifiers.labelled import read_identity, read_labelled
-    from pipeline.filter.classifiers.training import Training
-    from schemas.errors import UserError
+    from corpusmill.pipeline.filter.classifiers.building import build
+    from corpusmill.pipeline.filter.classifiers.labelled import read_identity, read_labelled
+    from corpusmill.pipeline.filter.classifiers.training import Training
+    from corpusmill.schemas.errors import UserError
 
     if precision is not None and kept is not None:
         raise UserError("--precision and --kept: give one of them; both choose the threshold")
@@ -121,11 +121,11 @@ def evaluate(
     """AUC, precision, recall and false positives of a model on labelled text, by threshold."""
     from dataclasses import asdict
 
-    from pipeline.filter.classifiers import fasttext_model, predictor
-    from pipeline.filter.classifiers.identity import identity_report
-    from pipeline.filter.classifiers.labelled import read_identity, read_labelled
-    from pipeline.filter.classifiers.scores import Pool, known_label
-    from pipeline.filter.classifiers.training import evaluate_classifier, score_texts
+    from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
+    from corpusmill.pipeline.filter.classifiers.identity import identity_report
+    from corpusmill.pipeline.filter.classifiers.labelled import read_identity, read_labelled
+    from corpusmill.pipeline.filter.classifiers.scores import Pool, known_label
+    from corpusmill.pipeline.filter.classifiers.training import evaluate_classifier, score_texts
 
     columns = (text_column, label_column, positive)
     sets = [read_labelled(path, *columns) for path in data]
@@ -157,7 +157,7 @@ def evaluate(
 
 
 def _print_evaluation(result: Evaluation) -> None:
-    from pipeline.filter.classifiers.card import thresholds_table
+    from corpusmill.pipeline.filter.classifiers.card import thresholds_table
 
     auc = "–" if result.auc is None else f"{result.auc:.3f}"
     typer.echo(f"{result.name}: {result.documents:,} texts, {result.positives:,} positive, AUC {auc}\n")

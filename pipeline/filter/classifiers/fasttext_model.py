@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import xxhash
 
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.storage import Folder
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.storage import Folder
 
 MODELS: Final = Path(__file__).resolve().parents[1] / "models"
 LANGUAGE_MODEL: Final = "lid.176.ftz"

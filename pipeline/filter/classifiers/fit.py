@@ -1,4 +1,4 @@
-"""The training itself, in a process of its own: `python -m pipeline.filter.classifiers.fit < options.json`.
+"""The training itself, in a process of its own: `python -m corpusmill.pipeline.filter.classifiers.fit < options.json`.
 
 With one thread, fastText 0.9 gives random values to the first tenth of its input matrix only (densematrix.cc, `uniform`:
 a tenth a thread); the rest is what the memory held, which its aligned allocation does not clear. Here glibc clears it, so
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import WorkError
+from corpusmill.schemas.errors import WorkError
 
 # glibc fills what it gives out with the inverse of this byte, so with zeros, and what is freed with the byte; except for
 # small blocks of its per-thread cache, which is therefore off.
@@ -34,7 +34,7 @@ def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, A
     said: list[str] = []
     for _ in range(ATTEMPTS):
         done = subprocess.run(
-            [sys.executable, "-m", "pipeline.filter.classifiers.fit"],
+            [sys.executable, "-m", "corpusmill.pipeline.filter.classifiers.fit"],
             input=json.dumps(options).encode(), env=environment, capture_output=True, check=False,
         )  # fmt: skip
         if done.returncode == 0 and target.exists():
@@ -44,7 +44,7 @@ def fit(source: Path, target: Path, train: dict[str, Any], quantize: dict[str, A
 
 
 def _main() -> None:
-    from pipeline.filter.classifiers.fasttext_model import fasttext
+    from corpusmill.pipeline.filter.classifiers.fasttext_model import fasttext
 
     options = json.loads(sys.stdin.buffer.read())
     module = fasttext()

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.classifiers.training import Labelled
+from corpusmill.pipeline.filter.classifiers.training import Labelled
 
 TERMS_TEXT = """\
 muslim christian jewish hindu buddhist sikh catholic protestant atheist black white asian african

@@ -11,8 +11,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.classifiers.losses import outputs, walk
-from pipeline.filter.classifiers.model_file import (
+from corpusmill.pipeline.filter.classifiers.losses import outputs, walk
+from corpusmill.pipeline.filter.classifiers.model_file import (
     BUCKET,
     DIM,
     EOS,

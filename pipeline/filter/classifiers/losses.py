@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.classifiers.model_file import LABELS, LOSS, SOFTMAX
+from corpusmill.pipeline.filter.classifiers.model_file import LABELS, LOSS, SOFTMAX
 
 _TINY = 1e-5  # fastText adds it to a probability before it takes the logarithm
 

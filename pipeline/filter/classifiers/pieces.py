@@ -8,9 +8,9 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.classifiers.letters import BLANK, tables
-from pipeline.filter.classifiers.words import Words
-from pipeline.filter.text.marks import decode
+from corpusmill.pipeline.filter.classifiers.letters import BLANK, tables
+from corpusmill.pipeline.filter.classifiers.words import Words
+from corpusmill.pipeline.filter.text.marks import decode
 
 Array = npt.NDArray[Any]
 

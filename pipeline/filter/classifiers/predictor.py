@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.classifiers import fasttext_model, inference
-from pipeline.filter.classifiers.model_file import (
+from corpusmill.pipeline.filter.classifiers import fasttext_model, inference
+from corpusmill.pipeline.filter.classifiers.model_file import (
     EXPANDED,
     HIERARCHICAL,
     LOSS,
@@ -25,8 +25,8 @@ from pipeline.filter.classifiers.model_file import (
     locked,
     read_model,
 )  # fmt: skip
-from pipeline.filter.classifiers.words import Words
-from schemas.ids import checksum
+from corpusmill.pipeline.filter.classifiers.words import Words
+from corpusmill.schemas.ids import checksum
 
 Array = npt.NDArray[Any]
 

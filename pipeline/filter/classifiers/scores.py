@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.classifiers import predictor
-from pipeline.filter.classifiers.codes import iso_639_1
-from pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
-from pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
-from pipeline.filter.classifiers.predictor import Predictor
-from pipeline.filter.classifiers.words import Words, as_it_stands, cleaned
-from pipeline.filter.text.view import text_buffers
-from schemas.errors import UserError, nearest
-from schemas.filter import ClassifierParams, FilterParams
-from schemas.signals import ARROW_TYPES, SignalSpec
+from corpusmill.pipeline.filter.classifiers import predictor
+from corpusmill.pipeline.filter.classifiers.codes import iso_639_1
+from corpusmill.pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
+from corpusmill.pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
+from corpusmill.pipeline.filter.classifiers.predictor import Predictor
+from corpusmill.pipeline.filter.classifiers.words import Words, as_it_stands, cleaned
+from corpusmill.pipeline.filter.text.view import text_buffers
+from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.schemas.filter import ClassifierParams, FilterParams
+from corpusmill.schemas.signals import ARROW_TYPES, SignalSpec
 
 Array = npt.NDArray[Any]
 Pool = Literal["worst", "mean"]

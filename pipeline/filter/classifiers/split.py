@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.filter.classifiers.words import cleaned
-from pipeline.filter.text.view import text_buffers
+from corpusmill.pipeline.filter.classifiers.words import cleaned
+from corpusmill.pipeline.filter.text.view import text_buffers
 
 Array = npt.NDArray[Any]
 

@@ -12,9 +12,9 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.classifiers.letters import BLANK, CLOSE, END, END_ALONE, KEPT, tables
-from pipeline.filter.text.marks import class_at_end, decode
-from pipeline.filter.text.unicode import TERMINAL, class_table
+from corpusmill.pipeline.filter.classifiers.letters import BLANK, CLOSE, END, END_ALONE, KEPT, tables
+from corpusmill.pipeline.filter.text.marks import class_at_end, decode
+from corpusmill.pipeline.filter.text.unicode import TERMINAL, class_table
 
 Array = npt.NDArray[Any]
 

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline import cuts
-from pipeline.filter.text.view import spans as pieces
-from pipeline.filter.text.view import text_buffers
-from pipeline.transform import decisions
-from schemas.ledger import KEPT
+from corpusmill.pipeline import cuts
+from corpusmill.pipeline.filter.text.view import spans as pieces
+from corpusmill.pipeline.filter.text.view import text_buffers
+from corpusmill.pipeline.transform import decisions
+from corpusmill.schemas.ledger import KEPT
 
 STAGE: Final = "filter"
 Array = npt.NDArray[Any]

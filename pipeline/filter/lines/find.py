@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.lines import kernel
-from pipeline.filter.rules.files import LineRule
-from pipeline.filter.text.unicode import class_table
-from pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.lines import kernel
+from corpusmill.pipeline.filter.rules.files import LineRule
+from corpusmill.pipeline.filter.text.unicode import class_table
+from corpusmill.pipeline.filter.text.view import TextView, share
 
 Array = npt.NDArray[Any]
 

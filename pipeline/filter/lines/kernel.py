@@ -11,8 +11,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.text.scan import decode
-from pipeline.filter.text.unicode import ALPHA, PUNCT
+from corpusmill.pipeline.filter.text.scan import decode
+from corpusmill.pipeline.filter.text.unicode import ALPHA, PUNCT
 
 # Columns of `line_counts`.
 LETTERS, PUNCTS = range(2)

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.lines import kernel
-from pipeline.filter.lines.find import LineText, verdicts
-from pipeline.filter.rules.files import LineRule, family_of
-from pipeline.filter.rules.sets import ALL_CUT
-from pipeline.filter.text.view import TextView, share, view_of
-from schemas.signals import SignalSpec
+from corpusmill.pipeline.filter.lines import kernel
+from corpusmill.pipeline.filter.lines.find import LineText, verdicts
+from corpusmill.pipeline.filter.rules.files import LineRule, family_of
+from corpusmill.pipeline.filter.rules.sets import ALL_CUT
+from corpusmill.pipeline.filter.text.view import TextView, share, view_of
+from corpusmill.schemas.signals import SignalSpec
 
 Array = npt.NDArray[Any]
 

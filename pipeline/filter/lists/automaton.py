@@ -11,8 +11,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.lists.letters import joins_table, small_table
-from pipeline.filter.text.scan import decode
+from corpusmill.pipeline.filter.lists.letters import joins_table, small_table
+from corpusmill.pipeline.filter.text.scan import decode
 
 Array = npt.NDArray[Any]
 

@@ -8,14 +8,14 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.lists.automaton import Automaton, automaton, occurrences
-from pipeline.filter.lists.files import read_entries, state
-from pipeline.filter.lists.letters import small
-from pipeline.filter.rules.sets import LISTED
-from pipeline.filter.text.view import TextView
-from schemas.errors import UserError
-from schemas.filter import WordList
-from schemas.signals import SignalSpec
+from corpusmill.pipeline.filter.lists.automaton import Automaton, automaton, occurrences
+from corpusmill.pipeline.filter.lists.files import read_entries, state
+from corpusmill.pipeline.filter.lists.letters import small
+from corpusmill.pipeline.filter.rules.sets import LISTED
+from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.filter import WordList
+from corpusmill.schemas.signals import SignalSpec
 
 
 class WordLists:

@@ -1,4 +1,4 @@
-"""Reproduce the shipped classifiers: `python -m pipeline.filter.models.train_shipped DATA [OUT]`.
+"""Reproduce the shipped classifiers: `python -m corpusmill.pipeline.filter.models.train_shipped DATA [OUT]`.
 
 DATA holds the sets that the cards name, OUT (default: this folder) gets models, cards and `models.json`.
 """
@@ -12,19 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.filter.classifiers import fasttext_model
-from pipeline.filter.classifiers.building import Made, build
-from pipeline.filter.classifiers.predictor import load_bytes
-from pipeline.filter.classifiers.split import held_out
-from pipeline.filter.classifiers.training import (
+from corpusmill.pipeline.filter.classifiers import fasttext_model
+from corpusmill.pipeline.filter.classifiers.building import Made, build
+from corpusmill.pipeline.filter.classifiers.predictor import load_bytes
+from corpusmill.pipeline.filter.classifiers.split import held_out
+from corpusmill.pipeline.filter.classifiers.training import (
     Labelled,
     Training,
     evaluate_classifier,
     train_classifier,
 )
-from pipeline.filter.models import made, sources
-from pipeline.filter.models.sources import one_class
-from schemas.ids import checksum
+from corpusmill.pipeline.filter.models import made, sources
+from corpusmill.pipeline.filter.models.sources import one_class
+from corpusmill.schemas.ids import checksum
 
 THRESHOLDS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 SEED = 20

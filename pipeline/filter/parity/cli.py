@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from pipeline.options import Json, print_json
+from corpusmill.pipeline.options import Json, print_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +35,10 @@ def parity(
     json: Json = False,
 ) -> None:
     """Where two rule sets disagree on your documents."""
-    from pipeline.filter.parity.compare import Parity
-    from pipeline.filter.parity.show import shown
-    from schemas.config import override, validate
-    from schemas.recipe import Recipe
+    from corpusmill.pipeline.filter.parity.compare import Parity
+    from corpusmill.pipeline.filter.parity.show import shown
+    from corpusmill.schemas.config import override, validate
+    from corpusmill.schemas.recipe import Recipe
 
     sides = [names.split("+") for names in (a, b)]
     source = {"paths": input, "format": format, "text_column": text_column, "id_column": id_column}
@@ -66,7 +66,7 @@ def documents(recipe: Any) -> Iterator[pa.Table]:
 
     Raises `UserError` for a path where nothing is.
     """
-    from pipeline.stage import load_stage
+    from corpusmill.pipeline.stage import load_stage
 
     stage: Any = load_stage("ingest", recipe)
     for unit in stage.units():

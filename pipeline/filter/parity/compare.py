@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.apply import Filtering
-from pipeline.filter.rules.files import Rule
-from pipeline.filter.rules.judge import failures
-from pipeline.filter.rules.sets import resolve
-from schemas.filter import FilterParams
+from corpusmill.pipeline.filter.apply import Filtering
+from corpusmill.pipeline.filter.rules.files import Rule
+from corpusmill.pipeline.filter.rules.judge import failures
+from corpusmill.pipeline.filter.rules.sets import resolve
+from corpusmill.schemas.filter import FilterParams
 
 SHOWN_CHARS = 200  # of an example's text, line feeds and all
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.filter.parity.compare import Example, Parity, Tally
-from pipeline.filter.rules.files import Rule
+from corpusmill.pipeline.filter.parity.compare import Example, Parity, Tally
+from corpusmill.pipeline.filter.rules.files import Rule
 
 WIDTH = 80
 SIGNS = {"at_least": ">=", "at_most": "<=", "more_than": ">", "less_than": "<"}

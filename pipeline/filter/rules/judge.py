@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.rules.files import Rule
-from pipeline.filter.rules.sets import skips
-from schemas.filter import FilterParams
-from schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
+from corpusmill.pipeline.filter.rules.files import Rule
+from corpusmill.pipeline.filter.rules.sets import skips
+from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
 
 STAGE = "filter"
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import SHARE, share_of_lines, signal
-from pipeline.filter.text import scan as k
-from pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.signals.registry import SHARE, share_of_lines, signal
+from corpusmill.pipeline.filter.text import scan as k
+from corpusmill.pipeline.filter.text.view import TextView, share
 
 C4 = "Raffel et al. 2020 (C4), JMLR 21:140, section 2.2"
 

@@ -7,13 +7,22 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pipeline.filter.signals import c4, document, dolma, fineweb, gopher, nemo, redpajama, refinedweb
-from pipeline.filter.signals.registry import BUILT_IN, MEASURES, Measure, Registry
-from pipeline.filter.signals.variants import datatrove, dclm
-from pipeline.filter.signals.variants import dolma as gopher_dolma
-from pipeline.filter.signals.variants import nemo as gopher_nemo
-from pipeline.filter.text.view import TextView
-from schemas.signals import SignalSpec
+from corpusmill.pipeline.filter.signals import (
+    c4,
+    document,
+    dolma,
+    fineweb,
+    gopher,
+    nemo,
+    redpajama,
+    refinedweb,
+)
+from corpusmill.pipeline.filter.signals.registry import BUILT_IN, MEASURES, Measure, Registry
+from corpusmill.pipeline.filter.signals.variants import datatrove, dclm
+from corpusmill.pipeline.filter.signals.variants import dolma as gopher_dolma
+from corpusmill.pipeline.filter.signals.variants import nemo as gopher_nemo
+from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.schemas.signals import SignalSpec
 
 # Imported: their decorators have registered them.
 FAMILIES = (c4, document, dolma, fineweb, gopher, nemo, redpajama, refinedweb)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import SHARE, Measure, signal
-from pipeline.filter.text import scan as k
-from pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
+from corpusmill.pipeline.filter.text import scan as k
+from corpusmill.pipeline.filter.text.view import TextView, share
 
 DATATROVE = "datatrove, text statistics"
 RPV2 = "RedPajama-V2"

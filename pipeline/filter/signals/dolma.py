@@ -8,8 +8,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import signal
-from pipeline.filter.text.view import TextView
+from corpusmill.pipeline.filter.signals.registry import signal
+from corpusmill.pipeline.filter.text.view import TextView
 
 DOLMA = "Soldaini et al. 2024 (Dolma), arXiv:2402.00159: "
 

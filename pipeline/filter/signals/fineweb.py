@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.filter.signals.registry import SHARE, share_of_lines, signal
-from pipeline.filter.text import scan as k
-from pipeline.filter.text.view import share
+from corpusmill.pipeline.filter.signals.registry import SHARE, share_of_lines, signal
+from corpusmill.pipeline.filter.text import scan as k
+from corpusmill.pipeline.filter.text.view import share
 
 FINEWEB = "Penedo et al. 2024 (FineWeb), arXiv:2406.17557, section 3.6"
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import SHARE, Measure, share_of_lines, signal
-from pipeline.filter.text import scan as k
-from pipeline.filter.text.repetition import DUPLICATE, TOP
-from pipeline.filter.text.view import TextView, share
-from pipeline.filter.text.words import STOP_WORDS
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, share_of_lines, signal
+from corpusmill.pipeline.filter.text import scan as k
+from corpusmill.pipeline.filter.text.repetition import DUPLICATE, TOP
+from corpusmill.pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.text.words import STOP_WORDS
 
 GOPHER = "Rae et al. 2021 (Gopher), arXiv:2112.11446, section A.1.1"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import SHARE, signal
-from pipeline.filter.text import scan as k
-from pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.signals.registry import SHARE, signal
+from corpusmill.pipeline.filter.text import scan as k
+from corpusmill.pipeline.filter.text.view import TextView, share
 
 NEMO = "NeMo Curator, heuristic filters: "
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import SHARE, Measure, share_of_lines, signal
-from pipeline.filter.text import scan as k
-from pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, share_of_lines, signal
+from corpusmill.pipeline.filter.text import scan as k
+from corpusmill.pipeline.filter.text.view import TextView, share
 
 REDPAJAMA = "RedPajama-V2, Weber et al. 2024, arXiv:2411.12372: "
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.filter.signals.registry import SHARE, Measure, signal
-from pipeline.filter.text.line_kinds import COUNTER, PHRASE
-from pipeline.filter.text.view import share
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
+from corpusmill.pipeline.filter.text.line_kinds import COUNTER, PHRASE
+from corpusmill.pipeline.filter.text.view import share
 
 REFINEDWEB = "Penedo et al. 2023 (RefinedWeb), arXiv:2306.01116, as in DCLM: "
 

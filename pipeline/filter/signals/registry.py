@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy.typing as npt
 
-from pipeline.filter.text.view import TextView, share
-from schemas.signals import SignalSpec
+from corpusmill.pipeline.filter.text.view import TextView, share
+from corpusmill.schemas.signals import SignalSpec
 
 Array = npt.NDArray[Any]
 Measure = Callable[[TextView], Array]

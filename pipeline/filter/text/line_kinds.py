@@ -10,8 +10,8 @@ from typing import Any, Final
 import numba as nb
 import numpy as np
 
-from pipeline.filter.text.marks import before, decode, holds, is_at
-from pipeline.filter.text.unicode import DIGIT, MARK, OTHER, SPACE
+from corpusmill.pipeline.filter.text.marks import before, decode, holds, is_at
+from corpusmill.pipeline.filter.text.unicode import DIGIT, MARK, OTHER, SPACE
 
 COUNTER: Final = 1  # a number, such as 1,200 or 3.5k, one of `COUNTED`, nothing else but marks around them
 PHRASE: Final = (

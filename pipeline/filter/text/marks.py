@@ -10,7 +10,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.text.unicode import CLOSER
+from corpusmill.pipeline.filter.text.unicode import CLOSER
 
 # Phrases of C4's rules.
 JAVASCRIPT = np.frombuffer(b"javascript", np.uint8)

@@ -18,7 +18,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.text.marks import (
+from corpusmill.pipeline.filter.text.marks import (
     COOKIE,
     JAVASCRIPT,
     LOREM,
@@ -35,7 +35,7 @@ from pipeline.filter.text.marks import (
     is_at,
     redpajama_end,
 )
-from pipeline.filter.text.unicode import (
+from corpusmill.pipeline.filter.text.unicode import (
     ALPHA,
     BULLET,
     CJK,
@@ -50,7 +50,7 @@ from pipeline.filter.text.unicode import (
     TERMINAL,
     UPPER,
 )
-from pipeline.filter.text.words import (
+from corpusmill.pipeline.filter.text.words import (
     MIX,
     PRIME,
     SEED,

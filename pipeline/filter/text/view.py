@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.filter.text import scan as kernels
-from pipeline.filter.text.line_kinds import line_kinds
-from pipeline.filter.text.repetition import later_copies, ngram_shares
-from pipeline.filter.text.unicode import class_table, lower_table
-from pipeline.filter.text.vocabulary import function_words, vocabulary
+from corpusmill.pipeline.filter.text import scan as kernels
+from corpusmill.pipeline.filter.text.line_kinds import line_kinds
+from corpusmill.pipeline.filter.text.repetition import later_copies, ngram_shares
+from corpusmill.pipeline.filter.text.unicode import class_table, lower_table
+from corpusmill.pipeline.filter.text.vocabulary import function_words, vocabulary
 
 Array = npt.NDArray[Any]
 

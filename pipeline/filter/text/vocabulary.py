@@ -9,8 +9,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.text.repetition import most_between, slot_of, table_size
-from pipeline.filter.text.words import word_hash_of
+from corpusmill.pipeline.filter.text.repetition import most_between, slot_of, table_size
+from corpusmill.pipeline.filter.text.words import word_hash_of
 
 # English words of the closed classes: articles, pronouns, prepositions, conjunctions, auxiliary verbs, particles.
 _WORDS = """a about above across after again against all almost along already also although always am among an and

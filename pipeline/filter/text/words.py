@@ -7,8 +7,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.text.marks import decode
-from pipeline.filter.text.unicode import ALPHA, OTHER, UPPER
+from corpusmill.pipeline.filter.text.marks import decode
+from corpusmill.pipeline.filter.text.unicode import ALPHA, OTHER, UPPER
 
 SEED = np.uint64(0xCBF29CE484222325)
 PRIME = np.uint64(0x100000001B3)

@@ -7,8 +7,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.lists.keys import find
-from pipeline.filter.text.scan import decode
+from corpusmill.pipeline.filter.lists.keys import find
+from corpusmill.pipeline.filter.text.scan import decode
 
 # Columns of what `look_up` finds.
 DOMAIN, SUBDOMAIN, PAGE, HARD, SOFT = range(5)

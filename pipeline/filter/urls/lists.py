@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.lists.automaton import Automaton, automaton, occurrences
-from pipeline.filter.lists.files import read_entries, state
-from pipeline.filter.lists.keys import Keys, keys
-from pipeline.filter.lists.letters import joins_table, small, small_table
-from pipeline.filter.text.view import text_buffers
-from pipeline.filter.urls import address
-from schemas.filter import UrlLists
-from schemas.signals import SignalSpec
+from corpusmill.pipeline.filter.lists.automaton import Automaton, automaton, occurrences
+from corpusmill.pipeline.filter.lists.files import read_entries, state
+from corpusmill.pipeline.filter.lists.keys import Keys, keys
+from corpusmill.pipeline.filter.lists.letters import joins_table, small, small_table
+from corpusmill.pipeline.filter.text.view import text_buffers
+from corpusmill.pipeline.filter.urls import address
+from corpusmill.schemas.filter import UrlLists
+from corpusmill.schemas.signals import SignalSpec
 
 ORIGIN: Final = "Penedo et al. 2023 (RefinedWeb), arXiv:2306.01116, section G.1; datatrove, URLFilter"
 

@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from pipeline.filter.rules.files import Rule
-from pipeline.filter.rules.sets import MODEL_SETS, line_rules, skips
-from pipeline.filter.stage import Filter
-from pipeline.filter.whatif.changes import Changes, changes
-from pipeline.filter.whatif.compare import BACK, BESIDE, GONE, Compare, Side, Tally
-from pipeline.stage import Scheduler
-from pipeline.tokens import TokenRates, token_rates
-from schemas.errors import UserError, WorkError
-from schemas.filter import FilterParams
-from schemas.ledger import KEPT
-from schemas.manifest import StageManifest, manifest_name
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.filter.rules.files import Rule
+from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, skips
+from corpusmill.pipeline.filter.stage import Filter
+from corpusmill.pipeline.filter.whatif.changes import Changes, changes
+from corpusmill.pipeline.filter.whatif.compare import BACK, BESIDE, GONE, Compare, Side, Tally
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.pipeline.tokens import TokenRates, token_rates
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.ledger import KEPT
+from corpusmill.schemas.manifest import StageManifest, manifest_name
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 
 Answer = dict[str, Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from schemas.errors import UserError
-from schemas.recipe import STAGES, Recipe
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.recipe import STAGES, Recipe
 
 # Keys of `filter` that only say how signals are judged. Whatever else is in there changes what is measured or the text.
 JUDGED: Final = ("rules", "thresholds", "disable", "skip_sources")

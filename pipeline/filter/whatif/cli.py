@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from pipeline.options import Address, Json, Quiet, print_json
-from schemas.errors import UserError
+from corpusmill.pipeline.options import Address, Json, Quiet, print_json
+from corpusmill.schemas.errors import UserError
 
 if TYPE_CHECKING:
-    from pipeline.filter.whatif.answer import Finished
+    from corpusmill.pipeline.filter.whatif.answer import Finished
 
 EXAMPLE: Final = "corpusmill what-if configs/recipes/quickstart.yaml --set filter.thresholds.gopher_quality.word_count_min=30"
 SMALL: Final = (
@@ -43,12 +43,12 @@ def what_if(
     quiet: Quiet = False,
 ) -> None:
     """What other thresholds would keep: no text is read."""
-    from pipeline.cluster import Workers
-    from pipeline.filter.whatif.answer import answer, ask
-    from pipeline.filter.whatif.show import show
-    from pipeline.progress import Progress
-    from schemas.config import load, override, validate
-    from schemas.recipe import Cluster, Recipe
+    from corpusmill.pipeline.cluster import Workers
+    from corpusmill.pipeline.filter.whatif.answer import answer, ask
+    from corpusmill.pipeline.filter.whatif.show import show
+    from corpusmill.pipeline.progress import Progress
+    from corpusmill.schemas.config import load, override, validate
+    from corpusmill.schemas.recipe import Cluster, Recipe
 
     if recipe is None and run is None:
         raise UserError("what-if: give a recipe that has been run, or --run DIR")
@@ -74,9 +74,9 @@ def what_if(
 
 def find_run(url: str) -> Finished:
     """The finished run in a folder, or the output of `corpusmill filter`; raises `UserError` if there is none."""
-    from pipeline.filter.whatif.answer import Finished
-    from pipeline.places import FOLDERS, recipe_of, stage_folders
-    from schemas.storage import Folder
+    from corpusmill.pipeline.filter.whatif.answer import Finished
+    from corpusmill.pipeline.places import FOLDERS, recipe_of, stage_folders
+    from corpusmill.schemas.storage import Folder
 
     recipe, alone = recipe_of(url)
     stages = [*recipe.stages, "ledger"]

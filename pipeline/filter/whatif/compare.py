@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.filter.rules.files import Rule
-from pipeline.filter.rules.judge import judge
-from pipeline.publish import read_table
-from schemas.errors import WorkError
-from schemas.filter import FilterParams
-from schemas.ledger import KEPT, REMOVED
-from schemas.manifest import PartitionManifest
-from schemas.storage import Folder
+from corpusmill.pipeline.filter.rules.files import Rule
+from corpusmill.pipeline.filter.rules.judge import judge
+from corpusmill.pipeline.publish import read_table
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.ledger import KEPT, REMOVED
+from corpusmill.schemas.manifest import PartitionManifest
+from corpusmill.schemas.storage import Folder
 
 BACK: Final = "back"  # removed by the run, kept as asked
 GONE: Final = "gone"  # kept by the run, removed as asked

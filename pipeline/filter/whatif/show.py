@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any, Final
 
-from pipeline.filter.whatif.changes import shown
-from schemas.ledger import KEPT
+from corpusmill.pipeline.filter.whatif.changes import shown
+from corpusmill.schemas.ledger import KEPT
 
 RULES_SHOWN: Final = 12
 DECIDING: Final = ("dedup", "decontaminate", "redact")  # stages that remove documents or change their text

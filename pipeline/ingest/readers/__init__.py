@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 
-from pipeline.ingest.discover import UNKNOWN
-from pipeline.ingest.records import Event, Reader, Reading, Rejected
-from pipeline.ingest.sniff import sniff
-from pipeline.ingest.streams import Damaged
-from schemas.errors import UserError, WorkError
+from corpusmill.pipeline.ingest.discover import UNKNOWN
+from corpusmill.pipeline.ingest.records import Event, Reader, Reading, Rejected
+from corpusmill.pipeline.ingest.sniff import sniff
+from corpusmill.pipeline.ingest.streams import Damaged
+from corpusmill.schemas.errors import UserError, WorkError
 
-# format -> module below this one; each defines `read`, a `pipeline.ingest.records.Reader`.
+# format -> module below this one; each defines `read`, a `corpusmill.pipeline.ingest.records.Reader`.
 _MODULES = {
     "jsonl": "jsonl", "parquet": "parquet", "documents": "parquet", "text": "text", "markdown": "text",
     "warc": "warc", "wet": "wet", "html": "html", "mediawiki": "mediawiki",

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import orjson
 
-from pipeline.ingest.html import TooComplex, extract
-from pipeline.ingest.readers.text import read_whole
-from pipeline.ingest.records import Document, Event, Reading, Rejected
-from pipeline.ingest.text import Undecodable
+from corpusmill.pipeline.ingest.html import TooComplex, extract
+from corpusmill.pipeline.ingest.readers.text import read_whole
+from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.text import Undecodable
 
 
 def read(reading: Reading) -> Iterator[Event]:
-    """A `pipeline.ingest.records.Reader`."""
+    """A `corpusmill.pipeline.ingest.records.Reader`."""
     data = read_whole(reading)
     if isinstance(data, Rejected):
         yield data

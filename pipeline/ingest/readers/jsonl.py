@@ -9,18 +9,18 @@ from typing import Any
 
 import orjson
 
-from pipeline.ingest.fields import columns_of, metadata, take
-from pipeline.ingest.records import Document, Event, Reading, Rejected
-from pipeline.ingest.streams import Damaged, Stream, lines
-from pipeline.ingest.text import Undecodable, decode, scrub_surrogates
-from schemas.errors import nearest
+from corpusmill.pipeline.ingest.fields import columns_of, metadata, take
+from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
+from corpusmill.pipeline.ingest.text import Undecodable, decode, scrub_surrogates
+from corpusmill.schemas.errors import nearest
 
 # After so many lines in a row that are no JSON the file is something else: the rest becomes one record.
 GIVE_UP_AFTER = 100
 
 
 def read(reading: Reading) -> Iterator[Event]:
-    """A `pipeline.ingest.records.Reader`."""
+    """A `corpusmill.pipeline.ingest.records.Reader`."""
     columns = columns_of(reading.source)
     text_column = reading.source.text_column
     limit = reading.max_bytes

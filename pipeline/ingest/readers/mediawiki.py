@@ -9,10 +9,10 @@ from xml.parsers import expat
 
 import orjson
 
-from pipeline.ingest.records import Document, Event, Reading, Rejected
-from pipeline.ingest.streams import Damaged
-from pipeline.ingest.wikitext import strip
-from schemas.ledger import REMOVED
+from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.streams import Damaged
+from corpusmill.pipeline.ingest.wikitext import strip
+from corpusmill.schemas.ledger import REMOVED
 
 ARTICLES = "0"  # the namespace of articles
 _LEAVES = frozenset(("title", "ns", "id", "timestamp", "text", "base", "namespace", "model"))
@@ -20,7 +20,7 @@ _MARKUP_NAMESPACES = ("6", "14", "-2")  # files, categories, media: their links 
 
 
 def read(reading: Reading) -> Iterator[Event]:
-    """A `pipeline.ingest.records.Reader`."""
+    """A `corpusmill.pipeline.ingest.records.Reader`."""
     stream = reading.stream()
     export = _Export(reading.max_bytes)
     while True:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.ingest.fields import columns_of, metadata, scalar
-from pipeline.ingest.records import Batch, Event, Reading, Rejected
-from pipeline.ingest.text import Undecodable, decode
-from schemas.documents import DOCUMENTS
-from schemas.errors import WorkError, nearest
+from corpusmill.pipeline.ingest.fields import columns_of, metadata, scalar
+from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.text import Undecodable, decode
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.errors import WorkError, nearest
 
 BATCH_BYTES = 4 << 20  # decoded at a time, as the row group's average goes
 BATCH_ROWS = 4_096
@@ -21,7 +21,7 @@ _KEPT_IDENTITY = ("doc_id", "source", "locator")
 
 
 def read(reading: Reading) -> Iterator[Event]:
-    """A `pipeline.ingest.records.Reader`."""
+    """A `corpusmill.pipeline.ingest.records.Reader`."""
     try:
         # Buffered streams: a column chunk is never held whole.
         file = pq.ParquetFile(pa.PythonFile(reading.raw(), mode="r"), buffer_size=1 << 20, pre_buffer=False)

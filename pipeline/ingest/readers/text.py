@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.ingest.records import Document, Event, Reading, Rejected
-from pipeline.ingest.text import Undecodable, decode
+from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.text import Undecodable, decode
 
 
 def read(reading: Reading) -> Iterator[Event]:
-    """A `pipeline.ingest.records.Reader`."""
+    """A `corpusmill.pipeline.ingest.records.Reader`."""
     data = read_whole(reading)
     if isinstance(data, Rejected):
         yield data

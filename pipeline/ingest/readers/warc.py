@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipeline.ingest.archive import HTTP_HEADERS, ArchiveRecord, records
-from pipeline.ingest.readers.html import page
-from pipeline.ingest.records import Document, Event, Reading, Rejected
-from pipeline.ingest.text import Undecodable, decode
-from schemas.ledger import REMOVED
+from corpusmill.pipeline.ingest.archive import HTTP_HEADERS, ArchiveRecord, records
+from corpusmill.pipeline.ingest.readers.html import page
+from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.text import Undecodable, decode
+from corpusmill.schemas.ledger import REMOVED
 
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXT = ("text/plain", "text/markdown")
 
 
 def read(reading: Reading) -> Iterator[Event]:
-    """A `pipeline.ingest.records.Reader`."""
+    """A `corpusmill.pipeline.ingest.records.Reader`."""
     for found in records(reading, "response"):
         yield found if isinstance(found, Rejected) else response(found, reading)
 

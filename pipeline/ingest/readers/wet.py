@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.ingest.archive import records
-from pipeline.ingest.records import Document, Event, Reading, Rejected
-from pipeline.ingest.text import Undecodable, decode
+from corpusmill.pipeline.ingest.archive import records
+from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.text import Undecodable, decode
 
 
 def read(reading: Reading) -> Iterator[Event]:
-    """A `pipeline.ingest.records.Reader`."""
+    """A `corpusmill.pipeline.ingest.records.Reader`."""
     for found in records(reading, "conversion"):
         if isinstance(found, Rejected):
             yield found

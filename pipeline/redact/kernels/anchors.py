@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.redact.kernels.around import (
+from corpusmill.pipeline.redact.kernels.around import (
     armour,
     assignment,
     at_sign,
@@ -17,8 +17,8 @@ from pipeline.redact.kernels.around import (
     sixth,
     userinfo,
 )
-from pipeline.redact.kernels.runs import MAX_GROUPS, run
-from pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.kernels.runs import MAX_GROUPS, run
+from corpusmill.pipeline.redact.kernels.tables import (
     ASSIGNED,
     AT,
     CARD,
@@ -43,7 +43,7 @@ from pipeline.redact.kernels.tables import (
     USERINFO,
     WORD,
 )
-from pipeline.redact.kernels.tokens import token
+from corpusmill.pipeline.redact.kernels.tokens import token
 
 
 def candidates(data: npt.NDArray[np.uint8], wanted: Any, plans: Any, lengths: Any) -> npt.NDArray[np.int64]:

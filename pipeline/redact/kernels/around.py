@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.kernels.tables import (
     ASSIGNED,
     AT,
     FORMAT,

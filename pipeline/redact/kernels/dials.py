@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.redact.kernels.tables import BLANK, BLANK_OPEN, IS_WORD, POINT
+from corpusmill.pipeline.redact.kernels.tables import BLANK, BLANK_OPEN, IS_WORD, POINT
 
 MAX_PHONE_GROUPS: Final = 7
 _CONTEXT: Final = 44  # bytes before a segment, and a few after it, in which words about telephones count

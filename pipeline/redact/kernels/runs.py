@@ -11,9 +11,9 @@ from typing import Any, Final
 import numba as nb
 import numpy as np
 
-from pipeline.redact.kernels.dials import may_hold_phones
-from pipeline.redact.kernels.shapes import numbers
-from pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.kernels.dials import may_hold_phones
+from corpusmill.pipeline.redact.kernels.shapes import numbers
+from corpusmill.pipeline.redact.kernels.tables import (
     BLANK,
     BLANK_OPEN,
     CLOSE,

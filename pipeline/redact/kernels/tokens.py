@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.kernels.tables import (
     COIN,
     FORMAT,
     IBAN,

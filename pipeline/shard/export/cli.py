@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.options import Json, Quiet, print_json
+from corpusmill.pipeline.options import Json, Quiet, print_json
 
 EXAMPLE = "corpusmill shard-export runs/quickstart out/megatron --to megatron"
 
@@ -28,14 +28,14 @@ def shard_export(
     quiet: Quiet = False,
 ) -> None:
     """Shards for Megatron-LM, datatrove, DALI or webshart."""
-    from pipeline.interrupts import explained
+    from corpusmill.pipeline.interrupts import explained
 
     with explained(f"{out} lacks files: run the same command again, which writes all of them anew"):
-        from pipeline.cluster import Workers
-        from pipeline.progress import Progress
-        from pipeline.shard.export.run import export
-        from schemas.recipe import Cluster
-        from schemas.storage import Folder
+        from corpusmill.pipeline.cluster import Workers
+        from corpusmill.pipeline.progress import Progress
+        from corpusmill.pipeline.shard.export.run import export
+        from corpusmill.schemas.recipe import Cluster
+        from corpusmill.schemas.storage import Folder
 
         progress = Progress(quiet=quiet)
         with Workers(Cluster(workers=workers), None, progress) as scheduler:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
-from pipeline.shard.export.sidecars import dali, webshart
-from pipeline.shard.export.tokens import datatrove, megatron
-from pipeline.shard.takedown.find import open_set
-from pipeline.stage import Scheduler
-from schemas.errors import UserError, nearest
-from schemas.shards import Shard, ShardIndex, TextShard
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.export.sidecars import dali, webshart
+from corpusmill.pipeline.shard.export.tokens import datatrove, megatron
+from corpusmill.pipeline.shard.takedown.find import open_set
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.schemas.shards import Shard, ShardIndex, TextShard
+from corpusmill.schemas.storage import Folder
 
 Target = Literal["megatron", "datatrove", "dali", "webshart"]
 

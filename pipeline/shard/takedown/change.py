@@ -13,17 +13,26 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.publish import publish_bytes
-from pipeline.shard.index import by_kind, counted, json_of, publish_index, totals
-from pipeline.shard.takedown.find import Finds, Opened
-from pipeline.shard.takedown.log import PLAN, STAGING
-from pipeline.shard.takedown.rewrite import Rewrite, Rewritten, rewrite
-from pipeline.stage import Scheduler
-from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.manifest import MANIFEST, PublishedFile, StageManifest, Strict
-from schemas.shards import INDEX, TAKEDOWNS, Index, SetEntry, Shard, ShardIndex, Takedown, TextShard
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.shard.index import by_kind, counted, json_of, publish_index, totals
+from corpusmill.pipeline.shard.takedown.find import Finds, Opened
+from corpusmill.pipeline.shard.takedown.log import PLAN, STAGING
+from corpusmill.pipeline.shard.takedown.rewrite import Rewrite, Rewritten, rewrite
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import MANIFEST, PublishedFile, StageManifest, Strict
+from corpusmill.schemas.shards import (
+    INDEX,
+    TAKEDOWNS,
+    Index,
+    SetEntry,
+    Shard,
+    ShardIndex,
+    Takedown,
+    TextShard,
+)
+from corpusmill.schemas.storage import Folder
 
 
 class Plan(Strict):

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.options import Address, Json, Quiet, print_json
-from schemas.errors import UserError, WorkError
+from corpusmill.pipeline.options import Address, Json, Quiet, print_json
+from corpusmill.schemas.errors import UserError, WorkError
 
 EXAMPLE = "corpusmill takedown gone.txt --run runs/quickstart --cluster"
 SHOWN = 20  # of each list, on a terminal
@@ -36,16 +36,16 @@ def takedown(
 
     Exit code 1 if some were not found; the others are out.
     """
-    from pipeline.interrupts import explained
+    from corpusmill.pipeline.interrupts import explained
 
     if (run is None) == (shards is None):
         raise UserError("takedown: give --run DIR, or --shards DIR")
     with explained("nothing was written: run the same command again"):
-        from pipeline.cluster import Workers
-        from pipeline.progress import Progress
-        from pipeline.shard.takedown.run import hint, place_of, state_of, take_down
-        from schemas.recipe import Cluster
-        from schemas.storage import Folder
+        from corpusmill.pipeline.cluster import Workers
+        from corpusmill.pipeline.progress import Progress
+        from corpusmill.pipeline.shard.takedown.run import hint, place_of, state_of, take_down
+        from corpusmill.schemas.recipe import Cluster
+        from corpusmill.schemas.storage import Folder
 
         place = place_of(run, shards)
     progress = Progress(quiet=quiet or json)

@@ -10,15 +10,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.places import FOLDERS
-from pipeline.shard.read import read_documents, read_listed, read_set
-from pipeline.splits import hash_ids
-from pipeline.stage import Scheduler
-from schemas.documents import ID
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.shards import INDEX, Index, SetEntry, Shard, ShardSet, TextShard
-from schemas.storage import Folder
+from corpusmill.pipeline.places import FOLDERS
+from corpusmill.pipeline.shard.read import read_documents, read_listed, read_set
+from corpusmill.pipeline.splits import hash_ids
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.shards import INDEX, Index, SetEntry, Shard, ShardSet, TextShard
+from corpusmill.schemas.storage import Folder
 
 SIZE = slice(124, 135)  # of a USTAR header: the member's size, in octal digits
 

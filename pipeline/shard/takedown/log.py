@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
-from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile
-from schemas.shards import TAKEDOWNS, Takedown
-from schemas.storage import Folder
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.shards import TAKEDOWNS, Takedown
+from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.stage import Partition, Scheduler
+    from corpusmill.pipeline.stage import Partition, Scheduler
 
 STAGING = "takedown"
 PLAN = "plan.json"  # of a request: written when all else of it lies ready

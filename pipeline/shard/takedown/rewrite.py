@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.load import Bpe
-from pipeline.publish import publish_bytes
-from pipeline.shard.markers import Marker, known
-from pipeline.shard.merge import Window
-from pipeline.shard.read import BlockData, above, read_block, read_tokenizer
-from pipeline.shard.takedown.find import SIZE, id_in, text_edges
-from pipeline.shard.write import Made, write_blocks
-from schemas.errors import WorkError
-from schemas.ids import ID_BYTES
-from schemas.manifest import PublishedFile
-from schemas.shards import Shard, ShardIndex, TextShard
-from schemas.storage import Folder
-from schemas.tar import Sink, TarWriter
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.shard.markers import Marker, known
+from corpusmill.pipeline.shard.merge import Window
+from corpusmill.pipeline.shard.read import BlockData, above, read_block, read_tokenizer
+from corpusmill.pipeline.shard.takedown.find import SIZE, id_in, text_edges
+from corpusmill.pipeline.shard.write import Made, write_blocks
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import ID_BYTES
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.shards import Shard, ShardIndex, TextShard
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.tar import Sink, TarWriter
 
 PIECE = 4 << 20  # bytes read at once where they are only hashed
 

@@ -9,19 +9,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.named import read_names
-from pipeline.shard.takedown.change import Plan, Request, decide, discard, finish, prepare, read_plan, sweep
-from pipeline.shard.takedown.find import Finds, Opened, find, open_set, set_folder
-from pipeline.shard.takedown.log import read_log, under_way
-from pipeline.shard.takedown.who import Who, who
-from pipeline.splits import purpose_seed
-from pipeline.stage import Scheduler
-from schemas.errors import UserError
-from schemas.ids import checksum
-from schemas.manifest import MANIFEST, StageManifest, hash_json
-from schemas.recipe import LOCAL
-from schemas.shards import INDEX
-from schemas.storage import Folder
+from corpusmill.pipeline.named import read_names
+from corpusmill.pipeline.shard.takedown.change import (
+    Plan,
+    Request,
+    decide,
+    discard,
+    finish,
+    prepare,
+    read_plan,
+    sweep,
+)
+from corpusmill.pipeline.shard.takedown.find import Finds, Opened, find, open_set, set_folder
+from corpusmill.pipeline.shard.takedown.log import read_log, under_way
+from corpusmill.pipeline.shard.takedown.who import Who, who
+from corpusmill.pipeline.splits import purpose_seed
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import MANIFEST, StageManifest, hash_json
+from corpusmill.schemas.recipe import LOCAL
+from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.storage import Folder
 
 
 @dataclass(frozen=True)

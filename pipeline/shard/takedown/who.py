@@ -9,13 +9,13 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.named import COLUMNS, is_id, matches
-from pipeline.publish import parse_table
-from pipeline.stage import Scheduler
-from schemas.documents import ID
-from schemas.errors import UserError
-from schemas.ledger import KEPT, LEDGER
-from schemas.storage import Folder
+from corpusmill.pipeline.named import COLUMNS, is_id, matches
+from corpusmill.pipeline.publish import parse_table
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ledger import KEPT, LEDGER
+from corpusmill.schemas.storage import Folder
 
 _READ = [*COLUMNS, "source", "outcome", "stage", "duplicate_of", "cluster_id"]
 _ROWS = pa.schema([LEDGER.field(name) for name in _READ])

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from pipeline.bpe.load import Bpe
-from pipeline.shard.kernels.order import weigh
-from pipeline.shard.read import BlockData
-from pipeline.shard.verify.decode import text_of
-from pipeline.splits import hash_ids
-from schemas.shards import Block, Shard, ShardIndex
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.shard.kernels.order import weigh
+from corpusmill.pipeline.shard.read import BlockData
+from corpusmill.pipeline.shard.verify.decode import text_of
+from corpusmill.pipeline.splits import hash_ids
+from corpusmill.schemas.shards import Block, Shard, ShardIndex
 
 IDS = np.dtype("V16")
 SAMPLE_SEED = 0x5EED  # of the hash by which documents are chosen to be decoded

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.bpe.load import Bpe
-from pipeline.bpe.names import token_bytes
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.bpe.names import token_bytes
 
 
 class _Table(NamedTuple):

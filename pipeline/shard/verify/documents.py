@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.bpe.encode import normalized
-from pipeline.shard.read import read_tokenizer
-from pipeline.shard.texts import id_bytes
-from pipeline.shard.verify.contents import IDS, Told, below, joined
-from pipeline.shard.verify.sets import ShardsChecked
-from pipeline.stage import Partition, Scheduler
-from schemas.ids import text_hash
-from schemas.storage import Folder
+from corpusmill.pipeline.bpe.encode import normalized
+from corpusmill.pipeline.shard.read import read_tokenizer
+from corpusmill.pipeline.shard.texts import id_bytes
+from corpusmill.pipeline.shard.verify.contents import IDS, Told, below, joined
+from corpusmill.pipeline.shard.verify.sets import ShardsChecked
+from corpusmill.pipeline.stage import Partition, Scheduler
+from corpusmill.schemas.ids import text_hash
+from corpusmill.schemas.storage import Folder
 
 Ids = npt.NDArray[np.void]
 

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.shard.index import totals
-from pipeline.shard.read import read_listed, read_set
-from pipeline.shard.takedown.log import STAGING, read_log, under_way
-from pipeline.shard.verify.contents import IDS, Told, joined
-from pipeline.shard.verify.tar import TarTask, check_tar
-from pipeline.shard.verify.text import TextTask, check_text
-from pipeline.shard.verify.walk import TarReport
-from pipeline.stage import Scheduler
-from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile
-from schemas.shards import INDEX, TAKEDOWNS, Index, SetEntry, ShardIndex, ShardSet, TextIndex
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.index import totals
+from corpusmill.pipeline.shard.read import read_listed, read_set
+from corpusmill.pipeline.shard.takedown.log import STAGING, read_log, under_way
+from corpusmill.pipeline.shard.verify.contents import IDS, Told, joined
+from corpusmill.pipeline.shard.verify.tar import TarTask, check_tar
+from corpusmill.pipeline.shard.verify.text import TextTask, check_text
+from corpusmill.pipeline.shard.verify.walk import TarReport
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.shards import INDEX, TAKEDOWNS, Index, SetEntry, ShardIndex, ShardSet, TextIndex
+from corpusmill.schemas.storage import Folder
 
 AT_ONCE = 256  # tasks given to the scheduler at once
 SAMPLE = 400  # documents that are decoded, if nobody says how many

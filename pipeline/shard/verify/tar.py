@@ -7,16 +7,16 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from pipeline.bpe.load import Bpe
-from pipeline.shard.read import above, decode_block, members, read_tokenizer
-from pipeline.shard.verify.contents import Contents
-from pipeline.shard.verify.walk import PIECE, UNIT, TarReport, Walk, read_header
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.manifest import PublishedFile
-from schemas.shards import Block, Shard, ShardIndex
-from schemas.storage import Folder
-from schemas.tar import energon_index, member_header
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.shard.read import above, decode_block, members, read_tokenizer
+from corpusmill.pipeline.shard.verify.contents import Contents
+from corpusmill.pipeline.shard.verify.walk import PIECE, UNIT, TarReport, Walk, read_header
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.shards import Block, Shard, ShardIndex
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.tar import energon_index, member_header
 
 
 @dataclass(frozen=True)

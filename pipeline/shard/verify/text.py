@@ -13,20 +13,20 @@ import numpy as np
 import xxhash
 from pydantic import ValidationError
 
-from pipeline.shard.verify.contents import IDS, Told, below
-from pipeline.shard.verify.walk import PIECE, UNIT, TarReport, Walk, read_header
-from schemas.errors import WorkError
-from schemas.manifest import PublishedFile
-from schemas.shards import TextDocument, TextShard
-from schemas.storage import Folder
-from schemas.tar import energon_index, member_header
+from corpusmill.pipeline.shard.verify.contents import IDS, Told, below
+from corpusmill.pipeline.shard.verify.walk import PIECE, UNIT, TarReport, Walk, read_header
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.shards import TextDocument, TextShard
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.tar import energon_index, member_header
 
 LARGEST = 1 << 31  # a member that says it is larger is not believed
 
 
 @dataclass(frozen=True)
 class TextTask:
-    """A tar to check, as `pipeline.shard.verify.tar.TarTask`."""
+    """A tar to check, as `corpusmill.pipeline.shard.verify.tar.TarTask`."""
 
     folder: Folder
     source: str

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from pipeline.shard.verify.contents import Told
-from schemas.manifest import PublishedFile
+from corpusmill.pipeline.shard.verify.contents import Told
+from corpusmill.schemas.manifest import PublishedFile
 
 PIECE = 4 << 20  # bytes read at once where they are only hashed
 UNIT = tarfile.BLOCKSIZE

@@ -3,7 +3,7 @@ in lines that repeat and in tags."""
 
 from pathlib import Path
 
-from pipeline.compiled import forget_stale
+from corpusmill.pipeline.compiled import forget_stale
 
 _room = Path(__file__).parent
 forget_stale([_room], [_room])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.back import coming_back
-from pipeline.bpe.encode import encode
-from pipeline.bpe.load import Bpe
+from corpusmill.pipeline.bpe.back import coming_back
+from corpusmill.pipeline.bpe.encode import encode
+from corpusmill.pipeline.bpe.load import Bpe
 from tests.pipeline.bpe.vocabularies import FORMS, trained
 
 

@@ -22,12 +22,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.encode import encode, how, normalized
-from pipeline.bpe.engine import Engine
-from pipeline.bpe.kernels.table import EMPTIED, new_table
-from pipeline.bpe.load import Bpe, decode, load_bpe
-from pipeline.bpe.recognise import read
-from schemas.errors import UserError
+from corpusmill.pipeline.bpe.encode import encode, how, normalized
+from corpusmill.pipeline.bpe.engine import Engine
+from corpusmill.pipeline.bpe.kernels.table import EMPTIED, new_table
+from corpusmill.pipeline.bpe.load import Bpe, decode, load_bpe
+from corpusmill.pipeline.bpe.recognise import read
+from corpusmill.schemas.errors import UserError
 from tests.conftest import DATA
 from tests.pipeline.bpe.vocabularies import (
     EOS,
@@ -139,7 +139,7 @@ def test_a_column_need_not_be_chunked(nfc: bool) -> None:
 
 
 def test_texts_longer_than_a_view_beside_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.bpe.texts.VIEW_BYTES", 300)
+    monkeypatch.setattr("corpusmill.pipeline.bpe.texts.VIEW_BYTES", 300)
     texts = ["x", "".join(sample()[:20]), "", "y", "z" * 7_000, *sample()[:30], ""]
     assert ours(trained("gpt4o"), texts) == of_library(trained("gpt4o"), texts)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.words import place_words, room, rule
+from corpusmill.pipeline.words import place_words, room, rule
 
 
 class Word(NamedTuple):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.decontaminate.apply import Decontamination, cut_spans, rest
-from pipeline.decontaminate.judge import MATCHES
-from schemas.decontaminate import DecontaminateParams
-from schemas.errors import WorkError
-from schemas.ids import text_hash
+from corpusmill.pipeline.decontaminate.apply import Decontamination, cut_spans, rest
+from corpusmill.pipeline.decontaminate.judge import MATCHES
+from corpusmill.schemas.decontaminate import DecontaminateParams
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import text_hash
 from tests.pipeline.corpus import Here, documents
 from tests.pipeline.decontaminate.helpers import ANSWER, FILLER, QUESTION, SHORT, decontaminate, write_set
 from tests.pipeline.lineage.edited import check_edits

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.decontaminate import index as indexes
-from pipeline.decontaminate.evalsets import find_files
-from pipeline.decontaminate.judge import judge
-from pipeline.decontaminate.kernel import candidates, matches
-from pipeline.decontaminate.scan import find_hits
-from pipeline.words import rule, view
-from schemas.decontaminate import DecontaminateParams
-from schemas.storage import Folder
+from corpusmill.pipeline.decontaminate import index as indexes
+from corpusmill.pipeline.decontaminate.evalsets import find_files
+from corpusmill.pipeline.decontaminate.judge import judge
+from corpusmill.pipeline.decontaminate.kernel import candidates, matches
+from corpusmill.pipeline.decontaminate.scan import find_hits
+from corpusmill.pipeline.words import rule, view
+from corpusmill.schemas.decontaminate import DecontaminateParams
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.decontaminate.helpers import write_set
 from tests.pipeline.decontaminate.reference import covered, share, words
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.decontaminate.stage import Decontaminate
-from pipeline.stage import Partition
-from schemas.errors import UserError
-from schemas.recipe import Recipe
+from corpusmill.pipeline.decontaminate.stage import Decontaminate
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.recipe import Recipe
 from tests.pipeline.corpus import Here
 from tests.pipeline.decontaminate.helpers import ANSWER, FILLER, QUESTION, SHORT, decontaminate, write_set
 
@@ -248,7 +248,7 @@ def test_hits_serve_other_thresholds(tmp_path: Path, riddles: Path, monkeypatch:
     """Once measured, thresholds and actions are judged without reading a document."""
     texts = [FILLER + QUESTION, FILLER + " ".join(QUESTION.split()[:13])]
     assert len(decontaminate(tmp_path / "run", texts, riddles).texts) == 1
-    import pipeline.decontaminate.scan as scan
+    import corpusmill.pipeline.decontaminate.scan as scan
 
     monkeypatch.setattr(scan, "find_hits", None)
     assert decontaminate(tmp_path / "run", texts, riddles, threshold=0.1).texts == []

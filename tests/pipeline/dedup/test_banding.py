@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.banding import BAND_BYTES, Banding, banding, budget_for, solve
-from pipeline.dedup.job import BAND, Job
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.kernels.shingling import Shingling
-from schemas.dedup import DedupParams
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.banding import BAND_BYTES, Banding, banding, budget_for, solve
+from corpusmill.pipeline.dedup.job import BAND, Job
+from corpusmill.pipeline.dedup.kernels import kernel
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 
 
 def test_published_curves() -> None:

@@ -10,11 +10,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipeline.dedup.cli import dedup_plan
-from pipeline.publish import publish_bytes
-from schemas.errors import UserError
-from schemas.manifest import Counts, PartitionManifest, PublishedFile, StageManifest
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.cli import dedup_plan
+from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.manifest import Counts, PartitionManifest, PublishedFile, StageManifest
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.dedup.helpers import docs_of, partitions
 
 NUMBERS = ["--documents", "10e9", "--bytes-per-document", "3000"]

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup import clusters
-from pipeline.dedup.clusters import Compare, elect
-from pipeline.unionfind import components
+from corpusmill.pipeline.dedup import clusters
+from corpusmill.pipeline.dedup.clusters import Compare, elect
+from corpusmill.pipeline.unionfind import components
 
 
 def choose(

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.kernels.shingling import Shingling
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.kernels import kernel
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.dedup.plain_sets import jaccard, plain_shingles
 from tests.pipeline.dedup.test_banding import binomial_interval
 

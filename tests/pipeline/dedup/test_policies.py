@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.elect import slots
-from pipeline.dedup.stage import Dedup
-from pipeline.publish import publish_table
-from pipeline.stage import Context
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.elect import slots
+from corpusmill.pipeline.dedup.stage import Dedup
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.stage import Context
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, Result, dedup, docs_of, edited, partitions, recipe, words
 
@@ -234,7 +234,7 @@ def test_a_cluster_above_the_set_size_stops_the_run(root: Folder) -> None:
 
 def test_hot_buckets_are_cut_bounded_and_reported(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 texts that share every band: the task that holds them is cut, and the pairs are the same."""
-    from pipeline.dedup import candidates
+    from corpusmill.pipeline.dedup import candidates
 
     generator = random.Random(9)
     common = " ".join(words(generator, 600))

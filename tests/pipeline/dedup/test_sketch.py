@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.sketch import normal_urls
+from corpusmill.pipeline.dedup.sketch import normal_urls
 
 PARTS = st.sampled_from(
     ["http:", "HTTPS:", "ftp:", "//", "/", "?", "#", ":", ":80", ":443", "A.org", "b", "É", "\n", " ", "@", "..", "\0"]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.spans import SPANS, Kept, cut
-from pipeline.publish import publish_table
-from pipeline.transform import Outcome, check_conservation
-from schemas.errors import WorkError
-from schemas.ids import text_hash
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.spans import SPANS, Kept, cut
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.transform import Outcome, check_conservation
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import text_hash
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.dedup.helpers import Doc, docs_of, partitions, table
 from tests.pipeline.dedup.lines import reference
 from tests.pipeline.lineage.edited import check_edits

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.filter.signals.registry import MEASURES
-from schemas.errors import UserError
+from corpusmill.__main__ import build
+from corpusmill.pipeline.filter.signals.registry import MEASURES
+from corpusmill.schemas.errors import UserError
 from tests.pipeline.filter.test_plugins import QUESTIONS, plugin
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.filter import plugins
-from pipeline.filter.apply import Filtering
-from pipeline.filter.signals.catalogue import every_spec, text_specs
-from pipeline.filter.signals.registry import MEASURES
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.pipeline.filter import plugins
+from corpusmill.pipeline.filter.apply import Filtering
+from corpusmill.pipeline.filter.signals.catalogue import every_spec, text_specs
+from corpusmill.pipeline.filter.signals.registry import MEASURES
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, documents, stage, without_models
 
-HEAD = "import numpy as np\nfrom pipeline.filter.signals.registry import signal\n"
+HEAD = "import numpy as np\nfrom corpusmill.pipeline.filter.signals.registry import signal\n"
 QUESTIONS = (
     "import pyarrow.compute as pc\n"
     + HEAD

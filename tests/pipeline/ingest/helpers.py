@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.ingest.stage import Ingest
-from pipeline.transform import check_conservation
-from schemas.documents import DOCUMENTS
-from schemas.ids import doc_id, text_hash
-from schemas.ledger import INGEST_DECISIONS
-from schemas.recipe import Recipe
+from corpusmill.pipeline.ingest.stage import Ingest
+from corpusmill.pipeline.transform import check_conservation
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.ids import doc_id, text_hash
+from corpusmill.schemas.ledger import INGEST_DECISIONS
+from corpusmill.schemas.recipe import Recipe
 
 
 @dataclass

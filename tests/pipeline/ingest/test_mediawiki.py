@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.ingest.wikitext import strip
+from corpusmill.pipeline.ingest.wikitext import strip
 from tests.pipeline.ingest.helpers import ingest
 
 HEAD = (

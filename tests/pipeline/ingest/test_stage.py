@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.ingest.builder import PartitionBuilder
-from pipeline.ingest.stage import STAGE, Ingest
-from pipeline.publish import publish_table
-from pipeline.stage import load_stage
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.ingest.builder import PartitionBuilder
+from corpusmill.pipeline.ingest.stage import STAGE, Ingest
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.stage import load_stage
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.ingest.helpers import ingest, ingest_recipe
 
 
@@ -98,7 +98,7 @@ def test_small_files_share_a_unit_big_ones_have_their_own(tmp_path: Path) -> Non
 def test_same_bytes_whatever_the_hash_seed(corpus: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from tests.pipeline.ingest.helpers import ingest\n"
-        "from pipeline.publish import publish_table; from schemas.storage import Folder\n"
+        "from corpusmill.pipeline.publish import publish_table; from corpusmill.schemas.storage import Folder\n"
         "r = ingest(sys.argv[1], params={'partition_mb': 0.05})\n"
         "print(r.names, r.raw, sorted(r.counters.items()), r.decisions)\n"
         "out = Folder(sys.argv[2])\n"
@@ -132,7 +132,7 @@ def test_stage_is_found_by_name_and_imports_no_reader_early() -> None:
     recipe = Recipe.model_validate({"name": "t", "sources": {"s": {"paths": ["x"]}}})
     assert isinstance(load_stage("ingest", recipe), STAGE)
     code = (
-        "import pipeline.ingest.stage, sys\n"
+        "import corpusmill.pipeline.ingest.stage, sys\n"
         "heavy = ('fastwarc', 'resiliparse', 'ftfy', 'trafilatura', 'torch', 'dask')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -11,10 +11,10 @@ from ftfy.badness import is_bad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.ingest import text as text_module
-from pipeline.ingest.html import TooComplex, check_complexity, decode_html, extract
-from pipeline.ingest.text import Undecodable, clean, decode, scrub_surrogates
-from schemas.errors import UserError
+from corpusmill.pipeline.ingest import text as text_module
+from corpusmill.pipeline.ingest.html import TooComplex, check_complexity, decode_html, extract
+from corpusmill.pipeline.ingest.text import Undecodable, clean, decode, scrub_surrogates
+from corpusmill.schemas.errors import UserError
 
 GERMAN = "Die Größe der Bücher überrascht – schöne Grüße aus München!"
 RUSSIAN = "Это обычный русский текст, достаточно длинный для определения кодировки."
@@ -186,10 +186,10 @@ def test_html_main_text() -> None:
 def test_missing_trafilatura_is_the_users_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    from schemas.recipe import Recipe
+    from corpusmill.schemas.recipe import Recipe
 
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    from pipeline.ingest.stage import Ingest
+    from corpusmill.pipeline.ingest.stage import Ingest
 
     config = {"name": "t", "sources": {"s": {"paths": ["x"]}}, "ingest": {"html_extractor": "trafilatura"}}
     with pytest.raises(UserError, match=r"corpusmill\[html\]"):

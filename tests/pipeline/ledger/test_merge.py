@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.ledger.stage import _merge_and_publish, merge
-from pipeline.publish import publish_table, read_table
-from pipeline.transform import decisions
-from schemas.documents import DOCUMENTS
-from schemas.ids import doc_id, text_hash
-from schemas.ledger import INGEST_DECISIONS, LEDGER
-from schemas.storage import Folder
+from corpusmill.pipeline.ledger.stage import _merge_and_publish, merge
+from corpusmill.pipeline.publish import publish_table, read_table
+from corpusmill.pipeline.transform import decisions
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.ids import doc_id, text_hash
+from corpusmill.schemas.ledger import INGEST_DECISIONS, LEDGER
+from corpusmill.schemas.storage import Folder
 
 IDS = {name: doc_id("s", name) for name in "abcd"}
 

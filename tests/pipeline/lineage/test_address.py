@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.lineage.address import Address, characters, parse
-from schemas.errors import UserError
+from corpusmill.pipeline.lineage.address import Address, characters, parse
+from corpusmill.schemas.errors import UserError
 
 
 @pytest.mark.parametrize(

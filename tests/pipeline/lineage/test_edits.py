@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.lineage.edits import StageEdits, back, by_stage, forward
-from schemas.errors import UserError, WorkError
+from corpusmill.pipeline.lineage.edits import StageEdits, back, by_stage, forward
+from corpusmill.schemas.errors import UserError, WorkError
 from tests.pipeline.lineage.edited import check_edits
 
 Char = tuple[

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.lineage import ids as module
-from pipeline.lineage.ids import Ids, key_of_id, key_of_text
-from pipeline.lineage.kernel import keys
-from pipeline.lineage.shards import Requests
-from pipeline.publish import publish_table
-from schemas.ids import doc_id
-from schemas.ledger import LEDGER
-from schemas.storage import Folder
+from corpusmill.pipeline.lineage import ids as module
+from corpusmill.pipeline.lineage.ids import Ids, key_of_id, key_of_text
+from corpusmill.pipeline.lineage.kernel import keys
+from corpusmill.pipeline.lineage.shards import Requests
+from corpusmill.pipeline.publish import publish_table
+from corpusmill.schemas.ids import doc_id
+from corpusmill.schemas.ledger import LEDGER
+from corpusmill.schemas.storage import Folder
 
 
 def ledger(folder: Folder, rows: list[dict[str, Any]], partitions: int) -> None:
@@ -89,7 +89,7 @@ def test_equal_keys_over_many_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from schemas.errors import WorkError
+    from corpusmill.schemas.errors import WorkError
 
     folder, said = Folder(tmp_path), list[str]()
     ledger(folder, [row(i) for i in range(20)], 2)

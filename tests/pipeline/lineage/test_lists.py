@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.lineage.find import Found
-from pipeline.lineage.lists import TextList
-from pipeline.lineage.shards import Requests, Shards
-from pipeline.lineage.show import found_in_words
-from pipeline.splits import purpose_seed
-from schemas.errors import WorkError
-from schemas.storage import Folder
+from corpusmill.__main__ import build
+from corpusmill.pipeline.lineage.find import Found
+from corpusmill.pipeline.lineage.lists import TextList
+from corpusmill.pipeline.lineage.shards import Requests, Shards
+from corpusmill.pipeline.lineage.show import found_in_words
+from corpusmill.pipeline.splits import purpose_seed
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder
 from tests.faults.dedup import Main, main  # noqa: F401 (a fixture)
 from tests.faults.shards import run, run_recipe, small  # noqa: F401 (fixtures)
 

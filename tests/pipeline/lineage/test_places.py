@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.inputs import INPUTS, Inputs, parse_inputs
-from pipeline.lineage.run import RunPlaces
-from schemas.storage import Folder
+from corpusmill.__main__ import build
+from corpusmill.pipeline.inputs import INPUTS, Inputs, parse_inputs
+from corpusmill.pipeline.lineage.run import RunPlaces
+from corpusmill.schemas.storage import Folder
 from tests.e2e.cli import difference, published
 
 RECIPE = """\

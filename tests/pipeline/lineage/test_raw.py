@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.lineage.edits import Piece
-from pipeline.lineage.find import Finder
-from pipeline.lineage.raw import Raw, edges_in, read_raw
-from pipeline.lineage.run import Row, RunPlaces
-from pipeline.lineage.shards import Shards
-from pipeline.lineage.show import found_in_words
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.__main__ import build
+from corpusmill.pipeline.lineage.edits import Piece
+from corpusmill.pipeline.lineage.find import Finder
+from corpusmill.pipeline.lineage.raw import Raw, edges_in, read_raw
+from corpusmill.pipeline.lineage.run import Row, RunPlaces
+from corpusmill.pipeline.lineage.shards import Shards
+from corpusmill.pipeline.lineage.show import found_in_words
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.lineage.source import content
 
 TEXT = "Die Straße ist schön – und länger als “andere” Straßen in der Nähe, sagen viele Leute hier.\nÉté à la plage.\n"
@@ -138,7 +138,7 @@ def test_rows_by_all_that_names_them(run: RunPlaces) -> None:
 
 
 def test_few_tables_are_held(run: RunPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.lineage.run._HELD", 2)
+    monkeypatch.setattr("corpusmill.pipeline.lineage.run._HELD", 2)
     monkeypatch.setattr(run, "_tables", {})
     for locator in ("plain.txt#0", "d.parquet#0"):
         raw_of(run, locator)  # the ledger, the texts, their hashes

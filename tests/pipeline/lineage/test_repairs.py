@@ -7,9 +7,9 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.lineage.edits import StageEdits
-from pipeline.lineage.repairs import composition, repairs
-from pipeline.origin import cleaned
+from corpusmill.pipeline.lineage.edits import StageEdits
+from corpusmill.pipeline.lineage.repairs import composition, repairs
+from corpusmill.pipeline.origin import cleaned
 
 PIECES = [
     "\r\n",

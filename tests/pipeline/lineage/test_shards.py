@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lineage.address import Address, parse
-from pipeline.lineage.find import Finder
-from pipeline.lineage.lists import BlockList
-from pipeline.lineage.shards import Requests, Shards
-from pipeline.lineage.show import found_in_words
-from pipeline.lineage.trace import Tracer
-from pipeline.shard.read import members
-from pipeline.splits import purpose_seed
-from schemas.errors import UserError, WorkError
-from schemas.shards import TAKEDOWNS, Takedown, TextSetEntry
-from schemas.storage import Folder
+from corpusmill.pipeline.lineage.address import Address, parse
+from corpusmill.pipeline.lineage.find import Finder
+from corpusmill.pipeline.lineage.lists import BlockList
+from corpusmill.pipeline.lineage.shards import Requests, Shards
+from corpusmill.pipeline.lineage.show import found_in_words
+from corpusmill.pipeline.lineage.trace import Tracer
+from corpusmill.pipeline.shard.read import members
+from corpusmill.pipeline.splits import purpose_seed
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.shards import TAKEDOWNS, Takedown, TextSetEntry
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.shard.helpers import build, corpus, indexes
 
 SEED = purpose_seed(0, "shard")

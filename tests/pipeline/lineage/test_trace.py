@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.lineage.address import Address
-from pipeline.lineage.find import Finder
-from pipeline.lineage.run import RunPlaces
-from pipeline.lineage.show import as_json, in_words
-from pipeline.lineage.trace import Followed, Tracer, open_shards, shards_of
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
+from corpusmill.__main__ import build
+from corpusmill.pipeline.lineage.address import Address
+from corpusmill.pipeline.lineage.find import Finder
+from corpusmill.pipeline.lineage.run import RunPlaces
+from corpusmill.pipeline.lineage.show import as_json, in_words
+from corpusmill.pipeline.lineage.trace import Followed, Tracer, open_shards, shards_of
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
 
 RECIPE = """\
 name: composed

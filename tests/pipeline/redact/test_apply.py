@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.redact.apply import redact
-from pipeline.redact.batch import Edit, compose
-from pipeline.redact.pseudonyms import tag
-from pipeline.transform import Outcome, check_conservation
-from schemas.documents import DOCUMENTS
-from schemas.ids import text_hash
-from schemas.redact import RedactParams
+from corpusmill.pipeline.redact.apply import redact
+from corpusmill.pipeline.redact.batch import Edit, compose
+from corpusmill.pipeline.redact.pseudonyms import tag
+from corpusmill.pipeline.transform import Outcome, check_conservation
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.ids import text_hash
+from corpusmill.schemas.redact import RedactParams
 from tests.pipeline.corpus import documents
 from tests.pipeline.lineage.edited import check_edits
 
@@ -136,7 +136,7 @@ def test_a_long_list_behind_one_word_is_settled(word: str, params: RedactParams)
 @given(st.binary(max_size=200))
 @settings(max_examples=100, deadline=None)
 def test_detectors_take_any_bytes(data: bytes) -> None:
-    from pipeline.redact.batch import Look, find
+    from corpusmill.pipeline.redact.batch import Look, find
 
     last = 0
     for hit in find(data, Look(TAGS.kinds, ("US",), own=True)):
@@ -172,7 +172,7 @@ def apply(text: bytes, edits: list[Edit]) -> bytes:
 def test_partitions_batches_and_slices_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     docs = documents([f"{'pad ' * i} mail a{i}@site.org and 8.8.8.8" for i in range(40)])
     whole = redact(docs, TAGS)
-    monkeypatch.setattr("pipeline.redact.apply.BATCH_BYTES", 100)
+    monkeypatch.setattr("corpusmill.pipeline.redact.apply.BATCH_BYTES", 100)
     small = redact(docs, TAGS)
     assert (small.kept, small.decisions, small.counters) == (whole.kept, whole.decisions, whole.counters)
     halves = [redact(part, TAGS).kept for part in (docs.slice(0, 13), docs.slice(13))]

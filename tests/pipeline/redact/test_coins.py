@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.redact.batch import Look, find
-from pipeline.redact.coins import (
+from corpusmill.pipeline.redact.batch import Look, find
+from corpusmill.pipeline.redact.coins import (
     base58check,
     bech32,
     eip55,

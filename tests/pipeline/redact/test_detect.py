@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.redact.batch import Look, find
-from pipeline.redact.numbers import iban_length, is_card
-from pipeline.redact.scan import Kind
-from pipeline.redact.secrets import entropy, looks_random
-from schemas.redact import DEFAULT_KINDS
+from corpusmill.pipeline.redact.batch import Look, find
+from corpusmill.pipeline.redact.numbers import iban_length, is_card
+from corpusmill.pipeline.redact.scan import Kind
+from corpusmill.pipeline.redact.secrets import entropy, looks_random
+from corpusmill.schemas.redact import DEFAULT_KINDS
 
 KINDS: list[Kind] = ["email", "phone", "ip", "card", "iban", "ssn", "secret"]
 ALL = list(DEFAULT_KINDS)

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.redact import models
-from pipeline.redact.apply import redact
-from pipeline.redact.stage import Redact
-from schemas.errors import UserError
-from schemas.redact import RedactParams
+from corpusmill.pipeline.redact import models
+from corpusmill.pipeline.redact.apply import redact
+from corpusmill.pipeline.redact.stage import Redact
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.redact import RedactParams
 from tests.pipeline.corpus import documents, recipe
 
 KEY = b"a key for these tests only"

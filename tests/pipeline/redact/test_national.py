@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.redact.batch import Look, find
-from pipeline.redact.national import NUMBERS, form, is_number
-from pipeline.redact.scan import Kind
-from schemas.redact import DEFAULT_KINDS
+from corpusmill.pipeline.redact.batch import Look, find
+from corpusmill.pipeline.redact.national import NUMBERS, form, is_number
+from corpusmill.pipeline.redact.scan import Kind
+from corpusmill.schemas.redact import DEFAULT_KINDS
 
 # Each from the documentation of python-stdnum or of the issuing office.
 GOOD: list[tuple[Kind, str]] = [

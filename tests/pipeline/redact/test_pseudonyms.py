@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.redact.apply import redact
-from pipeline.redact.national import NUMBERS
-from pipeline.redact.pseudonyms import pseudonym, read_key
-from pipeline.redact.scan import Kind
-from pipeline.redact.standins import NATIONAL
-from schemas.errors import UserError
-from schemas.redact import RedactParams
+from corpusmill.pipeline.redact.apply import redact
+from corpusmill.pipeline.redact.national import NUMBERS
+from corpusmill.pipeline.redact.pseudonyms import pseudonym, read_key
+from corpusmill.pipeline.redact.scan import Kind
+from corpusmill.pipeline.redact.standins import NATIONAL
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.redact import RedactParams
 from tests.pipeline.corpus import documents
 
 KEY = b"a key for these tests only"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.redact.stage import Redact
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.pipeline.redact.stage import Redact
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import documents, recipe
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.quality.interval import share
-from pipeline.publish import publish_bytes, publish_table
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.quality.interval import share
+from corpusmill.pipeline.publish import publish_bytes, publish_table
+from corpusmill.schemas.storage import Folder
 
 BANDING = Banding(13, 7)
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.ledger.stage import merge
-from pipeline.publish import publish_bytes, publish_table
-from pipeline.report.stage import Report
-from pipeline.stage import Context, Scheduler
-from pipeline.transform import decisions
-from schemas.documents import DOCUMENTS
-from schemas.ids import doc_id, text_hash
-from schemas.ledger import INGEST_DECISIONS, KEPT, QUARANTINED, REMOVED
-from schemas.manifest import Counts, PublishedFile, StageManifest, manifest_name
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.ledger.stage import merge
+from corpusmill.pipeline.publish import publish_bytes, publish_table
+from corpusmill.pipeline.report.stage import Report
+from corpusmill.pipeline.stage import Context, Scheduler
+from corpusmill.pipeline.transform import decisions
+from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.ids import doc_id, text_hash
+from corpusmill.schemas.ledger import INGEST_DECISIONS, KEPT, QUARANTINED, REMOVED
+from corpusmill.schemas.manifest import Counts, PublishedFile, StageManifest, manifest_name
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 
 LOCAL = ("ingest", "filter", "dedup", "redact")
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.report.curves import _failing
-from pipeline.report.rules import Failures, Rule, count_failures
-from schemas.ledger import LEDGER
+from corpusmill.pipeline.report.curves import _failing
+from corpusmill.pipeline.report.rules import Failures, Rule, count_failures
+from corpusmill.schemas.ledger import LEDGER
 
 NAMES = ("a.x", "a.y", "b.z")
 LATER = Rule("dedup", "dedup.minhash")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.publish import publish_bytes, publish_table, read_table
-from pipeline.report.survey import length_bins
-from schemas.errors import WorkError
-from schemas.manifest import Counts
-from schemas.storage import Folder
+from corpusmill.pipeline.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.report.survey import length_bins
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.manifest import Counts
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.report.conftest import Maker
 from tests.pipeline.report.corpora import SECRET, ordinary
 from tests.pipeline.report.made import Doc, publish_manifest
@@ -235,7 +235,7 @@ def test_shards_and_tokenizer(make_run: Maker) -> None:
 
 def test_the_stage_imports_nothing_heavy() -> None:
     code = (
-        "import sys, pipeline.report.stage as s; s.STAGE;"
+        "import sys, corpusmill.pipeline.report.stage as s; s.STAGE;"
         "print([m for m in ('jinja2', 'numpy.testing', 'numba', 'torch', 'dask') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.stage import Report
-from schemas.errors import UserError
-from schemas.recipe import Recipe
+from corpusmill.pipeline.report.stage import Report
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.recipe import Recipe
 from tests.pipeline.report.conftest import Maker
 from tests.pipeline.report.made import Doc
 

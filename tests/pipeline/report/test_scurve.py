@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.report.scurve import s_curve
+from corpusmill.pipeline.report.scurve import s_curve
 from tests.pipeline.report.test_svg import numbers_of
 
 SHARE = st.floats(0, 1)

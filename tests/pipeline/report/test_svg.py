@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.report import svg
+from corpusmill.pipeline.report import svg
 
 AMOUNT = st.integers(0, 10**12)
 WORDS = st.text(

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pipeline.bpe.load import Bpe
-from pipeline.shard.read import members, read_index, read_tokenizer
-from pipeline.shard.verify import verify_shards
-from pipeline.verify import verify
-from schemas.ids import checksum
-from schemas.shards import Block
-from schemas.storage import Folder
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.shard.read import members, read_index, read_tokenizer
+from corpusmill.pipeline.shard.verify import verify_shards
+from corpusmill.pipeline.verify import verify
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.shards import Block
+from corpusmill.schemas.storage import Folder
 from tests.faults.shards import changed, headers, run, small, tars  # noqa: F401 (fixtures)
 from tests.pipeline.shard.helpers import rewritten
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.shard.read import read_block
-from pipeline.shard.stage import Shards
-from pipeline.shard.verify import verify_shards
-from schemas.errors import UserError, WorkError
-from schemas.shards import BlockDocuments
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.read import read_block
+from corpusmill.pipeline.shard.stage import Shards
+from corpusmill.pipeline.shard.verify import verify_shards
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.shards import BlockDocuments
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import documents
 from tests.pipeline.shard.helpers import indexes, prepared
 
@@ -101,7 +101,7 @@ def test_the_index_is_a_wids_index(made: Path) -> None:
 
 
 def test_a_long_name_of_a_source_is_refused(tmp_path: Path) -> None:
-    from pipeline.shard.plan import plan_sets
+    from corpusmill.pipeline.shard.plan import plan_sets
 
     numbers = {"docs": 1, "bytes": 1}
     splits = {"x" * 80: {"train": numbers, "validation": {"docs": 0, "bytes": 0}}}
@@ -111,7 +111,7 @@ def test_a_long_name_of_a_source_is_refused(tmp_path: Path) -> None:
 
 def test_a_source_is_not_named_as_the_folder_of_takedowns() -> None:
     """What lies in it is swept away by the next takedown."""
-    from pipeline.shard.plan import plan_sets
+    from corpusmill.pipeline.shard.plan import plan_sets
 
     numbers = {"docs": 1, "bytes": 1}
     with pytest.raises(UserError, match="sources: 'takedown': that folder"):

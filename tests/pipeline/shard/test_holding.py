@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.shard.holding import HOLDING, holding
-from pipeline.shard.read import read_block
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.holding import HOLDING, holding
+from corpusmill.pipeline.shard.read import read_block
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.shard.helpers import build, corpus, indexes
 

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.bpe.load import decode, load_bpe
-from pipeline.shard.read import iter_documents, read_block
-from pipeline.shard.stage import Shards
-from pipeline.shard.verify import verify_shards
-from pipeline.shard.write import gather
-from pipeline.splits import read_validation_groups, split_of
-from pipeline.stage import Context
-from schemas.errors import WorkError
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.bpe.load import decode, load_bpe
+from corpusmill.pipeline.shard.read import iter_documents, read_block
+from corpusmill.pipeline.shard.stage import Shards
+from corpusmill.pipeline.shard.verify import verify_shards
+from corpusmill.pipeline.shard.write import gather
+from corpusmill.pipeline.splits import read_validation_groups, split_of
+from corpusmill.pipeline.stage import Context
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, prepared
 
@@ -51,7 +51,7 @@ def test_characters_are_those_that_the_tokens_stand_for(made: Path) -> None:
     texts = {i.hex(): t for i, t in zip(docs["doc_id"].to_pylist(), docs["text"].to_pylist(), strict=True)}
     bpe = load_bpe((made / "shards/tokenizer.json").read_bytes(), "<|endoftext|>", "test")
     names = {index: token for token, index in bpe.tokenizer.get_vocab().items()}
-    from pipeline.bpe.names import token_bytes
+    from corpusmill.pipeline.bpe.names import token_bytes
 
     inside = 0
     for folder, index in indexes(Folder(made / "shards")):
@@ -154,7 +154,7 @@ def test_a_damaged_token_file_is_not_used(tmp_path: Path) -> None:
 
 
 def test_documents_that_are_in_no_shard_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.shard.write.gather", lambda routed: gather(routed)[1:])
+    monkeypatch.setattr("corpusmill.pipeline.shard.write.gather", lambda routed: gather(routed)[1:])
     stage, here = prepared(tmp_path, corpus())
     with pytest.raises(WorkError, match=r"shard: 253 documents came in, 252 are in the shards"):
         Shards(stage).run(here)

@@ -13,20 +13,22 @@ from typing import Any
 
 import pytest
 
-import corpusmill as front_door
-from pipeline.shard.read import read_listed, read_set
-from pipeline.shard.stage import Shards
-from pipeline.shard.takedown import change
-from pipeline.shard.takedown import run as takedown
-from pipeline.shard.takedown.find import find, open_set
-from pipeline.shard.takedown.log import read_log
-from pipeline.shard.verify import verify_shards
-from pipeline.splits import purpose_seed
-from pipeline.verify import verify
-from schemas.data import FetchConfig
-from schemas.errors import UserError, WorkError
-from schemas.shards import TAKEDOWNS, TextShard
-from schemas.storage import Folder
+import corpusmill.__main__ as front_door
+from corpusmill.pipeline.shard.read import read_listed, read_set
+from corpusmill.pipeline.shard.stage import Shards
+from corpusmill.pipeline.shard.takedown import change
+from corpusmill.pipeline.shard.takedown import run as takedown
+from corpusmill.pipeline.shard.takedown.find import find, open_set
+from corpusmill.pipeline.shard.takedown.log import read_log
+from corpusmill.pipeline.shard.verify import verify_shards
+from corpusmill.pipeline.splits import purpose_seed
+from corpusmill.pipeline.verify import verify
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.shards import TAKEDOWNS, TextShard
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.shards import open_shards
 from tests.conftest import Serial
 from tests.faults.dedup import Main, main, one_line  # noqa: F401 (a fixture)
 from tests.faults.shards import (  # noqa: F401 (fixtures)
@@ -42,8 +44,6 @@ from tests.faults.shards import (  # noqa: F401 (fixtures)
 )
 from tests.pipeline.corpus import contents
 from tests.pipeline.shard.helpers import corpus, indexes, prepared
-from train.data.fetch import Blocks
-from train.data.shards import open_shards
 
 pytestmark = pytest.mark.xdist_group("e2e")
 

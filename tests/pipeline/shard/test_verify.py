@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.bpe.encode import encode
-from pipeline.bpe.load import Bpe, load_bpe
-from pipeline.shard.read import read_index, read_tokenizer
-from pipeline.shard.stage import Shards
-from pipeline.shard.verify import check_shards, verify_shards
-from pipeline.shard.verify.decode import text_of
-from pipeline.shard.verify.documents import compare
-from pipeline.stage import Partition
-from pipeline.verify import verify
-from schemas.errors import UserError
-from schemas.ids import checksum, text_hash
-from schemas.shards import BlockDocuments
-from schemas.storage import Folder
+from corpusmill.pipeline.bpe.encode import encode
+from corpusmill.pipeline.bpe.load import Bpe, load_bpe
+from corpusmill.pipeline.shard.read import read_index, read_tokenizer
+from corpusmill.pipeline.shard.stage import Shards
+from corpusmill.pipeline.shard.verify import check_shards, verify_shards
+from corpusmill.pipeline.shard.verify.decode import text_of
+from corpusmill.pipeline.shard.verify.documents import compare
+from corpusmill.pipeline.stage import Partition
+from corpusmill.pipeline.verify import verify
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import checksum, text_hash
+from corpusmill.schemas.shards import BlockDocuments
+from corpusmill.schemas.storage import Folder
 from tests.faults.dedup import Main, main  # noqa: F401 (a fixture)
 from tests.faults.shards import changed, run, run_recipe, small, tars  # noqa: F401 (fixtures)
 from tests.pipeline.corpus import documents, partitions, words

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.split.choose import GIANT, MOST, Choice, choose
-from schemas.split import SourceSplit, SplitParams
+from corpusmill.pipeline.split.choose import GIANT, MOST, Choice, choose
+from corpusmill.schemas.split import SourceSplit, SplitParams
 from tests.pipeline.split.made import Row, cluster, components_of_rows
 
 HOSTS = ["", "", "a.org", "b.org", "c.org", "d.org"]

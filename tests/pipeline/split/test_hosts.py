@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.filter.urls.address import parts
-from pipeline.split.hosts import hosts
+from corpusmill.pipeline.filter.urls.address import parts
+from corpusmill.pipeline.split.hosts import hosts
 
 
 def host(url: str | None) -> str:

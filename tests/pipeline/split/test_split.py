@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.cluster import Workers
-from pipeline.split import measure
-from pipeline.split.stage import Split
-from pipeline.splits import read_validation_groups, split_of
-from schemas.errors import UserError
-from schemas.recipe import Cluster, Recipe
-from schemas.split import SplitParams
-from schemas.storage import Folder
+from corpusmill.pipeline.cluster import Workers
+from corpusmill.pipeline.split import measure
+from corpusmill.pipeline.split.stage import Split
+from corpusmill.pipeline.splits import read_validation_groups, split_of
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.recipe import Cluster, Recipe
+from corpusmill.schemas.split import SplitParams
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe, words
 
 SOURCES = ["web", "books", "lone"]

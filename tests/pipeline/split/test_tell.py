@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.split.choose import choose
-from pipeline.split.tell import notes
-from schemas.split import SplitParams
+from corpusmill.pipeline.split.choose import choose
+from corpusmill.pipeline.split.tell import notes
+from corpusmill.schemas.split import SplitParams
 from tests.pipeline.split.made import Row, components_of_rows
 
 MANY: list[Row] = [("web", i, "", 10) for i in range(100)]

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.splits import read_validation_groups, split_of
-from pipeline.tokenizer.origin import Origin, describe
-from pipeline.tokenizer.train import train
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.tokenizer import TokenizerParams
+from corpusmill.pipeline.splits import read_validation_groups, split_of
+from corpusmill.pipeline.tokenizer.origin import Origin, describe
+from corpusmill.pipeline.tokenizer.train import train
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import documents, words
 from tests.pipeline.tokenizer.test_tokenizer import build
 
@@ -103,7 +103,7 @@ def test_boilerplate_is_a_line_of_three_documents(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_large_sample_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.tokenizer.origin.SAMPLE_BYTES", 20_000)
+    monkeypatch.setattr("corpusmill.pipeline.tokenizer.origin.SAMPLE_BYTES", 20_000)
     stats = json.loads(build(tmp_path / "1", corpus())["stats.json"])
     origins, trained_on = stats["origins"], stats["trained_on"]
     assert trained_on["bytes"] > 60_000 and 10_000 < origins["bytes"] < 30_000

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.report.page import environment
+from corpusmill.pipeline.report.page import environment
 from tests.pipeline.report.test_page import ALLOWED, Checker
 from tests.pipeline.tokenizer.test_origin import corpus
 from tests.pipeline.tokenizer.test_tokenizer import build

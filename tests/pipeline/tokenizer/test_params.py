@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.tokenizer.stage import Tokenizer
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.tokenizer import TokenizerParams
+from corpusmill.__main__ import build
+from corpusmill.pipeline.tokenizer.stage import Tokenizer
+from corpusmill.schemas.config import validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import recipe
 
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.split.stage import Split
-from pipeline.splits import hash_ids, purpose_seed
-from pipeline.stage import Context
-from pipeline.tokenizer.sample import Drawn, draw, parts
-from pipeline.tokenizer.stage import Tokenizer
-from schemas.errors import UserError
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.split.stage import Split
+from corpusmill.pipeline.splits import hash_ids, purpose_seed
+from corpusmill.pipeline.stage import Context
+from corpusmill.pipeline.tokenizer.sample import Drawn, draw, parts
+from corpusmill.pipeline.tokenizer.stage import Tokenizer
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, context, documents, partitions, recipe, words
 
 HELD = {"web": 6000, "code": 3000, "lone": 1000}
@@ -94,7 +94,7 @@ def test_a_guess_that_was_too_low_is_raised(tmp_path: Path, monkeypatch: pytest.
     here, splits, _ = prepared(tmp_path, corpus())
     first = draw(here, 9_000, splits, "key")
     wanted = texts_of(first), first.edges
-    monkeypatch.setattr("pipeline.tokenizer.sample._guess", lambda *_: 2**50)
+    monkeypatch.setattr("corpusmill.pipeline.tokenizer.sample._guess", lambda *_: 2**50)
     drawn = draw(here, 9_000, splits, "another key")
     assert (texts_of(drawn), drawn.edges) == wanted
 

@@ -15,19 +15,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.encode import encode
-from pipeline.bpe.load import Bpe, decode, load_bpe
-from pipeline.bpe.names import token_bytes
-from pipeline.split.stage import Split
-from pipeline.splits import read_validation_groups, split_of
-from pipeline.stage import Context
-from pipeline.tokenizer.sample import draw
-from pipeline.tokenizer.stage import Tokenizer
-from pipeline.tokenizer.train import train
-from schemas.errors import UserError, WorkError
-from schemas.recipe import Recipe
-from schemas.storage import Folder
-from schemas.tokenizer import TokenizerParams
+from corpusmill.pipeline.bpe.encode import encode
+from corpusmill.pipeline.bpe.load import Bpe, decode, load_bpe
+from corpusmill.pipeline.bpe.names import token_bytes
+from corpusmill.pipeline.split.stage import Split
+from corpusmill.pipeline.splits import read_validation_groups, split_of
+from corpusmill.pipeline.stage import Context
+from corpusmill.pipeline.tokenizer.sample import draw
+from corpusmill.pipeline.tokenizer.stage import Tokenizer
+from corpusmill.pipeline.tokenizer.train import train
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.tokenizer import TokenizerParams
+from tests.conftest import IMPORT_PATH
 from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe, words
 
 SIZE = {"vocab_size": 400}
@@ -96,7 +97,7 @@ def test_threads_and_hash_seed_change_no_byte(tmp_path: Path) -> None:
     texts.write_text(json.dumps(corpus()["text"].to_pylist()))
     program = (
         "import json, sys, hashlib, pyarrow as pa\n"
-        "from pipeline.tokenizer.train import train\nfrom schemas.tokenizer import TokenizerParams\n"
+        "from corpusmill.pipeline.tokenizer.train import train\nfrom corpusmill.schemas.tokenizer import TokenizerParams\n"
         f"texts = pa.chunked_array([json.load(open({str(texts)!r}))], pa.large_string())\n"
         "print(hashlib.sha256(train(texts, TokenizerParams(vocab_size=500))).hexdigest())"
     )
@@ -106,7 +107,7 @@ def test_threads_and_hash_seed_change_no_byte(tmp_path: Path) -> None:
             **os.environ,
             "PYTHONHASHSEED": seed,
             "TOKENIZERS_PARALLELISM": threads,
-            "PYTHONPATH": str(Path.cwd()),
+            "PYTHONPATH": IMPORT_PATH,
         }
         digests.add(
             subprocess.run(
@@ -214,7 +215,7 @@ def test_training_is_not_done_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made, here = prepared(tmp_path, corpus())
     with pytest.raises(KeyboardInterrupt):
         Tokenizer(made).run(Context(**{**here.__dict__, "scheduler": Here(stop_after=4)}))
-    monkeypatch.setattr("pipeline.tokenizer.train.train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("corpusmill.pipeline.tokenizer.train.train", lambda *_: pytest.fail("trained again"))
     Tokenizer(made).run(here)
 
 
@@ -246,7 +247,7 @@ def test_decomposed_text_comes_back_composed(tmp_path: Path) -> None:
 def test_a_document_that_comes_back_changed_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.tokenizer import held_out
+    from corpusmill.pipeline.tokenizer import held_out
 
     def wrong(bpe: Bpe, texts: pa.ChunkedArray) -> Any:
         ids, starts = encode(bpe, texts)

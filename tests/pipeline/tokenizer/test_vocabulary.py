@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.tokenizer.vocabulary import Vocabulary, describe, repetition, scripts
+from corpusmill.pipeline.tokenizer.vocabulary import Vocabulary, describe, repetition, scripts
 
 
 @given(st.binary(min_size=1, max_size=6), st.integers(1, 6))

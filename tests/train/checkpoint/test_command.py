@@ -11,17 +11,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import corpusmill
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
+from corpusmill.__main__ import build
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train import checkpoint
+from corpusmill.train.checkpoint import reshard
+from corpusmill.train.evaluate.evaluate import newest_checkpoint
 from tests.train.checkpoint.test_store import cut, flip, place, run, trained  # noqa: F401 (run: a fixture)
-from train import checkpoint
-from train.checkpoint import reshard
-from train.evaluate.evaluate import newest_checkpoint
 
 
 def command(*arguments: Any, fails: type[Exception] | None = None) -> str:
-    done = CliRunner().invoke(corpusmill.build(), ["checkpoint", *map(str, arguments)])
+    done = CliRunner().invoke(build(), ["checkpoint", *map(str, arguments)])
     if fails:
         assert isinstance(done.exception, fails), done.output
         return str(done.exception)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
-from schemas.ids import checksum
-from schemas.storage import Folder
-from train.checkpoint import files
-from train.checkpoint.files import CODES, Content, fill, hash_file, raw, slabs, write_file
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.checkpoint import files
+from corpusmill.train.checkpoint.files import CODES, Content, fill, hash_file, raw, slabs, write_file
 
 SHAPES = [(3, 5), (), (0, 4), (7,), (2, 3, 4)]
 

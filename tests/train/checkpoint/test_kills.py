@@ -14,7 +14,7 @@ from tests.train.test_resume import outcome
 KILLED = """
 import os, signal
 from pathlib import Path
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
 create = Folder.create
 def dying(self):
     if "step-000015/optimizer" in self.path and int(os.environ["RANK"]) in RANKS:
@@ -24,7 +24,7 @@ def dying(self):
             os.kill(os.getpid(), signal.SIGKILL)
     return create(self)
 Folder.create = dying
-from train.__main__ import main
+from corpusmill.train.__main__ import main
 main()
 """
 
@@ -32,7 +32,9 @@ main()
 @pytest.mark.slow
 def test_killed_while_saving(write_config: Callable[..., Path], tmp_path: Path) -> None:
     settings = {"model.dropout": 0.1, "data.micro_batch": 2}
-    done = torchrun(2, "-m", "train", str(write_config(**settings, output=str(tmp_path / "unbroken"))))
+    done = torchrun(
+        2, "-m", "corpusmill.train", str(write_config(**settings, output=str(tmp_path / "unbroken")))
+    )
     assert done.returncode == 0, done.stderr
     expected = outcome(str(tmp_path / "unbroken"))
     script = tmp_path / "killed.py"
@@ -51,6 +53,6 @@ def test_killed_while_saving(write_config: Callable[..., Path], tmp_path: Path) 
     assert done.returncode != 0 and list(tmp_path.glob("killed-*"))
     left = {path.name for path in (tmp_path / "all/checkpoints/step-000015").iterdir()}
     assert "manifest.json" not in left
-    done = torchrun(2, "-m", "train", file)
+    done = torchrun(2, "-m", "corpusmill.train", file)
     assert done.returncode == 0 and "going on after step 10" in done.stderr, done.stderr
     assert outcome(str(tmp_path / "all")) == expected

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
+from corpusmill.train import checkpoint
 from tests.conftest import ROOT
 from tests.train.checkpoint.worker import CUT, act, reference
 from tests.train.processes import environment
-from train import checkpoint
 
 meetings = itertools.count()
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.errors import WorkError
-from schemas.storage import Folder
-from schemas.training import CheckpointConfig, TrainConfig
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import CheckpointConfig, TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.trainer import train
 from tests.train.checkpoint.test_store import there, trained
-from train import checkpoint
-from train.trainer import train
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from schemas.errors import WorkError
-from schemas.ids import checksum
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig
-from schemas.storage import Folder
-from schemas.training import CheckpointConfig, TrainConfig
-from train import checkpoint
-from train.checkpoint import MODEL, OPTIMIZER, STATE
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import CheckpointConfig, TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.checkpoint import MODEL, OPTIMIZER, STATE
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
 
 SMALL = ModelConfig(dim=16, layers=1, heads=2, ffn_dim=16)
 
@@ -253,8 +253,8 @@ def test_another_model_is_refused_by_tensor(run: Folder) -> None:
 def test_training_from_and_to_object_storage(
     s3: str, shards: Folder, config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from train.metrics import read_metrics
-    from train.trainer import train
+    from corpusmill.train.metrics import read_metrics
+    from corpusmill.train.trainer import train
 
     for entry in shards.list():
         (Folder(s3) / "shards" / entry.path).write((shards / entry.path).read())

@@ -15,16 +15,16 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from schemas.errors import WorkError
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig
-from schemas.storage import Folder
-from schemas.training import CheckpointConfig
-from train import checkpoint
-from train.checkpoint import Cuts, Piece
-from train.checkpoint.read import read_into
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import CheckpointConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.checkpoint import Cuts, Piece
+from corpusmill.train.checkpoint.read import read_into
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
 
 # Nothing of it can be dealt evenly: 18 and 22 rows over 4 processes, 3 experts over 4 (one of them gets none).
 MODEL = ModelConfig.model_validate(
@@ -57,7 +57,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 2) ->
 
 def whole(pieces: dict[str, Piece], model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The whole tensors by PyTorch's own gathering; all processes call it."""
-    from train.optim.state import state_tensors
+    from corpusmill.train.optim.state import state_tensors
 
     found = {**model.state_dict(), **state_tensors(model, optimizer)}
     assert found.keys() == pieces.keys()

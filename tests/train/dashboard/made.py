@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.run import CONFIG, PLAN, RESULT, dumped, write_json
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.run import CONFIG, PLAN, RESULT, dumped, write_json
 
 JOURNAL: list[dict[str, Any]] = [
     {"entry": 1, "step": 410, "kind": "skip", "why": "grad_norm 38.2 is 24 deviations above the median 0.71"},

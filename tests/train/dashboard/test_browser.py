@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
 
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.dashboard.write import PAGE, write
 from tests.browser import listen
 from tests.train.dashboard.made import JOURNAL, make_run
-from train.dashboard.write import PAGE, write
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

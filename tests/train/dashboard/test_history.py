@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import WorkError
-from schemas.storage import Folder
-from train.dashboard.history import History, read_journal, thin
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.dashboard.history import History, read_journal, thin
 
 
 @given(

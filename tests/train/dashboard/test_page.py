@@ -13,11 +13,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.dashboard.history import History
+from corpusmill.train.dashboard.page import render, script_json
+from corpusmill.train.run import PLAN
 from tests.train.dashboard.made import JOURNAL, config_of, make_run
-from train.dashboard.history import History
-from train.dashboard.page import render, script_json
-from train.run import PLAN
 
 
 class Reader(HTMLParser):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.dashboard.history import History
+from corpusmill.train.dashboard.page import render
+from corpusmill.train.dashboard.plots import ALL_POINTS, POINTS, groups, schedule
+from corpusmill.train.optim import rate_at
 from tests.train.dashboard.made import config_of, make_run
-from train.dashboard.history import History
-from train.dashboard.page import render
-from train.dashboard.plots import ALL_POINTS, POINTS, groups, schedule
-from train.optim import rate_at
 
 
 def plots_of(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -15,17 +15,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import cli
+from corpusmill.train.dashboard import live as live_module
+from corpusmill.train.dashboard.history import History
+from corpusmill.train.dashboard.live import Live
+from corpusmill.train.run import RESULT, write_json
+from corpusmill.train.trainer import train
 from tests.conftest import ROOT
 from tests.train.dashboard.made import make_run
-from train import cli
-from train.dashboard import live as live_module
-from train.dashboard.history import History
-from train.dashboard.live import Live
-from train.run import RESULT, write_json
-from train.trainer import train
 
 
 def command(*arguments: str) -> str:
@@ -126,7 +126,7 @@ def test_a_live_page_is_written_no_oftener_than_its_share(
 
 
 def test_done_is_what_the_config_asks_for(tmp_path: Path) -> None:
-    from train.dashboard.page import finished
+    from corpusmill.train.dashboard.page import finished
 
     run = Folder(tmp_path)
     config = make_run(run, rows=5)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from train.data.cache import DiskCache, Range, object_hash
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.cache import DiskCache, Range, object_hash
 
 OF = object_hash(Folder("s3://b/a.tar"), '"e"')
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.data import FetchConfig
-from schemas.errors import WorkError
-from schemas.storage import Folder, Tagged
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder, Tagged
+from corpusmill.train.data.block import decode, memory_of, spans, substitutes
+from corpusmill.train.data.fetch import Blocks, Key
+from corpusmill.train.data.requests import Closed, Wrong
+from corpusmill.train.data.shards import Source, open_shards
 from tests.train.conftest import write_shards
-from train.data.block import decode, memory_of, spans, substitutes
-from train.data.fetch import Blocks, Key
-from train.data.requests import Closed, Wrong
-from train.data.shards import Source, open_shards
 
 QUICK: dict[str, Any] = {"attempts": 2, "deadline_s": 1.0}
 

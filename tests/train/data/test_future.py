@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from corpusmill.train.data.future import Future
+from corpusmill.train.data.order import order
+from corpusmill.train.data.plan import Plan
 from tests.train.data.toy import toy
-from train.data.future import Future
-from train.data.order import order
-from train.data.plan import Plan
 
 
 @pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 2), (3, 4)])

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.data.memory import Key, Memory, NextUse
+from corpusmill.train.data.memory import Key, Memory, NextUse
 
 
 def future(reads: list[Key]) -> NextUse:

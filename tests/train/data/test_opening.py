@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data import StreamingTokens
+from corpusmill.train.data.inspect import describe_batch
+from corpusmill.train.data.preview import describe_plan
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.data.texts.token_set import token_set
+from corpusmill.train.evaluate.evaluate import evaluate
+from corpusmill.train.trainer import train
 from tests.train.data.texts.helpers import WORDS, tokenizer_file, tokenizer_json, write_ours
-from train.data import StreamingTokens
-from train.data.inspect import describe_batch
-from train.data.preview import describe_plan
-from train.data.shards import open_shards
-from train.data.texts.token_set import token_set
-from train.evaluate.evaluate import evaluate
-from train.trainer import train
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.train.data.order import order
+from corpusmill.train.data.plan import Plan
+from tests.conftest import IMPORT_PATH
 from tests.train.data.toy import cells_of, toy
-from train.data.order import order
-from train.data.plan import Plan
 
 
 def seen(plan: Plan, steps: int) -> list[Counter[tuple[int, int, int]]]:
@@ -136,11 +137,11 @@ def test_ranks_read_their_own_blocks_alone(world: int) -> None:
 
 def test_the_order_survives_hash_seeds() -> None:
     code = (
-        "from tests.train.data.toy import toy; import numpy as np; from train.data.order import order;"
+        "from tests.train.data.toy import toy; import numpy as np; from corpusmill.train.data.order import order;"
         "print(toy().sha256, np.concatenate(order(toy(), np.arange(500))).sum())"
     )
     outputs = {
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": IMPORT_PATH},
                        capture_output=True, text=True, check=True).stdout
         for seed in ("1", "2")
     }  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.data.fetch import BlockData
-from train.data.pack import AT_ONCE, IGNORED, best_fit, packed, whole_block, windows
+from corpusmill.train.data.fetch import BlockData
+from corpusmill.train.data.pack import AT_ONCE, IGNORED, best_fit, packed, whole_block, windows
 
 EOS = 0
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=14)

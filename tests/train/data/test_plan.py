@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.train.data.order import order
+from corpusmill.train.data.plan import Plan, difference, past
 from tests.train.data.toy import LENGTH, toy
-from train.data.order import order
-from train.data.plan import Plan, difference, past
 
 PLANS = st.builds(
     lambda steps, counts, skips: toy(

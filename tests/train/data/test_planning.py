@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from schemas.data import DataConfig
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
+from corpusmill.schemas.data import DataConfig
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.plan import Plan
+from corpusmill.train.data.planning import WAVES, chunk_size, epochs, make_plan
+from corpusmill.train.data.shards import open_shards
 from tests.train.conftest import write_shards
-from train.data.plan import Plan
-from train.data.planning import WAVES, chunk_size, epochs, make_plan
-from train.data.shards import open_shards
 
 
 def data(shards: Folder, **settings: object) -> DataConfig:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from schemas.data import FetchConfig
-from schemas.errors import WorkError
-from schemas.storage import Changed, Folder, Missing, Tagged, Truncated
-from train.data import requests
-from train.data.requests import Closed, Damaged, Requests, Wrong
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Changed, Folder, Missing, Tagged, Truncated
+from corpusmill.train.data import requests
+from corpusmill.train.data.requests import Closed, Damaged, Requests, Wrong
 
 RIGHT = b"right bytes"
 SIZE = len(RIGHT)

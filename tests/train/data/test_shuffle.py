@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.data.shuffle import key_of, keys_of, permute, unpermute
+from corpusmill.train.data.shuffle import key_of, keys_of, permute, unpermute
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))

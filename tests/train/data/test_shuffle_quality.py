@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 from webdataset import filters
 
+from corpusmill.train.data.order import order
 from tests.train.data.toy import toy
-from train.data.order import order
 
 TARS, BLOCKS, CELLS, BATCH = 8, 32, 32, 64  # sequences lie in blocks, blocks in tars; numbered through
 EPOCH = TARS * BLOCKS * CELLS

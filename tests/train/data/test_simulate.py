@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from corpusmill.train.data.simulate import reads
 from tests.train.data.toy import LENGTH, toy
-from train.data.simulate import reads
 
 EVEN = ([10] * 640,)
 

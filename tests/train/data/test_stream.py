@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data import StreamingTokens
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.data.validation import sample, whole
 from tests.train.conftest import EOS, write_shards
-from train.data import StreamingTokens
-from train.data.shards import open_shards
-from train.data.validation import sample, whole
 
 T = 24
 
@@ -90,7 +90,7 @@ def test_every_number_of_ranks_that_divides_the_batch_reads_each_sequence_once(
     shards: Folder, batch: int
 ) -> None:
     """Brute force: (source, epoch, block, sequence) of the first epochs, for each world and two numbers of threads."""
-    from train.data.order import order
+    from corpusmill.train.data.order import order
 
     seen: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for world in (n for n in range(1, batch + 1) if batch % n == 0):

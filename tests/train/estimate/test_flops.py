@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.model import ModelConfig
-from train.estimate.flops import YEAR, bill, per_token, recomputed
-from train.estimate.gpus import GPUS, Gpu
-from train.estimate.shape import Shape, shape_of
-from train.model.decoder import Decoder
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.estimate.flops import YEAR, bill, per_token, recomputed
+from corpusmill.train.estimate.gpus import GPUS, Gpu
+from corpusmill.train.estimate.shape import Shape, shape_of
+from corpusmill.train.model.decoder import Decoder
 
 DAY = 86400
 TOKENS = 300e9

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.train.estimate.layout import Layout
+from corpusmill.train.estimate.memory import Work, layer_activations, memory, of_stage
+from corpusmill.train.estimate.shape import Shape, Weight, shape_of
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.state import prepare, quantised, state_tensors
 from tests.train.optim.test_state import KINDS
-from train.estimate.layout import Layout
-from train.estimate.memory import Work, layer_activations, memory, of_stage
-from train.estimate.shape import Shape, Weight, shape_of
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
-from train.optim.state import prepare, quantised, state_tensors
 
 V = 96
 CONFIG = ModelConfig(dim=64, layers=3, heads=4, kv_heads=2, ffn_dim=160, vocab_multiple=8)

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from schemas.data import DataConfig
-from schemas.errors import UserError
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig
-from schemas.parallel import ParallelConfig
+from corpusmill.schemas.data import DataConfig
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.schemas.parallel import ParallelConfig
+from corpusmill.train.estimate.gpus import GPUS, Gpu
+from corpusmill.train.estimate.layout import Layout
+from corpusmill.train.estimate.memory import Work, memory
+from corpusmill.train.estimate.search import fits, layouts, sent, smallest
+from corpusmill.train.estimate.shape import shape_of
 from tests.train.test_commands import command
-from train.estimate.gpus import GPUS, Gpu
-from train.estimate.layout import Layout
-from train.estimate.memory import Work, memory
-from train.estimate.search import fits, layouts, sent, smallest
-from train.estimate.shape import shape_of
 
 LLAMA = shape_of(
     ModelConfig(dim=4096, layers=32, heads=32, kv_heads=8, ffn_dim=14336, tie_embeddings=False), 128256

@@ -11,22 +11,22 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from schemas.config import load
-from schemas.errors import UserError, WorkError
-from schemas.model import ModelConfig
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.config import load
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.checkpoint import read_tensors
+from corpusmill.train.export.architecture import architecture
+from corpusmill.train.export.export import export, write_weights
+from corpusmill.train.export.load import load_weights
+from corpusmill.train.metrics import read_metrics
+from corpusmill.train.run import write_json
+from corpusmill.train.trainer import train
 from tests.train.conftest import EOS, tokenizer_json
 from tests.train.models import KINDS, MOE, SMALL, SOFTMAX, model_of
 from tests.train.test_commands import command
-from train import checkpoint
-from train.checkpoint import read_tensors
-from train.export.architecture import architecture
-from train.export.export import export, write_weights
-from train.export.load import load_weights
-from train.metrics import read_metrics
-from train.run import write_json
-from train.trainer import train
 
 Make = Callable[..., dict[str, Any]]
 TOKENIZER = tokenizer_json()

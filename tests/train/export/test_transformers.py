@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file
 
 from bench.peers import NotMeasured, environment
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.export.architecture import architecture
+from corpusmill.train.export.export import write_weights
+from corpusmill.train.export.load import load_weights
+from corpusmill.train.run import write_json
 from tests.train.models import KINDS, model_of
-from train.export.architecture import architecture
-from train.export.export import write_weights
-from train.export.load import load_weights
-from train.run import write_json
 
 # PyTorch is borrowed from the environment of the tests: of its own the peer has all but that.
 SCRIPT = """

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.errors import UserError
-from schemas.guard import GuardConfig
-from schemas.storage import Folder
-from schemas.training import TrainConfig, changed
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.guard import GuardConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig, changed
+from corpusmill.train.distributed import World
+from corpusmill.train.guard import guard as module
+from corpusmill.train.guard.guard import NEVER, Guard
+from corpusmill.train.guard.journal import dumped
+from corpusmill.train.guard.judge import Limits
+from corpusmill.train.step import Metrics, TrainState
 from tests.train.guard.test_journal import journal, rollback, skip
-from train.distributed import World
-from train.guard import guard as module
-from train.guard.guard import NEVER, Guard
-from train.guard.journal import dumped
-from train.guard.judge import Limits
-from train.step import Metrics, TrainState
 
 
 def guard_of(folder: Path, said: list[str] | None = None, **settings: Any) -> Guard:

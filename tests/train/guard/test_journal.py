@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import WorkError
-from schemas.storage import Folder
-from train.guard.journal import (
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.guard.journal import (
     Journal,
     abandoned,
     dumped,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.guard import GuardConfig
-from train.guard.judge import History, Seen, Verdict, judge, limits, observe, unhealthy
+from corpusmill.schemas.config import validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.guard import GuardConfig
+from corpusmill.train.guard.judge import History, Seen, Verdict, judge, limits, observe, unhealthy
 
 CONFIG = GuardConfig()
 NAN, INF = math.nan, math.inf

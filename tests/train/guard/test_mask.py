@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from schemas.optim import OptimizerConfig
-from train.guard import mask
-from train.guard.mask import observed, step_where
-from train.optim import make_optimizer
-from train.optim.state import state_tensors
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.train.guard import mask
+from corpusmill.train.guard.mask import observed, step_where
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.state import state_tensors
 
 INF = math.inf
 FREE = (INF, INF)

@@ -9,18 +9,18 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas.data import FetchConfig
-from schemas.guard import GuardConfig
-from schemas.manifest import MANIFEST
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.guard import GuardConfig
+from corpusmill.schemas.manifest import MANIFEST
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.checkpoint import STATE
+from corpusmill.train.data.inspect import describe_batch
+from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.guard.judge import History
+from corpusmill.train.guard.recover import branch, delete_abandoned, documents, target
 from tests.train.guard.test_journal import journal, rollback, skip
-from train.checkpoint import STATE
-from train.data.inspect import describe_batch
-from train.data.planning import make_plan
-from train.data.shards import open_shards
-from train.guard.judge import History
-from train.guard.recover import branch, delete_abandoned, documents, target
 
 CONFIG = GuardConfig()
 GOOD = History(values=tuple((step, 3.0, 1.0, None) for step in range(1, 9)))

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from train.data.pack import Marks, Rows
-from train.model.attend import Boundaries, attend, boundaries, document_mask, sequence_starts
+from corpusmill.train.data.pack import Marks, Rows
+from corpusmill.train.model.attend import Boundaries, attend, boundaries, document_mask, sequence_starts
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.model import ModelConfig
+from corpusmill.schemas.config import validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.losses import IGNORED
+from corpusmill.train.model.rope import rotate, rotation
 from tests.train.models import KINDS, model_of
 from tests.train.models import SMALL as SHAPE
-from train.model.decoder import Decoder
-from train.model.losses import IGNORED
-from train.model.rope import rotate, rotation
 
 SMALL = ModelConfig(dim=32, layers=2, heads=4, kv_heads=2, ffn_dim=48, vocab_multiple=8)
 

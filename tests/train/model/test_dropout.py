@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from train.model.dropout import dropout
-from train.model.split import WHOLE, Split
+from corpusmill.train.model.dropout import dropout
+from corpusmill.train.model.split import WHOLE, Split
 
 
 class Part(Split):

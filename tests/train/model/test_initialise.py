@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.model import ModelConfig
-from train.model import initialise
-from train.model.decoder import Decoder
-from train.model.initialise import STD, first_values, normal_slice
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.model import initialise
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.initialise import STD, first_values, normal_slice
 
 SHAPES = [(7,), (23, 14), (5, 9, 11), (3, 1, 4, 6)]
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from train.model.losses import IGNORED, token_losses
+from corpusmill.train.model.losses import IGNORED, token_losses
 
 
 def case(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from schemas.model import ModelConfig
-from train.model import moe
-from train.model.decoder import Decoder
-from train.model.moe import Experts, grouped, load_figures, move_biases, one_by_one
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.model import moe
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.moe import Experts, grouped, load_figures, move_biases, one_by_one
 
 CONFIG = ModelConfig(dim=16, layers=3, heads=2, ffn_dim=24, moe={"experts": 8, "top_k": 2, "every": 2})
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from schemas.config import load
-from schemas.training import TrainConfig
+from corpusmill.schemas.config import load
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.model.cost import active_weights
+from corpusmill.train.model.decoder import Decoder
 from tests.conftest import ROOT
-from train.model.cost import active_weights
-from train.model.decoder import Decoder
 
 FOLDER = ROOT / "configs/train"
 # Vocabulary, and parameters with it. GPT-2 small and Llama 3 8B are to the parameter what was published.

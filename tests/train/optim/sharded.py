@@ -10,11 +10,11 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
-from train.optim.state import prepare, state_tensors
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.state import prepare, state_tensors
 
 
 def main() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from schemas.data import DataConfig
-from schemas.optim import ScheduleConfig
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train.data.planning import make_plan
-from train.data.shards import open_shards
-from train.optim import learning_rate, rate_at
+from corpusmill.schemas.data import DataConfig
+from corpusmill.schemas.optim import ScheduleConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.optim import learning_rate, rate_at
 
 Make = Callable[..., dict[str, Any]]
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.errors import WorkError
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train import checkpoint, trainer
-from train.checkpoint import OPTIMIZER
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
-from train.optim.state import prepare, state_tensors
-from train.trainer import train
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint, trainer
+from corpusmill.train.checkpoint import OPTIMIZER
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.state import prepare, state_tensors
+from corpusmill.train.trainer import train
 
 KINDS = {
     "adamw": {"step", "exp_avg", "exp_avg_sq"},

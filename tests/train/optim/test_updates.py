@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from schemas.errors import UserError
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig
-from train.model.decoder import Decoder
-from train.optim import make_optimizer, set_rate
-from train.optim.groups import kind_of
-from train.optim.muon import Muon, orthogonalise
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer, set_rate
+from corpusmill.train.optim.groups import kind_of
+from corpusmill.train.optim.muon import Muon, orthogonalise
 
 Array = np.ndarray
 Update = Callable[[dict[str, Any], Array, Array, float], Array]  # state, p, g, weight decay -> p

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
+from corpusmill.train import checkpoint
+from corpusmill.train.distributed import World, join
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.parallel import ParallelModel, build
+from corpusmill.train.parallel.shard import local
+from corpusmill.train.step import TrainState, train_step
 from tests.train.parallel.layouts import SOURCES, STEPS, VOCAB, batch_of, config_of
-from train import checkpoint
-from train.distributed import World, join
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
-from train.parallel import ParallelModel, build
-from train.parallel.shard import local
-from train.step import TrainState, train_step
 
 
 class Case(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from train.parallel.gradients import norm
+from corpusmill.train.parallel.gradients import norm
 
 
 def test_a_large_tensor_loses_nothing() -> None:

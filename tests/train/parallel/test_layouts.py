@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.training import TrainConfig
+from corpusmill.schemas.config import validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.distributed import data_processes
+from corpusmill.train.parallel.pipeline import layers_of
 from tests.train.parallel.layouts import config_of
 from tests.train.processes import torchrun
-from train.distributed import data_processes
-from train.parallel.pipeline import layers_of
 
 Case = list[Any]
 MOE = {"experts": 4, "top_k": 2, "ffn_dim": 16, "balance": "loss", "balance_loss": 0.1, "router_z_loss": 0.01}

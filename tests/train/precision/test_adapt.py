@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.precision import MemoryConfig
-from schemas.training import TrainConfig, changed
-from train.model.decoder import Decoder
-from train.precision.adapt import adapt, compile_layers, compiles, offload_policy
-from train.precision.autocast import autocast
+from corpusmill.schemas.config import validate
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.precision import MemoryConfig
+from corpusmill.schemas.training import TrainConfig, changed
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.precision.adapt import adapt, compile_layers, compiles, offload_policy
+from corpusmill.train.precision.autocast import autocast
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -11,14 +11,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from schemas.model import ModelConfig
-from schemas.optim import OptimizerConfig
-from schemas.precision import MemoryConfig
-from train.estimate.layout import Layout
-from train.estimate.memory import Work, layer_activations, memory
-from train.estimate.shape import shape_of
-from train.model.decoder import Decoder
-from train.precision.checkpointing import apply_checkpointing, offloaded
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.schemas.precision import MemoryConfig
+from corpusmill.train.estimate.layout import Layout
+from corpusmill.train.estimate.memory import Work, layer_activations, memory
+from corpusmill.train.estimate.shape import shape_of
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.precision.checkpointing import apply_checkpointing, offloaded
 
 V, ROWS, LENGTH = 96, 2, 32
 BASE: dict[str, Any] = {"dim": 64, "layers": 8, "heads": 4, "kv_heads": 2, "ffn_dim": 128}

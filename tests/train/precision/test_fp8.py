@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from schemas.errors import UserError
-from schemas.model import ModelConfig
-from train.model.decoder import Decoder
-from train.precision import fp8
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.precision import fp8
 
 CPU = torch.device("cpu")
 CONFIG = {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": 64, "vocab_multiple": 8}

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.precision import LossScaleConfig
-from schemas.training import TrainConfig
-from train.model.decoder import Decoder
-from train.optim import make_optimizer
-from train.optim.state import state_tensors
-from train.parallel import ParallelModel
-from train.precision.loss_scale import LossScale
-from train.step import TrainState, train_step
+from corpusmill.schemas.precision import LossScaleConfig
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.state import state_tensors
+from corpusmill.train.parallel import ParallelModel
+from corpusmill.train.precision.loss_scale import LossScale
+from corpusmill.train.step import TrainState, train_step
 
 
 class Megatron:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.errors import WorkError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.metrics import read_metrics
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.precision.micro_batch import rehearsal
+from corpusmill.train.trainer import train
 from tests.train.processes import torchrun
-from train import checkpoint
-from train.metrics import read_metrics
-from train.model.decoder import Decoder
-from train.precision.micro_batch import rehearsal
-from train.trainer import train
 
 Make = Callable[..., dict[str, Any]]
 AUTO = {"memory.auto_micro_batch": True, "data.micro_batch": 8, "schedule.steps": 6, "model.dropout": 0.1}
@@ -104,11 +104,11 @@ def test_the_rehearsal_has_two_documents_in_a_row() -> None:
 def test_processes_decide_together(write_config: Callable[..., Path], config: Make, tmp_path: Path) -> None:
     """Only one of two runs out of memory: both halve."""
     code = (
-        "import os, sys, torch; from train.model.decoder import Decoder; healthy = Decoder.forward\n"
+        "import os, sys, torch; from corpusmill.train.model.decoder import Decoder; healthy = Decoder.forward\n"
         "def forward(self, tokens, *a, **k):\n"
         "    if os.environ['RANK'] == '1' and len(tokens) > 2: raise torch.OutOfMemoryError('out of memory')\n"
         "    return healthy(self, tokens, *a, **k)\n"
-        "Decoder.forward = forward; from train.cli import train; train(sys.argv[1])\n"
+        "Decoder.forward = forward; from corpusmill.train.cli import train; train(sys.argv[1])\n"
     )
     settings = {**AUTO, "data.micro_batch": 4, "validation.every": None}
     file = write_config(**settings)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from schemas.storage import Folder
-from schemas.training import TrainConfig
-from train import checkpoint, trainer
-from train.metrics import read_metrics
-from train.trainer import train
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint, trainer
+from corpusmill.train.metrics import read_metrics
+from corpusmill.train.trainer import train
 
 Make = Callable[..., dict[str, Any]]
 # Of the loss of the last row and of validation, in nats, against fp32 (docs/precision.md).

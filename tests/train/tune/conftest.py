@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from schemas.config import load
-from schemas.errors import UserError, WorkError
-from schemas.training import TrainConfig
-from train.trainer import train
-from train.tune.trial import Trial
+from corpusmill.schemas.config import load
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.trainer import train
+from corpusmill.train.tune.trial import Trial
 
 LR = {"low": 1e-3, "high": 3e-2, "log": True}
 
@@ -75,8 +75,8 @@ def in_process(
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials run in this process."""
-    monkeypatch.setattr("train.tune.search.run_trials", in_process)
-    monkeypatch.setattr("train.tune.population.run_trials", in_process)
+    monkeypatch.setattr("corpusmill.train.tune.search.run_trials", in_process)
+    monkeypatch.setattr("corpusmill.train.tune.population.run_trials", in_process)
 
 
 @pytest.fixture

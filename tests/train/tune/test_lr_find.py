@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from schemas.config import load
-from schemas.errors import UserError
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.config import load
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.tune.lr_find import diverged, range_test, smoothed, suggestions, valley
 from tests.train.test_commands import command
-from train.tune.lr_find import diverged, range_test, smoothed, suggestions, valley
 
 Write = Callable[..., Path]
 

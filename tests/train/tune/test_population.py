@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from schemas.search import Parameter, SearchConfig
-from schemas.storage import Folder
+from corpusmill.schemas.search import Parameter, SearchConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.train import checkpoint
+from corpusmill.train.metrics import read_metrics
+from corpusmill.train.tune import population
+from corpusmill.train.tune.population import changed, draw, plan_round
+from corpusmill.train.tune.search import search
 from tests.train.tune.conftest import LR, outcome
-from train import checkpoint
-from train.metrics import read_metrics
-from train.tune import population
-from train.tune.population import changed, draw, plan_round
-from train.tune.search import search
 
 Write = Callable[..., Path]
 

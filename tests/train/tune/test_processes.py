@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from corpusmill.train.tune import search as module
+from corpusmill.train.tune.search import search
+from corpusmill.train.tune.trial import environment, hold
+from tests.conftest import IMPORT_PATH, ROOT
 from tests.train.tune.conftest import in_process, outcome
-from train.tune import search as module
-from train.tune.search import search
-from train.tune.trial import environment, hold
 
 Write = Callable[..., Path]
 Start = Callable[[Path], subprocess.Popen[str]]
@@ -36,8 +36,8 @@ def start() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
 
 
 def popen(file: Path) -> subprocess.Popen[str]:
-    code = "import sys; from corpusmill import main; sys.argv[0] = 'corpusmill'; main()"
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    code = "import sys; from corpusmill.__main__ import main; sys.argv[0] = 'corpusmill'; main()"
+    paths = os.pathsep.join([IMPORT_PATH, os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, "-c", code, "search", str(file), "--json"], cwd=ROOT, text=True,
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -99,7 +99,9 @@ def test_two_at_a_time(write_search: Write, start: Start, tmp_path: Path) -> Non
     until(lambda: rows(tmp_path / "found/trials/0000") and rows(tmp_path / "found/trials/0001"), process)
     find = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True).stdout
     (victim,) = [
-        int(s.split()[0]) for s in find.splitlines() if f"train.tune.trial {tmp_path}/found/trials/0000" in s
+        int(s.split()[0])
+        for s in find.splitlines()
+        if f"corpusmill.train.tune.trial {tmp_path}/found/trials/0000" in s
     ]
     os.kill(victim, signal.SIGKILL)
     until(lambda: rows(tmp_path / "found/trials/0002"), process)

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from schemas.config import load, override, read_yaml
-from schemas.errors import UserError, WorkError
-from schemas.search import SearchConfig
-from schemas.storage import Folder
-from schemas.training import TrainConfig
+from corpusmill.schemas.config import load, override, read_yaml
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.search import SearchConfig
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.metrics import read_metrics
+from corpusmill.train.trainer import train
+from corpusmill.train.tune.search import check_keys, search
+from corpusmill.train.tune.trial import check_trial, hold, number_at
 from tests.conftest import ROOT
 from tests.train.test_commands import command
 from tests.train.tune import conftest
 from tests.train.tune.conftest import LR, outcome
-from train.metrics import read_metrics
-from train.trainer import train
-from train.tune.search import check_keys, search
-from train.tune.trial import check_trial, hold, number_at
 
 Write = Callable[..., Path]
 pytestmark = pytest.mark.usefixtures("quick")

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-from schemas.errors import WorkError
-from schemas.ids import doc_id, named_id
-from train.data.texts.inputs import Tar
-from train.data.texts.samples import Sample, foreign, ours, samples
-from train.data.texts.tar import TarReader
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import doc_id, named_id
+from corpusmill.train.data.texts.inputs import Tar
+from corpusmill.train.data.texts.samples import Sample, foreign, ours, samples
+from corpusmill.train.data.texts.tar import TarReader
 
 BATCH = 1 << 20  # characters of text that are encoded at once
 

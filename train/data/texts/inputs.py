@@ -9,12 +9,12 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.manifest import hash_json
-from schemas.shards import INDEX, ShardSet, TextIndex, TextShard
-from schemas.storage import Entry, Folder
-from train.data.texts.encoder import Encoder, load_encoder, read_encoder
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.shards import INDEX, ShardSet, TextIndex, TextShard
+from corpusmill.schemas.storage import Entry, Folder
+from corpusmill.train.data.texts.encoder import Encoder, load_encoder, read_encoder
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")

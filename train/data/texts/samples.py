@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from train.data.texts.tar import Member
+from corpusmill.train.data.texts.tar import Member
 
 MAX_TEXT = 32 << 20  # bytes of .txt or .json; `tokenizers` takes about 140 bytes of memory for each of them
 

@@ -18,14 +18,14 @@ from typing import Any
 import xxhash
 from pydantic import ValidationError
 
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.manifest import MANIFEST, Counts, PublishedFile, StageManifest
-from schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry
-from schemas.storage import Folder
-from train.data.texts.encoder import Encoder
-from train.data.texts.inputs import Inputs, TextSet, survey
-from train.data.texts.write import Done, Task, publish, write
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.manifest import MANIFEST, Counts, PublishedFile, StageManifest
+from corpusmill.schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.texts.encoder import Encoder
+from corpusmill.train.data.texts.inputs import Inputs, TextSet, survey
+from corpusmill.train.data.texts.write import Done, Task, publish, write
 
 VERSION = "1"  # raised with every change that may change a byte of the output
 BLOCK_TOKENS = 2**19  # as `shard` has it: 1 MiB as uint16
@@ -41,7 +41,7 @@ def token_set(
 
     `url`: a shard set with text shards, or a folder of WebDataset tars (`*.tar`, `<source>/*.tar`, `<source>/train/*.tar`,
     `<source>/validation/*.tar`) whose samples have a `.txt`, or a `.json` with the key `text`. `cache`: a folder. Both as
-    `schemas.storage.Folder` takes them. `tokenizer`: a tokenizer.json; without one, that of the shard set. `say` gets
+    `corpusmill.schemas.storage.Folder` takes them. `tokenizer`: a tokenizer.json; without one, that of the shard set. `say` gets
     a line when the set is taken up, and one for each tar otherwise.
 
     The folder's bytes depend on the texts, their order and the tokenizer alone. A killed call goes on at the tar. Processes

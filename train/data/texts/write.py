@@ -11,17 +11,17 @@ from typing import IO
 import numpy as np
 from pydantic import ValidationError
 
-from schemas.blocks import add_block
-from schemas.errors import WorkError
-from schemas.ids import ID_BYTES, checksum
-from schemas.manifest import PublishedFile, Strict, hash_json
-from schemas.shards import Block, Shard
-from schemas.storage import Folder
-from schemas.tar import TarWriter
-from train.data.texts.blocks import Blocks
-from train.data.texts.documents import Documents, ahead
-from train.data.texts.encoder import Encoder
-from train.data.texts.inputs import Tar
+from corpusmill.schemas.blocks import add_block
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import ID_BYTES, checksum
+from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
+from corpusmill.schemas.shards import Block, Shard
+from corpusmill.schemas.storage import Folder
+from corpusmill.schemas.tar import TarWriter
+from corpusmill.train.data.texts.blocks import Blocks
+from corpusmill.train.data.texts.documents import Documents, ahead
+from corpusmill.train.data.texts.encoder import Encoder
+from corpusmill.train.data.texts.inputs import Tar
 
 
 class Done(Strict):

@@ -8,12 +8,12 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.variants.codepoints import PUNCT, SENTENCE, SPACE, bits
-from pipeline.filter.signals.variants.contractions import known_units, known_words
-from pipeline.filter.signals.variants.once import once
-from pipeline.filter.signals.variants.segments import SPLITLINES, segments
-from pipeline.filter.signals.variants.spacy_words import words_of
-from pipeline.filter.text.marks import (
+from corpusmill.pipeline.filter.signals.variants.codepoints import PUNCT, SENTENCE, SPACE, bits
+from corpusmill.pipeline.filter.signals.variants.contractions import known_units, known_words
+from corpusmill.pipeline.filter.signals.variants.once import once
+from corpusmill.pipeline.filter.signals.variants.segments import SPLITLINES, segments
+from corpusmill.pipeline.filter.signals.variants.spacy_words import words_of
+from corpusmill.pipeline.filter.text.marks import (
     COOKIE,
     EDIT,
     JAVASCRIPT,
@@ -29,8 +29,8 @@ from pipeline.filter.text.marks import (
     holds,
     is_just_at,
 )
-from pipeline.filter.text.unicode import DIGIT, class_table
-from pipeline.filter.text.view import TextView
+from corpusmill.pipeline.filter.text.unicode import DIGIT, class_table
+from corpusmill.pipeline.filter.text.view import TextView
 
 # Columns of `c4_counts`.
 KEPT_LINES: Final = 0

@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.text.words import MIX, PRIME, SEED, SHIFT
+from corpusmill.pipeline.filter.text.words import MIX, PRIME, SEED, SHIFT
 
 _PRONOUNS = "he i it she they we you"
 _WORDS = "that there these this those what when where who why how"

@@ -13,12 +13,12 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import SHARE, Measure, signal
-from pipeline.filter.signals.variants import c4_lines, tokens
-from pipeline.filter.signals.variants.codepoints import STOP, bits
-from pipeline.filter.signals.variants.grams import DATATROVE, gram_characters, walked_duplicates
-from pipeline.filter.signals.variants.once import once
-from pipeline.filter.signals.variants.segments import (
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
+from corpusmill.pipeline.filter.signals.variants import c4_lines, tokens
+from corpusmill.pipeline.filter.signals.variants.codepoints import STOP, bits
+from corpusmill.pipeline.filter.signals.variants.grams import DATATROVE, gram_characters, walked_duplicates
+from corpusmill.pipeline.filter.signals.variants.once import once
+from corpusmill.pipeline.filter.signals.variants.segments import (
     BLANK_LINES,
     NEWLINE,
     NEWLINES,
@@ -27,9 +27,9 @@ from pipeline.filter.signals.variants.segments import (
     repeats,
     segments,
 )
-from pipeline.filter.text import scan as k
-from pipeline.filter.text.marks import before, decode
-from pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.text import scan as k
+from corpusmill.pipeline.filter.text.marks import before, decode
+from corpusmill.pipeline.filter.text.view import TextView, share
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "datatrove 0.10, {}"

@@ -7,14 +7,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import SHARE, Measure, signal
-from pipeline.filter.signals.variants import white_words as words
-from pipeline.filter.signals.variants.grams import DCLM, gram_characters
-from pipeline.filter.signals.variants.once import once
-from pipeline.filter.signals.variants.segments import NEWLINE, TWO_NEWLINES, marked, repeats, segments
-from pipeline.filter.signals.variants.unicode_words import unicode_words
-from pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
-from pipeline.filter.text.view import TextView, per_document, share
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
+from corpusmill.pipeline.filter.signals.variants import white_words as words
+from corpusmill.pipeline.filter.signals.variants.grams import DCLM, gram_characters
+from corpusmill.pipeline.filter.signals.variants.once import once
+from corpusmill.pipeline.filter.signals.variants.segments import (
+    NEWLINE,
+    TWO_NEWLINES,
+    marked,
+    repeats,
+    segments,
+)
+from corpusmill.pipeline.filter.signals.variants.unicode_words import unicode_words
+from corpusmill.pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
+from corpusmill.pipeline.filter.text.view import TextView, per_document, share
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "DCLM-baseline, content_filters.py"

@@ -8,13 +8,13 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.registry import SHARE, Measure, signal
-from pipeline.filter.signals.variants import white_words as words
-from pipeline.filter.signals.variants.grams import DOLMA, all_gram_characters, gram_characters
-from pipeline.filter.signals.variants.once import once
-from pipeline.filter.signals.variants.segments import NEWLINE, marked, repeats, segments
-from pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
-from pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
+from corpusmill.pipeline.filter.signals.variants import white_words as words
+from corpusmill.pipeline.filter.signals.variants.grams import DOLMA, all_gram_characters, gram_characters
+from corpusmill.pipeline.filter.signals.variants.once import once
+from corpusmill.pipeline.filter.signals.variants.segments import NEWLINE, marked, repeats, segments
+from corpusmill.pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
+from corpusmill.pipeline.filter.text.view import TextView, share
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "Dolma 1.2, tagger gopher_v1"

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numba as nb
 import numpy as np
 
-from pipeline.filter.text.repetition import longer, most_between, slot_of, table_size
+from corpusmill.pipeline.filter.text.repetition import longer, most_between, slot_of, table_size
 
 DATATROVE: Final = 0
 DOLMA: Final = 1

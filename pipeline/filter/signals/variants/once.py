@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
 
-from pipeline.filter.text.view import TextView
+from corpusmill.pipeline.filter.text.view import TextView
 
 Result = TypeVar("Result")
 

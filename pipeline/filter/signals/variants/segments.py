@@ -10,10 +10,10 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.variants.codepoints import SPACE, bits
-from pipeline.filter.signals.variants.contractions import hash_of
-from pipeline.filter.text.marks import before, decode, is_at
-from pipeline.filter.text.repetition import table_size
+from corpusmill.pipeline.filter.signals.variants.codepoints import SPACE, bits
+from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
+from corpusmill.pipeline.filter.text.marks import before, decode, is_at
+from corpusmill.pipeline.filter.text.repetition import table_size
 
 # How a text is cut. The comments are what a Python tool calls.
 SPLITLINES: Final = 0  # text.splitlines()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numba as nb
 
-from pipeline.filter.signals.variants.codepoints import (
+from corpusmill.pipeline.filter.signals.variants.codepoints import (
     BEFORE_STOP,
     ICON,
     LETTER,
@@ -17,8 +17,8 @@ from pipeline.filter.signals.variants.codepoints import (
     SUFFIX,
     UPPER,
 )
-from pipeline.filter.signals.variants.contractions import find
-from pipeline.filter.text.marks import before, decode
+from corpusmill.pipeline.filter.signals.variants.contractions import find
+from corpusmill.pipeline.filter.text.marks import before, decode
 
 
 @nb.njit(cache=True, nogil=True, inline="always")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numba as nb
 
-from pipeline.filter.signals.variants.codepoints import ALPHA, LOWER
-from pipeline.filter.text.marks import decode
+from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, LOWER
+from corpusmill.pipeline.filter.text.marks import decode
 
 _LOGINS = 8  # at so many `@` of a chunk the host is looked for
 

@@ -12,11 +12,16 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from pipeline.filter.signals.variants.codepoints import SPACE
-from pipeline.filter.signals.variants.contractions import find
-from pipeline.filter.signals.variants.spacy_affixes import has_affix, infix_at, prefix_of, suffix_of
-from pipeline.filter.signals.variants.spacy_urls import is_url
-from pipeline.filter.text.marks import decode
+from corpusmill.pipeline.filter.signals.variants.codepoints import SPACE
+from corpusmill.pipeline.filter.signals.variants.contractions import find
+from corpusmill.pipeline.filter.signals.variants.spacy_affixes import (
+    has_affix,
+    infix_at,
+    prefix_of,
+    suffix_of,
+)
+from corpusmill.pipeline.filter.signals.variants.spacy_urls import is_url
+from corpusmill.pipeline.filter.text.marks import decode
 
 _NEIGHBOURS = 8  # so many words of a chunk, at most, make up a known one
 

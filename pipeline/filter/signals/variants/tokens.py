@@ -8,13 +8,13 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.variants.codepoints import ALPHA, SYMBOL, bits
-from pipeline.filter.signals.variants.contractions import hash_of, known_units, known_words
-from pipeline.filter.signals.variants.once import once
-from pipeline.filter.signals.variants.spacy_words import words_of
-from pipeline.filter.signals.variants.white_words import stop_word
-from pipeline.filter.text.marks import decode
-from pipeline.filter.text.view import TextView
+from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, SYMBOL, bits
+from corpusmill.pipeline.filter.signals.variants.contractions import hash_of, known_units, known_words
+from corpusmill.pipeline.filter.signals.variants.once import once
+from corpusmill.pipeline.filter.signals.variants.spacy_words import words_of
+from corpusmill.pipeline.filter.signals.variants.white_words import stop_word
+from corpusmill.pipeline.filter.text.marks import decode
+from corpusmill.pipeline.filter.text.view import TextView
 
 # Columns of `counts`.
 WORDS: Final = 0  # not made of symbols alone

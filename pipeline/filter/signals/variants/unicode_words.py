@@ -11,12 +11,12 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.variants import codepoints
-from pipeline.filter.signals.variants.contractions import hash_of
-from pipeline.filter.signals.variants.once import once
-from pipeline.filter.text.marks import decode
-from pipeline.filter.text.unicode import points
-from pipeline.filter.text.view import TextView
+from corpusmill.pipeline.filter.signals.variants import codepoints
+from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
+from corpusmill.pipeline.filter.signals.variants.once import once
+from corpusmill.pipeline.filter.text.marks import decode
+from corpusmill.pipeline.filter.text.unicode import points
+from corpusmill.pipeline.filter.text.view import TextView
 
 OTHER: Final = 0
 LETTER: Final = 1

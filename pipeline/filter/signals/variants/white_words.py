@@ -9,12 +9,12 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.filter.signals.variants.codepoints import ALPHA, SPACE, bits
-from pipeline.filter.signals.variants.contractions import hash_of
-from pipeline.filter.signals.variants.once import once
-from pipeline.filter.text.marks import decode
-from pipeline.filter.text.view import TextView, per_document
-from pipeline.filter.text.words import STOP_WORDS
+from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, SPACE, bits
+from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
+from corpusmill.pipeline.filter.signals.variants.once import once
+from corpusmill.pipeline.filter.text.marks import decode
+from corpusmill.pipeline.filter.text.view import TextView, per_document
+from corpusmill.pipeline.filter.text.words import STOP_WORDS
 
 # Columns of `counts`.
 ALPHA_WORDS: Final = 0  # with a letter

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.engine import vocabulary
-from pipeline.bpe.kernels.backtrack import encode_piece, stay_apart
-from pipeline.bpe.kernels.bytes import pointer
-from pipeline.bpe.kernels.merge import Merges, pointers
-from pipeline.bpe.kernels.tokens import Tokens, token_pointers
+from corpusmill.pipeline.bpe.engine import vocabulary
+from corpusmill.pipeline.bpe.kernels.backtrack import encode_piece, stay_apart
+from corpusmill.pipeline.bpe.kernels.bytes import pointer
+from corpusmill.pipeline.bpe.kernels.merge import Merges, pointers
+from corpusmill.pipeline.bpe.kernels.tokens import Tokens, token_pointers
 from tests.pipeline.bpe.kernels.test_merge import any_merges, defined
 
 Triples = list[tuple[int, int, int]]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.kernels.bytes import pointer, trailing_zeros
-from pipeline.bpe.kernels.characters import run_latin
+from corpusmill.pipeline.bpe.kernels.bytes import pointer, trailing_zeros
+from corpusmill.pipeline.bpe.kernels.characters import run_latin
 
 SMALL = frozenset(b"abcdefghijklmnopqrstuvwxyz")
 LETTERS = SMALL | frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from pipeline.bpe.classes import characters, classes
-from pipeline.bpe.kernels.scan import cut_text
-from pipeline.bpe.load import Bpe
+from corpusmill.pipeline.bpe.classes import characters, classes
+from corpusmill.pipeline.bpe.kernels.scan import cut_text
+from corpusmill.pipeline.bpe.load import Bpe
 from tests.pipeline.bpe.vocabularies import FORMS, nasty, trained
 
 

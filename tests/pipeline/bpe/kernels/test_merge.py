@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.engine import make_merges
-from pipeline.bpe.kernels.bytes import pointer
-from pipeline.bpe.kernels.merge import Merges, merge, pointers
+from corpusmill.pipeline.bpe.engine import make_merges
+from corpusmill.pipeline.bpe.kernels.bytes import pointer
+from corpusmill.pipeline.bpe.kernels.merge import Merges, merge, pointers
 
 
 @nb.njit

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.classes import classes
-from pipeline.bpe.engine import _model, vocabulary
-from pipeline.bpe.kernels.scan import encode_batch
-from pipeline.bpe.kernels.table import ENTRIES, MISSES, Table
+from corpusmill.pipeline.bpe.classes import classes
+from corpusmill.pipeline.bpe.engine import _model, vocabulary
+from corpusmill.pipeline.bpe.kernels.scan import encode_batch
+from corpusmill.pipeline.bpe.kernels.table import ENTRIES, MISSES, Table
 from tests.pipeline.bpe.vocabularies import nasty, of_library, trained
 
 GUARD = 64  # values beyond each array

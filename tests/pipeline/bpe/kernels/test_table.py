@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.bpe.engine import Engine
-from pipeline.bpe.kernels.table import (
+from corpusmill.pipeline.bpe.engine import Engine
+from corpusmill.pipeline.bpe.kernels.table import (
     BYTES_USED,
     EMPTIED,
     ENTRIES,
@@ -18,7 +18,7 @@ from pipeline.bpe.kernels.table import (
     Table,
     new_table,
 )
-from pipeline.bpe.recognise import read
+from corpusmill.pipeline.bpe.recognise import read
 from tests.pipeline.bpe.vocabularies import of_library, trained
 
 

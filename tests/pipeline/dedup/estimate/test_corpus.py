@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.banding import Banding
-from pipeline.dedup.estimate.corpus import BINS, assumed, at_least, degree_of, grown, in_bins, left
+from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.dedup.estimate.corpus import BINS, assumed, at_least, degree_of, grown, in_bins, left
 
 
 @given(st.floats(0, 50))

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.banding import Banding, banding
-from pipeline.dedup.compact import COPIES, MOST_SLICES, NUMBERS, parts
-from pipeline.dedup.estimate.comparison import comparison
-from pipeline.dedup.estimate.corpus import assumed
-from pipeline.dedup.estimate.exchange import Exchange, exchanges, slices_bytes
-from pipeline.dedup.estimate.measured import measured
-from pipeline.dedup.estimate.model import Estimate, estimate
-from pipeline.dedup.estimate.quantities import Quantities, quantities, verify_tasks, widths
-from pipeline.dedup.estimate.steps import loads
-from pipeline.dedup.job import BAND
-from pipeline.dedup.records import Done, once, write
-from pipeline.dedup.run import new_job
-from pipeline.dedup.verify import TASKS, groups_of
-from schemas.dedup import DedupParams
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.banding import Banding, banding
+from corpusmill.pipeline.dedup.compact import COPIES, MOST_SLICES, NUMBERS, parts
+from corpusmill.pipeline.dedup.estimate.comparison import comparison
+from corpusmill.pipeline.dedup.estimate.corpus import assumed
+from corpusmill.pipeline.dedup.estimate.exchange import Exchange, exchanges, slices_bytes
+from corpusmill.pipeline.dedup.estimate.measured import measured
+from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
+from corpusmill.pipeline.dedup.estimate.quantities import Quantities, quantities, verify_tasks, widths
+from corpusmill.pipeline.dedup.estimate.steps import loads
+from corpusmill.pipeline.dedup.job import BAND
+from corpusmill.pipeline.dedup.records import Done, once, write
+from corpusmill.pipeline.dedup.run import new_job
+from corpusmill.pipeline.dedup.verify import TASKS, groups_of
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.storage import Folder
 
 DEFAULTS = DedupParams()
 

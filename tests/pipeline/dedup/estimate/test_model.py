@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.dedup.banding import Banding, banding
-from pipeline.dedup.estimate.corpus import assumed
-from pipeline.dedup.estimate.limits import Limits, exceeded
-from pipeline.dedup.estimate.measured import LOCAL, measured
-from pipeline.dedup.estimate.model import Estimate, estimate
-from pipeline.dedup.estimate.quantities import cells, quantities, runs, widths
-from pipeline.dedup.estimate.steps import loads
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.banding import Banding, banding
+from corpusmill.pipeline.dedup.estimate.corpus import assumed
+from corpusmill.pipeline.dedup.estimate.limits import Limits, exceeded
+from corpusmill.pipeline.dedup.estimate.measured import LOCAL, measured
+from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
+from corpusmill.pipeline.dedup.estimate.quantities import cells, quantities, runs, widths
+from corpusmill.pipeline.dedup.estimate.steps import loads
+from corpusmill.schemas.dedup import DedupParams
 
 PARAMS = DedupParams()
 GROWING = ("candidates", "verified", "exact_removed", "near_removed", "output_bytes", "union_bytes")

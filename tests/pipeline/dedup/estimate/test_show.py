@@ -9,11 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.banding import Banding, banding
-from pipeline.dedup.estimate.corpus import Interval, assumed
-from pipeline.dedup.estimate.model import Estimate, estimate
-from pipeline.dedup.estimate.show import count, curve, show, show_actual, show_steps, size, span, unpromised
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.banding import Banding, banding
+from corpusmill.pipeline.dedup.estimate.corpus import Interval, assumed
+from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
+from corpusmill.pipeline.dedup.estimate.show import (
+    count,
+    curve,
+    show,
+    show_actual,
+    show_steps,
+    size,
+    span,
+    unpromised,
+)
+from corpusmill.schemas.dedup import DedupParams
 
 
 def plan(documents: int, similarity: float = 0.8, similar: Interval | None = None) -> Estimate:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.dedup.index import store
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.index import store
+from corpusmill.schemas.storage import Folder
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.dedup.run import Deduplication
-from pipeline.dedup.stage import Dedup
-from pipeline.stage import Context
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.run import Deduplication
+from corpusmill.pipeline.dedup.stage import Dedup
+from corpusmill.pipeline.stage import Context
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, Result, dedup, edited, recipe, words
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import unicodedata
 from functools import lru_cache
 
-from pipeline.dedup.kernels.unicode import ALONE, JOIN, LETTER, MARK, SEPARATOR, SKIP, classify, fold
+from corpusmill.pipeline.dedup.kernels.unicode import (
+    ALONE,
+    JOIN,
+    LETTER,
+    MARK,
+    SEPARATOR,
+    SKIP,
+    classify,
+    fold,
+)
 
 M64 = 2**64 - 1
 ROLL = 0x9E3779B97F4A7C15

@@ -15,11 +15,18 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import datatrove
-from pipeline.dedup.kernels.datatrove import BYTES, NO_HASH, PRIME, permutations, sign_words, simplified
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.kernels.words import CHUNK
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.kernels import datatrove
+from corpusmill.pipeline.dedup.kernels.datatrove import (
+    BYTES,
+    NO_HASH,
+    PRIME,
+    permutations,
+    sign_words,
+    simplified,
+)
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.kernels.words import CHUNK
+from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.dedup.kernels.golden.texts import texts
 
 GOLDEN: list[dict[str, Any]] = json.loads(

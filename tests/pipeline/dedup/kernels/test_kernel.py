@@ -11,9 +11,9 @@ from datasketch import MinHash, MinHashLSH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.kernels.shingles import Shingle, permutations, shingle_sets, sign, signatures
-from pipeline.dedup.kernels.words import CHUNK
+from corpusmill.pipeline.dedup.kernels import kernel
+from corpusmill.pipeline.dedup.kernels.shingles import Shingle, permutations, shingle_sets, sign, signatures
+from corpusmill.pipeline.dedup.kernels.words import CHUNK
 from tests.pipeline.dedup.kernels.golden.texts import texts as golden_texts
 from tests.pipeline.dedup.kernels.reference import HARD, MILLION, expected_sets, mix64, shingles_of
 

@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels.keys import text_keys
+from corpusmill.pipeline.dedup.kernels.keys import text_keys
 
 TEXTS = st.lists(
     st.none() | st.text(max_size=90) | st.sampled_from(["", "a", "a\0", "\0", "aa"]), max_size=30

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import simplify
-from pipeline.dedup.kernels.datatrove import simplified
+from corpusmill.pipeline.dedup.kernels import simplify
+from corpusmill.pipeline.dedup.kernels.datatrove import simplified
 
 TRANSLATION = str.maketrans(dict.fromkeys(simplify.PUNCTUATION, " "))
 NUMBER = re.compile(r"\d+([.,،٫⎖⎗⎘]\d+)?")

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from datasketch import MinHash, MinHashLSH
 
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.kernels.stored import load_signatures, signatures_table, to_datasketch
-from pipeline.publish import parse_table, publish_table
-from schemas.dedup import DedupParams
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.kernels.stored import load_signatures, signatures_table, to_datasketch
+from corpusmill.pipeline.publish import parse_table, publish_table
+from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.dedup.kernels.reference import HARD, shingles_of
 
 PARAMS = DedupParams()

@@ -7,8 +7,8 @@ import unicodedata
 import numpy as np
 import pytest
 
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.kernels.unicode import (
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.kernels.unicode import (
     ALONE,
     CLASS_SHIFT,
     COMPOSED,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels.shingles import Shingle
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.kernels.winnow import select, winnow
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.kernels.shingles import Shingle
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.kernels.winnow import select, winnow
+from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.dedup.kernels.reference import HARD, shingles_of
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "dd", "ee", "f1", "漢", "été"]), max_size=40)

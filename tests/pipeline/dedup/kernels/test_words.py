@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.kernels.shingles import Shingle, fingerprints, shingle_sets
-from pipeline.dedup.kernels.unicode import CLASS_SHIFT, SEPARATOR, classify
-from pipeline.dedup.kernels.words import CHUNK
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.kernels.shingles import Shingle, fingerprints, shingle_sets
+from corpusmill.pipeline.dedup.kernels.unicode import CLASS_SHIFT, SEPARATOR, classify
+from corpusmill.pipeline.dedup.kernels.words import CHUNK
 from tests.pipeline.dedup.kernels.reference import HARD, MILLION, expected_fingerprint, words_of
 
 

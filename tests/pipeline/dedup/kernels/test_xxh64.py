@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels.xxh64 import xxh64
+from corpusmill.pipeline.dedup.kernels.xxh64 import xxh64
 
 
 @given(st.binary(max_size=200), st.integers(0, 40), st.integers(0, 40))

@@ -7,8 +7,8 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipeline.dedup.kernels.unicode import ALONE, SEPARATOR
-from schemas.dedup import LineParams
+from corpusmill.pipeline.dedup.kernels.unicode import ALONE, SEPARATOR
+from corpusmill.schemas.dedup import LineParams
 from tests.pipeline.dedup.helpers import Doc
 from tests.pipeline.dedup.kernels.reference import kind_of, words_of
 

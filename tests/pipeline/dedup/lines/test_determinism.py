@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.cluster import Workers
-from pipeline.dedup.lines import run as run_module
-from pipeline.dedup.lines import steps
-from pipeline.progress import Progress
-from schemas.dedup import LineParams
-from schemas.errors import WorkError
-from schemas.recipe import Cluster
-from schemas.storage import Folder
+from corpusmill.pipeline.cluster import Workers
+from corpusmill.pipeline.dedup.lines import run as run_module
+from corpusmill.pipeline.dedup.lines import steps
+from corpusmill.pipeline.progress import Progress
+from corpusmill.schemas.dedup import LineParams
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.recipe import Cluster
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc
 from tests.pipeline.dedup.lines import reference

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.kernels.shingles import view
-from pipeline.dedup.lines import kernel
-from schemas.dedup import LineParams
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.kernels.shingles import view
+from corpusmill.pipeline.dedup.lines import kernel
+from corpusmill.schemas.dedup import LineParams
 from tests.pipeline.dedup.lines import reference
 
 ALPHABET = "ab19٣  \n\n\r\t.?!\"')-éÉ\u0301漢字。！」😀ßกา\u00a0"

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.banding import Banding, banding
-from pipeline.dedup.job import PAIR
-from pipeline.dedup.kernels.shingling import Shingling
-from pipeline.dedup.quality import plain, planted
-from pipeline.dedup.quality.planted import LEVELS, PLANTED, Planted, choose, mark_found, plant
-from schemas.dedup import DedupParams
+from corpusmill.pipeline.dedup.banding import Banding, banding
+from corpusmill.pipeline.dedup.job import PAIR
+from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.dedup.quality import plain, planted
+from corpusmill.pipeline.dedup.quality.planted import LEVELS, PLANTED, Planted, choose, mark_found, plant
+from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.dedup.quality.made import made_up
 
 SHAPES = pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import kernel
-from pipeline.dedup.quality import precision
-from pipeline.dedup.quality.precision import AUDIT, audit, measure_precision
-from pipeline.dedup.records import Records
-from pipeline.stage import Partition
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.kernels import kernel
+from corpusmill.pipeline.dedup.quality import precision
+from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit, measure_precision
+from corpusmill.pipeline.dedup.records import Records
+from corpusmill.pipeline.stage import Partition
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.dedup.helpers import docs_of, partitions
 from tests.pipeline.dedup.quality.made import job_of, made_up, map_for, replaced
 

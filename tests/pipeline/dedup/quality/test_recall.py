@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.quality import recall
-from pipeline.dedup.quality.recall import fitting, near_pairs
-from pipeline.dedup.quality.sample import SAMPLE, scattered, strata
+from corpusmill.pipeline.dedup.quality import recall
+from corpusmill.pipeline.dedup.quality.recall import fitting, near_pairs
+from corpusmill.pipeline.dedup.quality.sample import SAMPLE, scattered, strata
 
 Sets = list[set[int]]
 Found = dict[tuple[int, int], float]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.dedup.quality import recall
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.quality import recall
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.dedup.helpers import Result, dedup, docs_of
 from tests.pipeline.dedup.kernels.reference import expected_sets
 from tests.pipeline.dedup.quality.made import made_up, replaced

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.quality.sample import CROWD, SAMPLE, draw, sample_records, scattered, shares, strata
-from pipeline.dedup.records import Records
+from corpusmill.pipeline.dedup.quality.sample import (
+    CROWD,
+    SAMPLE,
+    draw,
+    sample_records,
+    scattered,
+    shares,
+    strata,
+)
+from corpusmill.pipeline.dedup.records import Records
 
 
 def made(seed: int, count: int, longest: int = 16, texts: int = 0) -> Records:

@@ -6,14 +6,14 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.spans import Kept
-from pipeline.dedup.substrings.run import find
-from pipeline.publish import read_table
-from pipeline.stage import Scheduler
-from schemas.dedup import SubstringParams
-from schemas.manifest import PublishedFile
-from schemas.storage import Folder
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.substrings.run import find
+from corpusmill.pipeline.publish import read_table
+from corpusmill.pipeline.stage import Scheduler
+from corpusmill.schemas.dedup import SubstringParams
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, partitions
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.cluster import Workers
-from pipeline.dedup.substrings import blocks, cut, run
-from pipeline.progress import Progress
-from schemas.errors import WorkError
-from schemas.recipe import Cluster
-from schemas.storage import Folder
+from corpusmill.pipeline.cluster import Workers
+from corpusmill.pipeline.dedup.substrings import blocks, cut, run
+from corpusmill.pipeline.progress import Progress
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.recipe import Cluster
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, words
 from tests.pipeline.dedup.substrings.helpers import Corpus, Found, search
@@ -145,7 +145,7 @@ def test_finished_steps_are_not_run_again(
 ) -> None:
     first = search(Folder(tmp_path), corpus, N, 3, **ORDER)
 
-    monkeypatch.setattr("pipeline.dedup.spans.Kept.read", refuse)
+    monkeypatch.setattr("corpusmill.pipeline.dedup.spans.Kept.read", refuse)
     for module, name in ((blocks.groups, "settle"), (blocks.groups, "group"), (blocks.groups, "repeated")):
         monkeypatch.setattr(module, name, refuse)
     same(search(Folder(tmp_path), corpus, N, 3, **ORDER), first)

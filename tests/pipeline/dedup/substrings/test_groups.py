@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.substrings import groups
-from pipeline.dedup.substrings.groups import CONTESTED, GONE, STAYS
-from pipeline.dedup.substrings.job import BLOCK, WINDOW
-from pipeline.dedup.substrings.units import UNIT
+from corpusmill.pipeline.dedup.substrings import groups
+from corpusmill.pipeline.dedup.substrings.groups import CONTESTED, GONE, STAYS
+from corpusmill.pipeline.dedup.substrings.job import BLOCK, WINDOW
+from corpusmill.pipeline.dedup.substrings.units import UNIT
 
 SMALL = st.integers(0, 3)
 

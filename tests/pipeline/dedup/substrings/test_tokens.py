@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels import unicode
-from pipeline.dedup.kernels.shingles import view
-from pipeline.dedup.substrings import tokens
+from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.pipeline.dedup.kernels.shingles import view
+from corpusmill.pipeline.dedup.substrings import tokens
 from tests.pipeline.dedup.substrings.helpers import tokenize
 
 LETTERS = st.sampled_from("aZé\u0301 ,\n語ก็각\u1112\u1161\u11ab\u00ad\u200b\u200d1٣😀")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.kernels.shingles import view
-from pipeline.dedup.substrings import tokens, winnow
-from pipeline.dedup.substrings.winnow import MANY, Winnow
+from corpusmill.pipeline.dedup.kernels.shingles import view
+from corpusmill.pipeline.dedup.substrings import tokens, winnow
+from corpusmill.pipeline.dedup.substrings.winnow import MANY, Winnow
 from tests.pipeline.dedup.helpers import words
 
 

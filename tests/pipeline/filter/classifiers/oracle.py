@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.filter.classifiers import fasttext_model
-from pipeline.filter.classifiers.fit import fit
-from pipeline.filter.classifiers.predictor import Predictor
-from pipeline.filter.classifiers.words import Words, as_it_stands
-from pipeline.filter.text.view import text_buffers
+from corpusmill.pipeline.filter.classifiers import fasttext_model
+from corpusmill.pipeline.filter.classifiers.fit import fit
+from corpusmill.pipeline.filter.classifiers.predictor import Predictor
+from corpusmill.pipeline.filter.classifiers.words import Words, as_it_stands
+from corpusmill.pipeline.filter.text.view import text_buffers
 
 # Addresses, mentions, entities and punctuation, as one pattern of RE2.
 NOISE = r"(?:https?://\S+|[@&][\w#]*;?|'*[^\p{L}\p{N}\p{M}'@&]+'*)+"

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.filter.classifiers import cli, fasttext_model
-from pipeline.filter.classifiers.training import Labelled
-from schemas.errors import UserError
-from schemas.ids import checksum
+from corpusmill.pipeline.filter.classifiers import cli, fasttext_model
+from corpusmill.pipeline.filter.classifiers.training import Labelled
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.ids import checksum
 from tests.pipeline.filter.classifiers.helpers import made_set
 from tests.pipeline.filter.helpers import PROSE
 

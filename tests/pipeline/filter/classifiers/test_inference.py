@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.filter.classifiers import fasttext_model, predictor
-from pipeline.filter.classifiers.model_file import EOS, MAX_N, SUMMED, read_model
-from pipeline.filter.classifiers.predictor import Predictor
-from schemas.ids import checksum
+from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
+from corpusmill.pipeline.filter.classifiers.model_file import EOS, MAX_N, SUMMED, read_model
+from corpusmill.pipeline.filter.classifiers.predictor import Predictor
+from corpusmill.schemas.ids import checksum
 from tests.pipeline.filter.classifiers.oracle import compare, train, words_of
 from tests.pipeline.filter.helpers import PROSE
 
@@ -179,8 +179,8 @@ def test_a_matrix_too_large_to_expand_gives_the_same(tmp_path: Path, monkeypatch
     name, xxh3 = SHIPPED[0], fasttext_model.shipped(SHIPPED[0]).xxh3
     path = str(fasttext_model.MODELS / name)
     expanded = predictor.load(path, xxh3)
-    monkeypatch.setattr("pipeline.filter.classifiers.model_file.EXPANDED", 1000)
-    monkeypatch.setattr("pipeline.filter.classifiers.predictor.EXPANDED", 1000)
+    monkeypatch.setattr("corpusmill.pipeline.filter.classifiers.model_file.EXPANDED", 1000)
+    monkeypatch.setattr("corpusmill.pipeline.filter.classifiers.predictor.EXPANDED", 1000)
     arrays, labels = read_model(Path(path))
     assert len(arrays.codes) == 50_000 and len(arrays.rows) == 0 and arrays.numbers[EOS] >= 0
     assert arrays.numbers[MAX_N] == 4

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.filter.classifiers import fasttext_model, predictor, scores
-from pipeline.filter.classifiers.codes import ISO_639_1, iso_639_1
-from pipeline.filter.classifiers.predictor import Predictor
-from pipeline.filter.classifiers.training import score_texts
-from schemas.errors import UserError
-from schemas.filter import FilterParams
+from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor, scores
+from corpusmill.pipeline.filter.classifiers.codes import ISO_639_1, iso_639_1
+from corpusmill.pipeline.filter.classifiers.predictor import Predictor
+from corpusmill.pipeline.filter.classifiers.training import score_texts
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.filter import FilterParams
 from tests.pipeline.filter.classifiers import oracle
 from tests.pipeline.filter.helpers import PROSE
 
@@ -212,7 +212,7 @@ def test_languages_of_a_model_with_scripts_in_its_labels(tmp_path: Path) -> None
 
 
 def test_real_reference_prose_is_not_toxic(data_dir: Path) -> None:
-    from pipeline.filter.models import sources
+    from corpusmill.pipeline.filter.models import sources
 
     texts = sources.encyclopedia(data_dir) + sources.medical_abstracts(data_dir)[:300]
     found = np.array(columns(texts, language=None, quality=None)["toxicity.score"])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.filter.classifiers.identity import identity_report
-from pipeline.filter.classifiers.split import copies, held_out, runs_of
-from pipeline.filter.classifiers.training import Labelled
+from corpusmill.pipeline.filter.classifiers.identity import identity_report
+from corpusmill.pipeline.filter.classifiers.split import copies, held_out, runs_of
+from corpusmill.pipeline.filter.classifiers.training import Labelled
 from tests.pipeline.filter.helpers import PROSE
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.filter.classifiers import fasttext_model, predictor, training
-from pipeline.filter.classifiers.card import thresholds_table
-from pipeline.filter.classifiers.split import held_out
-from pipeline.filter.classifiers.training import (
+from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor, training
+from corpusmill.pipeline.filter.classifiers.card import thresholds_table
+from corpusmill.pipeline.filter.classifiers.split import held_out
+from corpusmill.pipeline.filter.classifiers.training import (
     Labelled,
     Training,
     auc,
@@ -22,8 +22,8 @@ from pipeline.filter.classifiers.training import (
     rounded,
     train_classifier,
 )
-from pipeline.filter.models import made
-from schemas.errors import UserError
+from corpusmill.pipeline.filter.models import made
+from corpusmill.schemas.errors import UserError
 from tests.pipeline.filter.classifiers.helpers import made_set
 
 TRAINING = Training(label="spam", epochs=15, buckets=1000, features=2000, seed=3)
@@ -145,7 +145,7 @@ def test_made_texts_come_from_the_seed_alone() -> None:
 
 @pytest.mark.slow
 def test_the_shipped_models_can_be_made_again(data_dir: Path, tmp_path: Path) -> None:
-    from pipeline.filter.models import train_shipped
+    from corpusmill.pipeline.filter.models import train_shipped
 
     train_shipped.main([str(data_dir), str(tmp_path)])
     for name in ("toxicity.ftz", "quality.ftz", "toxicity.md", "quality.md", "models.json"):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.filter.lines.find import LineText
-from pipeline.filter.rules.files import LineEntry
-from pipeline.filter.rules.sets import rule_set
-from pipeline.filter.text.unicode import ALPHA, DIGIT, PUNCT, UPPER, class_table
-from pipeline.filter.text.view import text_buffers, view_of
+from corpusmill.pipeline.filter.lines.find import LineText
+from corpusmill.pipeline.filter.rules.files import LineEntry
+from corpusmill.pipeline.filter.rules.sets import rule_set
+from corpusmill.pipeline.filter.text.unicode import ALPHA, DIGIT, PUNCT, UPPER, class_table
+from corpusmill.pipeline.filter.text.view import text_buffers, view_of
 
 
 def meeting(lines: list[str], **condition: Any) -> list[bool]:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typer.testing import CliRunner
 
-from corpusmill import build
-from pipeline.publish import parse_table
+from corpusmill.__main__ import build
+from corpusmill.pipeline.publish import parse_table
 from tests.pipeline.filter.helpers import PROSE
 
 MINE = """

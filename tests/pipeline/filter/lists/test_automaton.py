@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.filter.lists.automaton import automaton, occurrences
-from pipeline.filter.lists.letters import joins_table, small
-from pipeline.filter.text.view import text_buffers
+from corpusmill.pipeline.filter.lists.automaton import automaton, occurrences
+from corpusmill.pipeline.filter.lists.letters import joins_table, small
+from corpusmill.pipeline.filter.text.view import text_buffers
 
 
 def found(entries: list[str], texts: list[str], whole_words: bool = True) -> list[int]:

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipeline.filter.parity.cli import parity
-from pipeline.filter.parity.compare import Parity
-from pipeline.filter.parity.show import shown
-from schemas.errors import UserError
+from corpusmill.pipeline.filter.parity.cli import parity
+from corpusmill.pipeline.filter.parity.compare import Parity
+from corpusmill.pipeline.filter.parity.show import shown
+from corpusmill.schemas.errors import UserError
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, documents
 
@@ -177,7 +177,7 @@ def test_an_unknown_set_is_told_in_one_line(data: Path) -> None:
 
 def test_the_front_door_knows_it(data: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "corpusmill.py", "parity", "c4", "c4@datatrove", str(data), "--json"],
+        [sys.executable, "-m", "corpusmill", "parity", "c4", "c4@datatrove", str(data), "--json"],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.filter.apply import Filtering
-from pipeline.filter.classifiers import fasttext_model
-from pipeline.filter.rules.files import load_file
-from pipeline.filter.rules.sets import line_rules, resolve, rule_set
-from schemas.errors import UserError
-from schemas.filter import FilterParams, rule_sets
+from corpusmill.pipeline.filter.apply import Filtering
+from corpusmill.pipeline.filter.classifiers import fasttext_model
+from corpusmill.pipeline.filter.rules.files import load_file
+from corpusmill.pipeline.filter.rules.sets import line_rules, resolve, rule_set
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.filter import FilterParams, rule_sets
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, apply, documents, stage, without_models
 
@@ -152,7 +152,7 @@ def test_a_signal_that_two_of_a_recipe_would_measure_is_told(tmp_path: Path) -> 
     words, plugin = tmp_path / "words.txt", tmp_path / "signals.py"
     words.write_text("word\n")
     plugin.write_text(
-        "from pipeline.filter.signals.registry import signal\n"
+        "from corpusmill.pipeline.filter.signals.registry import signal\n"
         'signal("a_b.cut_lines_ratio", "", "me", "int")(lambda view: view.words)\n'
         'signal("my.listed_words", "", "me", "int")(lambda view: view.words)\n'
     )

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.filter.rules import sets as rules
-from pipeline.filter.rules.judge import failures, judge
-from pipeline.filter.rules.sets import Rule, resolve
-from pipeline.filter.signals.registry import MEASURES
-from schemas.errors import UserError
-from schemas.filter import FilterParams
+from corpusmill.pipeline.filter.rules import sets as rules
+from corpusmill.pipeline.filter.rules.judge import failures, judge
+from corpusmill.pipeline.filter.rules.sets import Rule, resolve
+from corpusmill.pipeline.filter.signals.registry import MEASURES
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.filter import FilterParams
 from tests.pipeline.filter.helpers import documents, stage, without_models
 
 # What the papers say, written down a second time.

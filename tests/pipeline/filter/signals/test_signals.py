@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.filter.apply import signals_of_text
-from pipeline.filter.signals.catalogue import every_spec, text_specs
-from pipeline.filter.signals.registry import signal
-from pipeline.filter.text.vocabulary import FUNCTION_WORDS
+from corpusmill.pipeline.filter.apply import signals_of_text
+from corpusmill.pipeline.filter.signals.catalogue import every_spec, text_specs
+from corpusmill.pipeline.filter.signals.registry import signal
+from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS
 from tests.conftest import ROOT
 from tests.pipeline.filter import oracle
 from tests.pipeline.filter.helpers import PROSE, measured, one
@@ -280,7 +280,7 @@ def test_the_page_names_signals_that_there_are() -> None:
 
 def test_columns_are_in_one_order_whatever_was_imported_first() -> None:
     code = (
-        "import pipeline.filter.signals.refinedweb, pipeline.filter.signals.catalogue as c;"
+        "import corpusmill.pipeline.filter.signals.refinedweb, corpusmill.pipeline.filter.signals.catalogue as c;"
         "print(*[spec.name for spec in c.text_specs()])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

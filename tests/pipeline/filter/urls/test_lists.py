@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.filter.urls.lists import UrlRules
-from schemas.errors import UserError
-from schemas.filter import FilterParams, UrlLists
+from corpusmill.pipeline.filter.urls.lists import UrlRules
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.filter import FilterParams, UrlLists
 from tests.pipeline.filter.helpers import PROSE, apply, documents, stage, without_models
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.filter.whatif.answer import Finished
-from pipeline.filter.whatif.cli import find_run
-from pipeline.runner import Run
-from schemas.config import override, validate
-from schemas.manifest import StageManifest
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.filter.whatif.answer import Finished
+from corpusmill.pipeline.filter.whatif.cli import find_run
+from corpusmill.pipeline.runner import Run
+from corpusmill.schemas.config import override, validate
+from corpusmill.schemas.manifest import StageManifest
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.e2e.cli import small_corpus
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.filter.whatif.answer import Finished, answer, ask
-from pipeline.filter.whatif.cli import find_run
-from pipeline.filter.whatif.show import show, size
-from pipeline.publish import publish_table, read_table
-from schemas.config import override, validate
-from schemas.errors import UserError, WorkError
-from schemas.manifest import StageManifest
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.filter.whatif.answer import Finished, answer, ask
+from corpusmill.pipeline.filter.whatif.cli import find_run
+from corpusmill.pipeline.filter.whatif.show import show, size
+from corpusmill.pipeline.publish import publish_table, read_table
+from corpusmill.schemas.config import override, validate
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.manifest import StageManifest
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.filter.whatif.conftest import Rerun
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.filter.whatif.answer import Answer, Finished, Question, answer, ask
-from pipeline.filter.whatif.cli import find_run
-from pipeline.publish import publish_table, read_table
-from pipeline.runner import Run
-from schemas.config import override, validate
-from schemas.errors import UserError, WorkError
-from schemas.manifest import StageManifest
-from schemas.recipe import Recipe
-from schemas.storage import Folder
+from corpusmill.pipeline.filter.whatif.answer import Answer, Finished, Question, answer, ask
+from corpusmill.pipeline.filter.whatif.cli import find_run
+from corpusmill.pipeline.publish import publish_table, read_table
+from corpusmill.pipeline.runner import Run
+from corpusmill.schemas.config import override, validate
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.manifest import StageManifest
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.filter.whatif.conftest import recipe
 
 SIGNAL = (
-    "from pipeline.filter.signals.registry import signal\n"
+    "from corpusmill.pipeline.filter.signals.registry import signal\n"
     'signal("my.words", "words", "me", "int")(lambda view: view.words * {times})\n'
 )
 RULES = (

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.redact.batch import Look, find, iban_lengths, wanted
-from pipeline.redact.kernels.anchors import candidates
-from pipeline.redact.kernels.around import PREFIXES
-from pipeline.redact.kernels.runs import MAX_GROUPS
-from pipeline.redact.kernels.tables import CARD, CARD_TABLE, IBAN, IP4, PHONE
-from pipeline.redact.numbers import iban_length
-from pipeline.redact.phones import phones
-from pipeline.redact.plans import plans
-from pipeline.redact.scan import Kind
-from schemas.redact import DEFAULT_KINDS
+from corpusmill.pipeline.redact.batch import Look, find, iban_lengths, wanted
+from corpusmill.pipeline.redact.kernels.anchors import candidates
+from corpusmill.pipeline.redact.kernels.around import PREFIXES
+from corpusmill.pipeline.redact.kernels.runs import MAX_GROUPS
+from corpusmill.pipeline.redact.kernels.tables import CARD, CARD_TABLE, IBAN, IP4, PHONE
+from corpusmill.pipeline.redact.numbers import iban_length
+from corpusmill.pipeline.redact.phones import phones
+from corpusmill.pipeline.redact.plans import plans
+from corpusmill.pipeline.redact.scan import Kind
+from corpusmill.schemas.redact import DEFAULT_KINDS
 
 REGIONS = ("US", "GB")
 SEPARATOR = rb"(?:[ .\-/()\t]|\xc2\xa0|\xe2\x80[\x90-\x95\xaf])"

@@ -13,12 +13,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipeline.shard.export.cli import shard_export
-from pipeline.shard.export.run import _TOKENS, export
-from pipeline.shard.export.tokens import _metric
-from pipeline.shard.read import iter_documents
-from schemas.errors import UserError, WorkError
-from schemas.storage import Folder
+from corpusmill.pipeline.shard.export.cli import shard_export
+from corpusmill.pipeline.shard.export.run import _TOKENS, export
+from corpusmill.pipeline.shard.export.tokens import _metric
+from corpusmill.pipeline.shard.read import iter_documents
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, rewritten
 
@@ -80,7 +80,7 @@ def test_large_vocabularies_are_four_bytes(tmp_path: Path) -> None:
     content["added_tokens"].append({**content["added_tokens"][0], "id": 70_000, "content": "<|far|>"})
     content["model"]["vocab"]["<|far|>"] = 70_000
     file.write_text(json.dumps(content))
-    from pipeline.shard.stage import Shards
+    from corpusmill.pipeline.shard.stage import Shards
     from tests.pipeline.corpus import context, partitions, recipe
     from tests.pipeline.shard.helpers import PARAMS
 
@@ -176,7 +176,7 @@ def test_a_damaged_block_is_not_exported(made: Path, tmp_path: Path, to: str) ->
 def test_a_document_too_long_for_the_format_is_told(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.shard.export.tokens.MAX_LENGTH", 100)
+    monkeypatch.setattr("corpusmill.pipeline.shard.export.tokens.MAX_LENGTH", 100)
     with pytest.raises(UserError, match=r"\.bin: a document of \d+ tokens does not fit in it"):
         export(Folder(made / "shards"), Folder(tmp_path), "megatron", Here())
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.shard.kernels.order import copy, weigh
+from corpusmill.pipeline.shard.kernels.order import copy, weigh
 
 
 def copied(

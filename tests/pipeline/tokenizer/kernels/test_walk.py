@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.bpe.encode import encode, plain
-from pipeline.bpe.load import Bpe, load_bpe
-from pipeline.tokenizer.kernels.walk import (
+from corpusmill.pipeline.bpe.encode import encode, plain
+from corpusmill.pipeline.bpe.load import Bpe, load_bpe
+from corpusmill.pipeline.tokenizer.kernels.walk import (
     MIN_LINE,
     REPEATED,
     TAG,
@@ -21,9 +21,9 @@ from pipeline.tokenizer.kernels.walk import (
     line_hashes,
     mark,
 )
-from pipeline.tokenizer.origin import _names
-from pipeline.tokenizer.train import train
-from schemas.tokenizer import TokenizerParams
+from corpusmill.pipeline.tokenizer.origin import _names
+from corpusmill.pipeline.tokenizer.train import train
+from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import words
 
 EOS = "<|endoftext|>"

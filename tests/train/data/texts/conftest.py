@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from schemas.storage import Folder
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.texts import token_set as module
+from corpusmill.train.data.texts.token_set import token_set
 from tests.train.data.texts.helpers import (
     texts,
     tokenizer_file,
     write_tar,
 )
-from train.data.texts import token_set as module
-from train.data.texts.token_set import token_set
 
 BLOCK = 64  # tokens in a block here
 

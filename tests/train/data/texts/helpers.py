@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schemas.ids import checksum, doc_id
-from schemas.shards import BlockDocuments, ShardSet, TextIndex, TextSetEntry, TextShard
-from schemas.storage import Folder
-from train.data.shards import open_shards
+from corpusmill.schemas.ids import checksum, doc_id
+from corpusmill.schemas.shards import BlockDocuments, ShardSet, TextIndex, TextSetEntry, TextShard
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.shards import open_shards
 
 WORDS = [
     "the",

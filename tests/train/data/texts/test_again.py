@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.storage import Folder
-from tests.conftest import ROOT
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.texts import token_set as module
+from corpusmill.train.data.texts.token_set import token_set
+from tests.conftest import IMPORT_PATH, ROOT
 from tests.train.data.texts.conftest import BLOCK, make
 from tests.train.data.texts.helpers import (
     contents,
@@ -22,14 +24,12 @@ from tests.train.data.texts.helpers import (
     texts,
     write_tar,
 )
-from train.data.texts import token_set as module
-from train.data.texts.token_set import token_set
 
 
 def started(folder: Path, cache: str = "cache", **env: str) -> subprocess.Popen[str]:
     """The same in a process of its own, which prints each line as it is said, then the folder."""
     code = (
-        "import sys; from train.data.texts import token_set as m; from functools import partial\n"
+        "import sys; from corpusmill.train.data.texts import token_set as m; from functools import partial\n"
         f"m.BLOCK_TOKENS = {BLOCK}; url, cache, tokenizer = sys.argv[1:]; say = partial(print, flush=True)\n"
         "say(m.token_set(url, cache, tokenizer=tokenizer, say=say))"
     )
@@ -37,7 +37,7 @@ def started(folder: Path, cache: str = "cache", **env: str) -> subprocess.Popen[
     arguments = [str(folder), where, str(folder.parent / "tokenizer.json")]
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        env={**os.environ, "PYTHONPATH": IMPORT_PATH, **env},
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_the_bytes_do_not_depend_on_threads_or_batches(
     foreign: Path, threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = finish(started(foreign, "other", RAYON_NUM_THREADS=threads))[-1]
-    monkeypatch.setattr("train.data.texts.documents.BATCH", 500)
+    monkeypatch.setattr("corpusmill.train.data.texts.documents.BATCH", 500)
     assert contents(make(foreign)) == contents(Folder(there))
 
 
@@ -117,12 +117,12 @@ def test_several_at_once_one_works_and_the_others_take_it_up(foreign: Path) -> N
 
 def test_the_lock_of_a_killed_holder_does_not_block(foreign: Path) -> None:
     code = (
-        "import sys, time; from schemas.storage import Folder; from train.data.texts.token_set import _alone\n"
+        "import sys, time; from corpusmill.schemas.storage import Folder; from corpusmill.train.data.texts.token_set import _alone\n"
         "with _alone(Folder(sys.argv[1]), print): print('held', flush=True); time.sleep(600)"
     )
     inputs = module.survey(str(foreign), str(foreign.parent / "tokenizer.json"))
     place = str(foreign.parent / "cache" / inputs.key(module.VERSION, BLOCK))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": IMPORT_PATH}
     holder = subprocess.Popen(
         [sys.executable, "-c", code, place], stdout=subprocess.PIPE, env=environment, cwd=ROOT
     )

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.blocks import Cut
-from train.data.texts.blocks import Blocks
+from corpusmill.schemas.blocks import Cut
+from corpusmill.train.data.texts.blocks import Blocks
 
 
 def cut(sizes: list[int], size: int, pieces: list[int]) -> list[Cut]:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import UserError
-from schemas.storage import Folder
+from corpusmill.schemas.errors import UserError
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.texts.encoder import load_encoder, read_encoder
 from tests.train.data.texts.helpers import library, tokenizer_file, tokenizer_json
-from train.data.texts.encoder import load_encoder, read_encoder
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 ENCODER = load_encoder(tokenizer_json(), "t")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import UserError, WorkError
-from schemas.ids import checksum
-from schemas.storage import Folder
+from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.schemas.ids import checksum
+from corpusmill.schemas.storage import Folder
+from corpusmill.train.data.texts.inputs import Inputs, is_text, survey
 from tests.train.conftest import write_shards
 from tests.train.data.texts.helpers import tokenizer_file, tokenizer_json, write_ours, write_tar
-from train.data.texts.inputs import Inputs, is_text, survey
 
 
 def sets(inputs: Inputs) -> dict[str, list[str]]:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.train.data.texts.samples import MAX_TEXT, Sample, foreign, ours, sample, samples
+from corpusmill.train.data.texts.tar import Member, TarReader
 from tests.train.data.texts.helpers import tar_of
-from train.data.texts.samples import MAX_TEXT, Sample, foreign, ours, sample, samples
-from train.data.texts.tar import Member, TarReader
 
 
 def found(members: list[tuple[str, bytes]], wanted=foreign) -> list[Sample]:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import WorkError
+from corpusmill.schemas.errors import WorkError
+from corpusmill.train.data.texts.tar import Member, TarReader
 from tests.train.data.texts.helpers import tar_of
-from train.data.texts.tar import Member, TarReader
 
 THREE = [("a.txt", b"x" * 700), ("b.txt", b""), ("c.txt", b"y" * 512)]
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]

@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import WorkError
-from schemas.ids import doc_id
+from corpusmill.schemas.errors import WorkError
+from corpusmill.schemas.ids import doc_id
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.data.texts import token_set as module
+from corpusmill.train.data.texts.token_set import token_set
 from tests.train.data.texts.conftest import BLOCK, make
 from tests.train.data.texts.helpers import (
     documents,
@@ -27,9 +30,6 @@ from tests.train.data.texts.helpers import (
     write_ours,
     write_tar,
 )
-from train.data.shards import open_shards
-from train.data.texts import token_set as module
-from train.data.texts.token_set import token_set
 
 # --- what is written
 

@@ -1,4 +1,4 @@
-"""The front door: one command that mounts both rooms, and imports what a command needs only when it runs."""
+"""The command line `corpusmill`: the commands of both packages. What a command needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import typer
 
-    from schemas.errors import UserError, WorkError
+    from corpusmill.schemas.errors import UserError, WorkError
 
 EPILOG = "Start with: corpusmill run configs/recipes/quickstart.yaml"
 
@@ -18,8 +18,8 @@ def build() -> typer.Typer:
     """The whole command line."""
     import typer
 
-    import pipeline.cli
-    import train.cli
+    import corpusmill.pipeline.cli
+    import corpusmill.train.cli
 
     app = typer.Typer(
         name="corpusmill", no_args_is_help=True, add_completion=False, epilog=EPILOG,
@@ -43,8 +43,8 @@ def build() -> typer.Typer:
     ) -> None:
         pass
 
-    pipeline.cli.register(app)
-    train.cli.register(app)
+    corpusmill.pipeline.cli.register(app)
+    corpusmill.train.cli.register(app)
     _unwrapped(app)
     return app
 
@@ -83,7 +83,7 @@ def report(error: UserError | WorkError) -> int:
 def main() -> None:
     """Exit codes: 0 done, 1 the work failed, 2 the command or config is wrong, 130 interrupted."""
     try:  # around the imports too: Ctrl-C may come as soon as the command is given
-        from schemas.errors import UserError, WorkError
+        from corpusmill.schemas.errors import UserError, WorkError
 
         try:
             build()()
