@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.schemas.documents import ID
 from corpusmill.schemas.ledger import EDIT
 
 I64 = npt.NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def splice(data: Any, offsets: Any, spans: Any) -> Any:
     """(bytes, int64[D + 1] offsets) of the documents without the spans, int64[spans, 3 or more] of document, first byte
     and end counted from its start; sorted, not overlapping."""
@@ -43,7 +43,7 @@ def splice(data: Any, offsets: Any, spans: Any) -> Any:
     return out, bounds
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def in_characters(data: Any, offsets: Any, rows: Any, starts: Any, stops: Any) -> Any:
     """int64[spans, 2]: offset and length in characters of spans of bytes, sorted by document and start; they may overlap."""
     found = np.empty((len(rows), 2), np.int64)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from corpusmill.common.kernel_cache import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def components(count: int, a: Any, b: Any) -> Any:
     """The component of each of `count` nodes under the edges (a[i], b[i]): the least node in it,
     int64[count]."""
@@ -18,7 +19,7 @@ def components(count: int, a: Any, b: Any) -> Any:
     return parent
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def join(parent: Any, a: Any, b: Any) -> None:
     """Join the trees of `parent`, integers[nodes], along the edges (a[i], b[i]).
 
@@ -38,7 +39,7 @@ def join(parent: Any, a: Any, b: Any) -> None:
             parent[x] = y
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def roots(parent: Any) -> None:
     """Point every node straight at its root: ascending, its parent, never greater, was settled before."""
     for x in range(len(parent)):

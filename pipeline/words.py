@@ -6,13 +6,11 @@ The rule (case, punctuation, canonical spelling, scripts without spaces) is that
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from corpusmill.pipeline.compiled import forget_stale
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels.kernel import ROLL
 from corpusmill.pipeline.dedup.kernels.shingles import I64, U64, one_array, view
 from corpusmill.pipeline.dedup.kernels.unicode import RULE, rule
@@ -39,11 +37,6 @@ __all__ = [
     "CHUNK", "FNV_BASIS", "FNV_PRIME", "I64", "OTHER_PRIME", "OUTSIDE", "RESERVE", "ROLL", "RULE", "U64", "byte_at",
     "code_point", "mix64", "one_array", "place_words", "room", "rule", "scan_words", "view",
 ]  # fmt: skip
-_room = Path(__file__).parent
-_decontaminate = _room / "decontaminate"
-forget_stale(
-    [_room / "__pycache__", _decontaminate], [Path(__file__), _room / "dedup/kernels", _decontaminate]
-)
 
 _SHIFT = np.uint32(21)
 _FOLDED = np.uint32((1 << 21) - 1)
@@ -58,7 +51,7 @@ def room(size: int) -> int:
     return size // 2 + 2
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def place_words(
     data: Any, i: int, stop: int, rule: Any, hashes: Any, starts: Any, ends: Any, paragraphs: Any
 ) -> int:

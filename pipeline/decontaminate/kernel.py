@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.words import (
     CHUNK,
     FNV_BASIS,
@@ -61,7 +61,7 @@ class Table(NamedTuple):
     answer_within: int
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def power(ngram: int) -> Any:
     """ROLL^(ngram - 1): what the first word of a run is multiplied by."""
     top = np.uint64(1)
@@ -70,7 +70,7 @@ def power(ngram: int) -> Any:
     return top
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def key_of(words: Any, i: int, length: int) -> Any:
     """The key of `words[i:i + length]`."""
     rolling = np.uint64(0)
@@ -79,7 +79,7 @@ def key_of(words: Any, i: int, length: int) -> Any:
     return mix64(rolling)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def check_of(words: Any, i: int, length: int) -> Any:
     """The check of `words[i:i + length]`."""
     value = _CHECK
@@ -88,7 +88,7 @@ def check_of(words: Any, i: int, length: int) -> Any:
     return value
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def keys_and_checks(words: Any, starts: Any, lengths: Any) -> Any:
     """(uint64 keys, uint64 checks) of the runs `words[starts[r]:starts[r] + lengths[r]]`."""
     keys, checks = np.empty(len(starts), np.uint64), np.empty(len(starts), np.uint64)
@@ -98,7 +98,7 @@ def keys_and_checks(words: Any, starts: Any, lengths: Any) -> Any:
     return keys, checks
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fill(keys: Any, slots: Any, down: Any) -> None:
     """Put every key into `slots` (all -1), in order."""
     mask = len(slots) - 1
@@ -109,7 +109,7 @@ def fill(keys: Any, slots: Any, down: Any) -> None:
         slots[slot] = gram
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def set_bits(keys: Any, bits: Any, down: Any) -> None:
     """Mark the upper bits of every key."""
     for i in range(len(keys)):
@@ -117,13 +117,13 @@ def set_bits(keys: Any, bits: Any, down: Any) -> None:
         bits[place >> np.uint64(6)] |= np.uint64(1) << (place & np.uint64(63))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def marked_bit(bits: Any, down: Any, key: Any) -> bool:
     place = key >> down
     return (bits[place >> np.uint64(6)] >> (place & np.uint64(63))) & np.uint64(1) != 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def find(table: Any, key: Any, words: Any, i: int, length: int) -> int:
     """The gram that `words[i:i + length]` is, or -1."""
     mask = len(table.slots) - 1
@@ -141,7 +141,7 @@ def find(table: Any, key: Any, words: Any, i: int, length: int) -> int:
         slot = (slot + 1) & mask
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def holds(table: Any, words: Any, count: int, whole: bool) -> bool:
     """Whether a gram begins in `words[:count]`; in the last `ngram - 1` words short ones, if `whole`."""
     ngram, prefix = table.ngram, table.prefix
@@ -177,7 +177,7 @@ def holds(table: Any, words: Any, count: int, whole: bool) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def candidates(offsets: Any, data: Any, rule: Any, table: Any) -> Any:
     """bool[rows]: the texts in which a gram of the table stands, read in chunks and only as far as the first."""
     found = np.zeros(len(offsets) - 1, np.bool_)
@@ -199,7 +199,7 @@ def candidates(offsets: Any, data: Any, rule: Any, table: Any) -> Any:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def answered(table: Any, unit: int, words: Any, after: int, count: int) -> bool:
     """Whether one of a unit's answers begins in the `answer_within` words from `after` on; a unit without answers
     needs none."""
@@ -216,7 +216,7 @@ def answered(table: Any, unit: int, words: Any, after: int, count: int) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def matches(offsets: Any, data: Any, rows: Any, rule: Any, table: Any) -> Any:
     """int64[m, 8]: every gram of every unit in the texts at `rows`, in the order of the words.
 

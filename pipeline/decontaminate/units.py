@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.decontaminate.items import Item
 from corpusmill.pipeline.decontaminate.kernel import keys_and_checks
 from corpusmill.pipeline.words import I64, U64, code_point, place_words, room, rule
@@ -231,7 +231,7 @@ def _words(texts: Iterable[str]) -> _Words:
     return _Words(place, np.array(bounds, np.int64), np.concatenate(hashes), before)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _words_of(data: Any, most: int, rule: Any, numbers: Any) -> Any:
     """(hashes, whether each has a letter) of the words of a text."""
     hashes, starts = np.empty(most, np.uint64), np.empty(most, np.int64)

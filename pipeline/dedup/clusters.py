@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from corpusmill.common.kernel_cache import compiled
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -20,7 +21,7 @@ PAIRS = 1 << 22  # pairs of one cluster compared in a round, at most (or those o
 ROUNDS = 20  # rounds in which pairs are still compared: about 900 survivors of one cluster
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _width(members: Any, start: int, stop: int, survivor: Any, front: int) -> int:
     """How many open texts of a cluster come to the front: fewer when it is so large that pairs would swamp
     memory."""
@@ -30,7 +31,7 @@ def _width(members: Any, start: int, stop: int, survivor: Any, front: int) -> in
     return max(1, min(front, PAIRS // max(1, still_open)))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _front_pairs(members: Any, starts: Any, sizes: Any, survivor: Any, front: int, least: float) -> Any:
     """Pairs of the first `front` open texts of each cluster with the open texts after them. Two sets of which
     one is less than `least` times as large as the other are left out."""
@@ -60,7 +61,7 @@ def _front_pairs(members: Any, starts: Any, sizes: Any, survivor: Any, front: in
     return a[:count], b[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _settle(
     members: Any, starts: Any, survivor: Any, score: Any, protected: Any, front: int, threshold: float,
     first: Any, right: Any, value: Any,

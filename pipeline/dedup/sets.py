@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.groups import Routed, headed
 from corpusmill.pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields, parts_of
 from corpusmill.pipeline.dedup.kernels.shingles import one_array
@@ -163,7 +163,7 @@ def load_sets(job: Job, wanted: Records) -> tuple[I64, U64]:
     return bounds, hashes
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _spread(run: Any, begins: Any, bounds: Any, hashes: Any) -> None:
     for i in range(len(begins)):
         size = bounds[i + 1] - bounds[i]

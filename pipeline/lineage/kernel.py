@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.lineage.ids import BASIS, PRIME
 
 _BASIS, _PRIME, _SHIFT = np.uint64(BASIS), np.uint64(PRIME), np.uint64(32)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def keys(offsets: Any, data: Any, valid: Any) -> Any:
     """uint64[n]: FNV-1a (Fowler, Noll, Vo; http://www.isthe.com/chongo/tech/comp/fnv) of UTF-8 strings between int64
     offsets, folded so that the high bits depend on all bytes; 0 where not `valid`."""

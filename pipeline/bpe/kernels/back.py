@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.bytes import load, pointer
 from corpusmill.pipeline.bpe.kernels.bytes import same as equal
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def come_back(
     data: Any, offsets: Any, ids: Any, starts: Any, pieces: Any, bounds: Any, same: Any
 ) -> None:  # fmt: skip

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.merge import merge
 from corpusmill.pipeline.bpe.kernels.tokens import merges_before
 from corpusmill.pipeline.bpe.kernels.trie import longest
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def stay_apart(first: Any, second: Any, known: bool, tokens: Any) -> bool:
     """Whether merging the bytes of two tokens gives these two tokens.
 
@@ -39,7 +39,7 @@ def stay_apart(first: Any, second: Any, known: bool, tokens: Any) -> bool:
             limit, second = second + 1, np.int64(tokens.halves[2 * second])
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def encode_piece(
     data: Any, at: Any, size: Any, merges: Any, tokens: Any, ids: Any, ranks: Any, before: Any, after: Any
 ) -> Any:
@@ -60,7 +60,7 @@ def encode_piece(
     return merge(data, at, size, merges, ids, ranks, before, after)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _backtrack(data: Any, at: Any, size: Any, token: Any, end: Any, tokens: Any, ids: Any, dead: Any) -> Any:
     """The same from the longest token at the beginning, which ends at `end` (of the piece); 0 if there is no way. `dead`: a
     bit for each place in the piece from which no way goes on."""

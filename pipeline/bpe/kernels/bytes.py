@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from corpusmill.common.kernel_cache import compiled
 
 
 def _pointer_code(typing: Any, array: Any) -> Any:
@@ -76,7 +77,7 @@ def _zeros_code(typing: Any, word: Any) -> Any:
 trailing_zeros: Any = intrinsic(_zeros_code)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def load(data: Any, at: Any, size: Any, stop: Any) -> Any:
     """The first `size` bytes (1 to 8) from `at`, little-endian, zero behind them. Reads nothing from `stop` on."""
     if at + 8 <= stop:
@@ -87,7 +88,7 @@ def load(data: Any, at: Any, size: Any, stop: Any) -> Any:
     return word
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def mix(word: Any) -> Any:
     """A 64-bit finalizer (Stafford's thirteenth variant of MurmurHash3's)."""
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -95,7 +96,7 @@ def mix(word: Any) -> Any:
     return word ^ (word >> np.uint64(31))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def hash_bytes(data: Any, at: Any, size: Any, stop: Any) -> Any:
     """A hash of `size` bytes; not keyed: nothing rests on it but speed."""
     value = np.uint64(size)
@@ -106,7 +107,7 @@ def hash_bytes(data: Any, at: Any, size: Any, stop: Any) -> Any:
     return value
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def same(a: Any, at: Any, b: Any, other: Any, size: Any) -> bool:
     """Whether `size` bytes of `a` from `at` are those of `b` from `other`."""
     for i in range(0, size, 8):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.bytes import load, pointer, trailing_zeros
 
 # Bits of a character's classes; `classes.py` asks the library which characters have them.
@@ -47,13 +47,13 @@ def pack(bits: npt.NDArray[np.uint16]) -> Classes:
     return Classes(bits[:128].copy(), index, np.ascontiguousarray(rows).reshape(-1))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def class_pointers(classes: Any) -> Any:
     """The arrays of classes as pointers, as the functions below take them; they must outlive them."""
     return ClassPointers(pointer(classes.ascii), pointer(classes.places), pointer(classes.blocks))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def width(lead: Any) -> int:
     """Bytes of the character that begins with `lead`."""
     if lead < 0xC0:
@@ -61,7 +61,7 @@ def width(lead: Any) -> int:
     return 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def look(data: Any, at: int, stop: int, classes: Any) -> Any:
     """(bits of the character at `at`, where the next one begins). Bytes that are no UTF-8 belong to no class or to some
     class, but nothing beyond `stop` is read."""
@@ -82,7 +82,7 @@ def look(data: Any, at: int, stop: int, classes: Any) -> Any:
     return classes.blocks[classes.places[high] + (data[at + size - 1] & 63)], at + size
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def run_latin(data: Any, at: int, stop: int, both: bool) -> int:
     """Where the run of ASCII's small letters, or of `both` cases, ends that goes on at `at`, or at most seven bytes before
     `stop`. Eight bytes are looked at together, so a word costs no branch a letter."""
@@ -98,7 +98,7 @@ def run_latin(data: Any, at: int, stop: int, both: bool) -> int:
     return at
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def run(data: Any, at: int, stop: int, classes: Any, wanted: int) -> int:
     """Where the run of characters with any of the bits `wanted` ends that goes on at `at`."""
     while at < stop:
@@ -109,7 +109,7 @@ def run(data: Any, at: int, stop: int, classes: Any, wanted: int) -> int:
     return at
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def run_without(data: Any, at: int, stop: int, classes: Any, unwanted: int) -> int:
     """Where the run of characters with none of the bits `unwanted` ends that goes on at `at`."""
     while at < stop:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
-
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.characters import (
     CAPITAL,
     CJK,
@@ -39,7 +38,7 @@ DEEPSEEK: Final = 7  # DeepSeek V3's third pattern
 _APOSTROPHE, _BLANK, _CR, _LF, _SLASH = 39, 32, 13, 10, 47
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def cut(kind: int, most: int, data: Any, at: int, stop: int, classes: Any) -> int:
     """One past the last byte of the piece that begins at `at`, of text that ends at `stop`."""
     if kind == GPT2:
@@ -57,7 +56,7 @@ def cut(kind: int, most: int, data: Any, at: int, stop: int, classes: Any) -> in
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _gpt2(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
     r"""`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`"""
     lead = data[at]
@@ -79,7 +78,7 @@ def _gpt2(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
     return run_without(data, after, stop, classes, SPACE | LETTER | NUMBER)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _cl100k(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
     r"""`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`"""
     lead = data[at]
@@ -99,7 +98,7 @@ def _cl100k(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
     return _others(data, at, after, bits, stop, classes, False)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _o200k(data: Any, at: int, stop: int, classes: Any, most: int, contractions: bool) -> int:
     r"""With U = `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, D = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`, C = `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`:
     `[^\r\n\p{L}\p{N}]?U*D+C|[^\r\n\p{L}\p{N}]?U+D*C|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`"""
@@ -129,7 +128,7 @@ def _o200k(data: Any, at: int, stop: int, classes: Any, most: int, contractions:
     return end
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _small_at_the_end(data: Any, at: int, stop: int, classes: Any) -> int:
     """The end of `U*D+` at `at`, or `at`: what is of both kinds (ideographs, marks) is given back by `U*` if it must be."""
     i, both = at, at
@@ -145,7 +144,7 @@ def _small_at_the_end(data: Any, at: int, stop: int, classes: Any) -> int:
     return both
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _deepseek(data: Any, at: int, stop: int, classes: Any) -> int:
     r"""`[!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, where
     `[!-/:-~]` stands for ASCII's punctuation; what none matches is a piece up to the next match."""
@@ -177,7 +176,7 @@ def _deepseek(data: Any, at: int, stop: int, classes: Any) -> int:
     return after
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _isolated(data: Any, at: int, stop: int, classes: Any, most: int, wanted: int) -> int:
     """Up to `most` characters of a class (0: any number), or all up to the next one."""
     bits, after = look(data, at, stop, classes)
@@ -186,7 +185,7 @@ def _isolated(data: Any, at: int, stop: int, classes: Any, most: int, wanted: in
     return run_without(data, after, stop, classes, wanted)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _numbers(data: Any, at: int, stop: int, classes: Any, wanted: int, most: int) -> int:
     """The end of a run that has one character before `at`, of at most `most`; 0: any number."""
     if most == 0:
@@ -201,7 +200,7 @@ def _numbers(data: Any, at: int, stop: int, classes: Any, wanted: int, most: int
     return at
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _others(data: Any, at: int, after: int, bits: int, stop: int, classes: Any, slash: bool) -> int:
     r"""` ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+` at `at`, whose character ends at `after` and has `bits`;
     `slash`: `[\r\n/]*`."""
@@ -215,7 +214,7 @@ def _others(data: Any, at: int, after: int, bits: int, stop: int, classes: Any, 
     return _newlines(data, run_without(data, after, stop, classes, SPACE | LETTER | NUMBER), stop, slash)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _newlines(data: Any, at: int, stop: int, slash: bool) -> int:
     r"""The end of `[\r\n]*`, or of `[\r\n/]*`."""
     while at < stop and (data[at] == _LF or data[at] == _CR or (slash and data[at] == _SLASH)):
@@ -223,7 +222,7 @@ def _newlines(data: Any, at: int, stop: int, slash: bool) -> int:
     return at
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _blanks(data: Any, at: int, stop: int, classes: Any, lines: bool) -> int:
     r"""White space at `at`. `lines`: `\s*[\r\n]+` first; then all but the last before something else (`\s+(?!\S)`), or
     all (`\s+`)."""
@@ -240,13 +239,13 @@ def _blanks(data: Any, at: int, stop: int, classes: Any, lines: bool) -> int:
     return i if i == stop or last == at else last
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _letters(data: Any, at: int, stop: int, classes: Any) -> int:
     r"""The end of `\p{L}*`."""
     return run(data, run_latin(data, at, stop, True), stop, classes, LETTER)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _contraction(data: Any, at: int, stop: int, any_case: bool) -> int:
     """The end of `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll` or `'d` at the apostrophe at `at`, or `at`. In any case, the long s
     (U+017F) is an s too."""
@@ -268,6 +267,6 @@ def _contraction(data: Any, at: int, stop: int, any_case: bool) -> int:
     return at
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _latin(byte: int) -> bool:
     return 65 <= byte <= 90 or 97 <= byte <= 122

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.bytes import pointer
 
 ID_BITS: Final = 20
@@ -39,7 +39,7 @@ class Pointers(NamedTuple):
     merged: Any
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def pointers(merges: Any) -> Any:
     """Arrays of merges as pointers; they must outlive them."""
     return Pointers(
@@ -47,19 +47,19 @@ def pointers(merges: Any) -> Any:
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def pair_key(left: Any, right: Any) -> Any:
     """A pair of tokens in one number."""
     return (np.uint64(left) << np.uint64(ID_BITS)) | np.uint64(right)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def pair_hash(key: Any) -> Any:
     """Of a pair's key, to be cut to the size of a table."""
     return np.int64((key * np.uint64(_SPREAD)) >> np.uint64(32))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def fill_pairs(pairs: Any, first: int, table: Any) -> None:
     """Enter pairs (int32[n, 2]), whose ranks begin with `first`; of a pair that stands there twice the last rank counts."""
     for rank in range(first, first + len(pairs)):
@@ -70,7 +70,7 @@ def fill_pairs(pairs: Any, first: int, table: Any) -> None:
         table[slot] = (key << np.uint64(RANK_BITS)) | np.uint64(rank)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def rank_of(left: Any, right: Any, pairs: Any, size: Any) -> Any:
     """The rank of a pair in a table of `size`, or `NO_RANK`."""
     key = pair_key(left, right)
@@ -84,7 +84,7 @@ def rank_of(left: Any, right: Any, pairs: Any, size: Any) -> Any:
         slot = (slot + 1) & (size - 1)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def merge(data: Any, at: Any, size: Any, merges: Any, ids: Any, ranks: Any, before: Any, after: Any) -> Any:
     """Tokens of the `size` bytes at `at` into the front of `ids`; their number. `ranks[0]`: the rank of the last merge.
 
@@ -97,7 +97,7 @@ def merge(data: Any, at: Any, size: Any, merges: Any, ids: Any, ranks: Any, befo
     return kept if len(heap) else 0  # in use until here
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _gather(size: int, ids: Any, after: Any) -> Any:
     """The tokens that are left, to the front; their number."""
     kept: Any = np.int64(0)
@@ -109,7 +109,7 @@ def _gather(size: int, ids: Any, after: Any) -> Any:
     return kept
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _with_heap(size: int, merges: Any, ids: Any, ranks: Any, before: Any, after: Any, heap: Any) -> Any:
     """A heap of (rank, place); what became of a pair since it was pushed shows in its rank. `before` and `after` link the
     places that are left."""
@@ -154,7 +154,7 @@ def _with_heap(size: int, merges: Any, ids: Any, ranks: Any, before: Any, after:
     return _gather(size, ids, after)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _push(heap: Any, count: Any, rank: Any, place: Any) -> Any:
     if rank == NO_RANK:
         return count
@@ -167,7 +167,7 @@ def _push(heap: Any, count: Any, rank: Any, place: Any) -> Any:
     return count + 1
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _sink(heap: Any, i: Any, count: Any) -> None:
     entry = heap[i]
     while 2 * i + 1 < count:

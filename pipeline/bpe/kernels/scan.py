@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.backtrack import encode_piece
 from corpusmill.pipeline.bpe.kernels.bytes import pointer
 from corpusmill.pipeline.bpe.kernels.characters import class_pointers
@@ -26,7 +26,7 @@ from corpusmill.pipeline.bpe.kernels.tokens import token_pointers
 AHEAD: Final = 64
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def encode_batch(
     data: Any, bounds: Any, steps: Any, classes: Any, merges: Any, tokens: Any, table: Any, out: Any, ends: Any
 ) -> Any:  # fmt: skip
@@ -102,7 +102,7 @@ def encode_batch(
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def cut_text(data: Any, steps: Any, classes: Any, ends: Any) -> int:
     """Where the pieces of one text end, into `ends` (int64[bytes]); their number."""
     depth, count, at = len(steps), 0, 0

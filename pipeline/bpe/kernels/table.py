@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.bytes import fetch, hash_bytes, load, mix, pointer, same
 
 SLOTS: Final = 1 << 20  # 4 bytes each, and 32 for each of half as many entries
@@ -69,7 +69,7 @@ class TablePointers(NamedTuple):
     counters: Any
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def table_pointers(table: Any) -> Any:
     """A table's arrays as pointers; they must outlive them."""
     return TablePointers(
@@ -78,7 +78,7 @@ def table_pointers(table: Any) -> Any:
     )  # fmt: skip
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def key(data: Any, at: Any, size: Any, stop: Any) -> Any:
     """(first word, second word, hash) of a pre-token: of a long one the first word is its hash, the second means nothing."""
     if size > _SHORT:
@@ -91,20 +91,20 @@ def key(data: Any, at: Any, size: Any, stop: Any) -> Any:
     return first, second, mix(first ^ (second * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(size))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def fetch_slot(value: Any, table: Any) -> None:
     """Have the slot of a hash near soon."""
     fetch(table.slots, np.int64(value) & (table.slots_size - 1))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def fetch_entry(value: Any, table: Any) -> None:
     """Have the entry near soon that the slot of a hash leads to."""
     found = np.int64(table.slots[np.int64(value) & (table.slots_size - 1)])
     fetch(table.entries, 4 * ((found & ((1 << _ENTRY_BITS) - 1)) - 1))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def find(data: Any, at: Any, size: Any, first: Any, second: Any, value: Any, table: Any) -> Any:
     """The number of a pre-token's entry; -1 - the slot that is free for it; or -1 - slots if no such slot is near."""
     entries, mask = table.entries, table.slots_size - 1
@@ -129,7 +129,7 @@ def find(data: Any, at: Any, size: Any, first: Any, second: Any, value: Any, tab
     return -1 - table.slots_size
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def keep(
     data: Any,
     at: Any,

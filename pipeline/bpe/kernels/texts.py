@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.bytes import pointer, same
 from corpusmill.pipeline.bpe.kernels.characters import class_pointers, run
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def mark_holding(data: Any, bounds: Any, needles: Any, starts: Any, leads: Any, marked: Any) -> int:
     """Set `marked[i]` where text i holds one of the strings `needles[starts[k]:starts[k + 1]]`; their number.
 
@@ -32,7 +31,7 @@ def mark_holding(data: Any, bounds: Any, needles: Any, starts: Any, leads: Any, 
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def mark_other_than(data: Any, bounds: Any, classes: Any, marked: Any) -> int:
     """Set `marked[i]` where text i holds a character without the bit 1; their number."""
     count, known = 0, class_pointers(classes)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.bytes import pointer
 from corpusmill.pipeline.bpe.kernels.merge import merge, pair_hash, pair_key, pointers, rank_of
 from corpusmill.pipeline.bpe.kernels.trie import longest
@@ -56,7 +56,7 @@ class TokenPointers(NamedTuple):
     whole: bool
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def token_pointers(tokens: Any) -> Any:
     """A vocabulary's arrays as pointers; they must outlive them."""
     return TokenPointers(
@@ -66,7 +66,7 @@ def token_pointers(tokens: Any) -> Any:
     )  # fmt: skip
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def last_merges(names: Any, starts: Any, merges: Any, ranks: Any) -> None:
     """The rank of the last merge of each token's own bytes (-1: it is a byte) into `ranks` (int64[tokens]), or `NOT_MADE` if
     merging them does not give it. Token t is `names[starts[t]:starts[t + 1]]`."""
@@ -83,7 +83,7 @@ def last_merges(names: Any, starts: Any, merges: Any, ranks: Any) -> None:
                 ranks[token] = room[1, 0]
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def fill_lowest(halves: Any, single: int, shift: int, lowest: Any) -> None:
     """Enter the pairs of `halves`."""
     lowest[:] = _ALL
@@ -92,7 +92,7 @@ def fill_lowest(halves: Any, single: int, shift: int, lowest: Any) -> None:
         lowest[place] = number >> shift
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def fill_shorter(names: Any, starts: Any, ids: Any, units: Any, shorter: Any) -> None:
     """Each token's longest beginning that is another, and its bytes. Names and starts by id."""
     text, known = pointer(names), pointer(units)
@@ -102,7 +102,7 @@ def fill_shorter(names: Any, starts: Any, ids: Any, units: Any, shorter: Any) ->
         shorter[number, 1] = stop - start
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def merges_before(first: Any, second: Any, limit: Any, tokens: Any) -> bool:
     """Whether two tokens are the halves of one whose number is below `limit`."""
     place = pair_hash(pair_key(first, second)) & (tokens.lowest_size - 1)

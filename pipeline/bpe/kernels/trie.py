@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
+
+from corpusmill.common.kernel_cache import compiled
 
 ROOT: Final = 256  # base of the first bytes
 _USED: Final = 1 << 8
@@ -21,7 +22,7 @@ _TRIES: Final = (
 )
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def new_trie(names: Any, starts: Any, order: Any, numbers: Any) -> Any:
     """Units (uint64) for the tokens `order` (int64, sorted by their bytes, none empty); token t is
     `names[starts[t]:starts[t + 1]]`, and gets the number `numbers[t]`."""
@@ -67,7 +68,7 @@ def new_trie(names: Any, starts: Any, order: Any, numbers: Any) -> Any:
     return units
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _base(units: Any, bases: Any, labels: Any, count: int, begin: Any) -> int:
     """A base that no node has, all of whose children's places are free; a multiple of 256 at the end of `units` if there
     is none."""
@@ -88,7 +89,7 @@ def _base(units: Any, bases: Any, labels: Any, count: int, begin: Any) -> int:
     return len(units)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def longest(data: Any, at: Any, stop: Any, units: Any, below: Any) -> Any:
     """(the longest token at `at` whose number is below `below`, or -1; where it ends; the token that all bytes up to `stop`
     are, or -1). data, units: pointers."""

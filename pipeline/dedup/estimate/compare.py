@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.estimate.corpus import BINS
 
 GROUPS = 20  # of the jackknife
@@ -57,7 +57,7 @@ def index(bounds: I64, hashes: npt.NDArray[np.uint64]) -> Index:
     return Index(sizes, kept, place, starts, document[order])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _several(hashes: Any) -> Any:
     """Whether the lower bits of each hash occur more than once."""
     slots = 1024
@@ -96,7 +96,7 @@ def compare(found: Index, draws: npt.NDArray[np.uint64], threshold: float, simil
     return Compared(pairs, float(same.sum() + cross.sum() / 2), int(count), without)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _compare(
     sizes: Any,
     bounds: Any,

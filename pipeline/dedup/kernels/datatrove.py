@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels import shingles
 from corpusmill.pipeline.dedup.kernels.kernel import add_distinct
 from corpusmill.pipeline.dedup.kernels.shingles import I64, U64
@@ -56,14 +56,14 @@ def permutations(num_perm: int, seed: int) -> Permutations:
     return Permutations(a[0], b[0])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _permuted(a: Any, x: Any, b: Any) -> Any:
     value = a * x + b
     value = (value & PRIME) + (value >> _LOW)
     return value - PRIME if value >= PRIME else value
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def min_hash(hashes: Any, count: int, a: Any, b: Any, out: Any) -> None:
     """Lowers `out[k]` to `min((a[k] * hash + b[k]) mod 2^61 - 1)` over the first `count` hashes."""
     for i in range(0, count, 4):
@@ -75,7 +75,7 @@ def min_hash(hashes: Any, count: int, a: Any, b: Any, out: Any) -> None:
             out[k] = min(out[k], low)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _windows(text: Any, begin: int, stop: int, ngram: int, starts: Any, out: Any) -> Any:
     """XXH64 of each run of `ngram` words in `text[begin:stop]`, words one space apart, until `out` is full:
     (how many, where the first word of the next run begins)."""
@@ -100,7 +100,7 @@ def _windows(text: Any, begin: int, stop: int, ngram: int, starts: Any, out: Any
 _AT, _END, _CASED, _RUN, _BEGIN, _WHOLE, _TOTAL = range(7)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _next(data: Any, stop: int, table: Any, ngram: int, at: Any, starts: Any, text: Any, out: Any) -> Any:
     """The next shingle hashes of a text: (how many, `text` or a larger one); 0 at its end."""
     while True:
@@ -136,7 +136,7 @@ def _next(data: Any, stop: int, table: Any, ngram: int, at: Any, starts: Any, te
         at[_BEGIN], at[_WHOLE], at[_END] = 0, whole, end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _next_given(data: Any, stop: int, ngram: int, at: Any, starts: Any, out: Any) -> int:
     """As `_next`, of words one space apart."""
     count = 0
@@ -150,13 +150,13 @@ def _next_given(data: Any, stop: int, ngram: int, at: Any, starts: Any, out: Any
     return count
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _start(at: Any, offset: int) -> None:
     at[:] = 0
     at[_AT], at[_RUN] = offset, -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sign(
     offsets: Any, data: Any, rows: Any, table: Any, given: bool, ngram: int, cap: int, a: Any, b: Any
 ) -> Any:
@@ -189,7 +189,7 @@ def _sign(
     return signatures, counts, draws, capped
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def ordered(data: Any, start: int, stop: int, table: Any, ngram: int, buffer: Any) -> Any:
     """(buffer, count): all shingle hashes of one text in order, in `buffer` or a larger one."""
     starts, at = np.empty(ngram, np.int64), np.empty(7, np.int64)
@@ -208,7 +208,7 @@ def ordered(data: Any, start: int, stop: int, table: Any, ngram: int, buffer: An
         total += count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sets(offsets: Any, data: Any, rows: Any, table: Any, ngram: int) -> Any:
     bounds = np.zeros(len(rows) + 1, np.int64)
     buffer = np.empty(CHUNK, np.uint64)
@@ -222,7 +222,7 @@ def _sets(offsets: Any, data: Any, rows: Any, table: Any, ngram: int) -> Any:
     return bounds, found[:end].copy()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sign_sets(bounds: Any, hashes: Any, a: Any, b: Any) -> Any:
     """uint64[sets, permutations]: signatures of shingle sets, as `shingle_sets` gives them."""
     signatures = np.full((len(bounds) - 1, len(a)), NO_HASH, np.uint64)
@@ -274,7 +274,7 @@ def simplified(text: pa.Array) -> pa.Array:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _simplified(offsets: Any, data: Any, table: Any) -> Any:
     ends = np.zeros(len(offsets), np.int64)
     found = np.empty(3 * len(data) + 64 * len(offsets), np.uint8)  # a syllable of 3 bytes becomes 9

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels.words import CHUNK, FNV_BASIS, OUTSIDE, RESERVE, mix64, scan
 
 ROLL = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 / golden ratio
@@ -23,7 +23,7 @@ NO_DRAW = np.uint64(0xFFFFFFFF)
 _FEW = 24  # values of a bucket that insertion sorts fastest
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def mix32(x: Any) -> Any:
     """MurmurHash3's 32-bit finaliser: what datasketch applies before its permutations."""
     x = np.uint32(x ^ (x >> np.uint32(16)))
@@ -33,7 +33,7 @@ def mix32(x: Any) -> Any:
     return np.uint32(x ^ (x >> np.uint32(16)))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def roll(words: Any, count: int, ngram: int, out: Any) -> int:
     """The shingles of the first `count` word hashes into `out`, which may be `words` itself; how many.
 
@@ -59,7 +59,7 @@ def roll(words: Any, count: int, ngram: int, out: Any) -> int:
     return shingles
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def min_hash(shingles: Any, count: int, a: Any, b: Any, out: Any) -> None:
     """Lowers `out[k]` to `min(a[k] * mix32(upper half of shingle) + b[k])` modulo 2^32, over all shingles."""
     # Eight shingles a round: each permutation is loaded once for all of them, and the loop over k is SIMD.
@@ -80,7 +80,7 @@ def min_hash(shingles: Any, count: int, a: Any, b: Any, out: Any) -> None:
             out[k] = min(out[k], low)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sign(
     offsets: Any, data: Any, rows: Any, rule: Any, characters: bool, ngram: int, cap: int, a: Any, b: Any
 ) -> Any:
@@ -120,7 +120,7 @@ def sign(
     return signatures, counts, draws, capped
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def ordered(data: Any, i: int, stop: int, rule: Any, characters: bool, ngram: int, buffer: Any) -> Any:
     """(buffer, count): all shingle hashes of one text in order, in `buffer` or a larger one."""
     state, word, count = OUTSIDE, FNV_BASIS, 0
@@ -133,7 +133,7 @@ def ordered(data: Any, i: int, stop: int, rule: Any, characters: bool, ngram: in
     return buffer, roll(buffer, count, ngram, buffer)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sort_hashes(values: Any, count: int, out: Any) -> None:
     """The first `count` of `values`, which are hashes, ascending into `out`.
 
@@ -169,7 +169,7 @@ def sort_hashes(values: Any, count: int, out: Any) -> None:
         start = stop
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_distinct(values: Any, count: int, scratch: Any, found: Any, end: int) -> Any:
     """Appends the distinct ones of `count` hashes, ascending, to `found[:end]`: (scratch, found, end), each
     grown if need be."""
@@ -187,7 +187,7 @@ def add_distinct(values: Any, count: int, scratch: Any, found: Any, end: int) ->
     return scratch, found, end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sets(offsets: Any, data: Any, rows: Any, rule: Any, characters: bool, ngram: int) -> Any:
     """Sorted sets of 64-bit shingle hashes of the texts at `rows`: (int64[rows + 1] bounds,
     uint64[bounds[-1]])."""
@@ -204,7 +204,7 @@ def sets(offsets: Any, data: Any, rows: Any, rule: Any, characters: bool, ngram:
     return bounds, found[:end].copy()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def band_keys(signatures: Any, bands: int, rows: int) -> Any:
     """uint64[documents, bands]: a hash of the band's number and its `rows` values, of 32 or 64 bits each."""
     keys = np.empty((len(signatures), bands), np.uint64)
@@ -217,7 +217,7 @@ def band_keys(signatures: Any, bands: int, rows: int) -> Any:
     return keys
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def jaccard(bounds_a: Any, sets_a: Any, bounds_b: Any, sets_b: Any, a: Any, b: Any) -> Any:
     """Exact Jaccard similarity of the sets `a[i]` of one collection and `b[i]` of another (each sorted and
     distinct, as `sets` gives them), float64; of two empty sets: 0."""
@@ -237,7 +237,7 @@ def jaccard(bounds_a: Any, sets_a: Any, bounds_b: Any, sets_b: Any, a: Any, b: A
     return result
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sign_sets(bounds: Any, hashes: Any, a: Any, b: Any) -> Any:
     """uint32[sets, permutations]: signatures of shingle sets, as `sets` gives them."""
     signatures = np.full((len(bounds) - 1, len(a)), NO_HASH, np.uint32)

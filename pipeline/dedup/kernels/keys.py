@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels.shingles import I64, U64, arguments
 from corpusmill.pipeline.dedup.kernels.words import FNV_BASIS, OTHER_PRIME, byte_at, chain, mix64
 from corpusmill.pipeline.dedup.kernels.xxh64 import xxh64
@@ -22,7 +22,7 @@ def text_keys(text: pa.Array, rows: I64) -> tuple[U64, U64]:
     return hi, lo
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _keys(offsets: Any, data: Any, rows: Any) -> Any:
     halves = np.empty((2, len(rows)), np.uint64)
     for k in range(len(rows)):

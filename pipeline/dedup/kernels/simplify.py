@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels.tables import BITS, CODE_POINTS, PIECES, POINT, pack, unpack
 from corpusmill.pipeline.dedup.kernels.unicode import SYLLABLES, VERSION
 from corpusmill.pipeline.dedup.kernels.words import byte_at, code_point
@@ -107,7 +107,7 @@ def simple() -> Simple:
     return Simple(entries, pieces, _ascii())
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _put(point: Any, out: Any, end: int) -> int:
     """Appends a code point as UTF-8; the new end."""
     if point < 0x80:
@@ -129,7 +129,7 @@ def _put(point: Any, out: Any, end: int) -> int:
     return end + 4
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _reorder(out: Any, run: int, end: int, table: Any) -> None:
     """Canonical ordering of the LATE characters in `out[run:end]`: by combining class, else as they stand."""
     copy = out[run:end].copy()
@@ -145,7 +145,7 @@ def _reorder(out: Any, run: int, end: int, table: Any) -> None:
             i = following
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _final(data: Any, i: int, stop: int, table: Any) -> bool:
     """Whether no cased letter follows, whatever counts for nothing between."""
     while i < stop:
@@ -158,7 +158,7 @@ def _final(data: Any, i: int, stop: int, table: Any) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _number(data: Any, i: int, stop: int, table: Any) -> int:
     """Where a number ends whose first digit lies before `i`."""
     decimals = 0
@@ -176,7 +176,7 @@ def _number(data: Any, i: int, stop: int, table: Any) -> int:
     return after
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def simplify(data: Any, i: int, stop: int, table: Any, cased: bool, run: int, out: Any, end: int) -> Any:
     """Simplified bytes of UTF-8 `data[i:stop]` after `out[:end]`: (where it stopped, cased, run, end).
 

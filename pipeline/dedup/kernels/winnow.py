@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels import datatrove, kernel, unicode
 from corpusmill.pipeline.dedup.kernels.kernel import add_distinct
 from corpusmill.pipeline.dedup.kernels.shingles import I64, U64, Shingle, arguments
@@ -22,7 +22,7 @@ from corpusmill.pipeline.dedup.kernels.simplify import simple
 from corpusmill.pipeline.dedup.kernels.words import CHUNK
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def select(hashes: Any, count: int, window: int, queue: Any) -> int:
     """Moves the hashes that winnowing selects to the front of `hashes[:count]`, in order; how many.
 
@@ -61,7 +61,7 @@ def select(hashes: Any, count: int, window: int, queue: Any) -> int:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _winnow(
     offsets: Any,
     data: Any,

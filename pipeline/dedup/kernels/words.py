@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from corpusmill.common.kernel_cache import compiled
 
 FNV_BASIS = np.uint64(0xCBF29CE484222325)
 FNV_PRIME = np.uint64(0x100000001B3)
@@ -30,7 +31,7 @@ _SPACE = np.uint64(0x20)
 OUTSIDE, INSIDE, SINGLE, GAP = 0, 1, 2, 3
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def mix64(x: Any) -> Any:
     """MurmurHash3's 64-bit finaliser, a bijection."""
     x ^= x >> np.uint64(33)
@@ -40,13 +41,13 @@ def mix64(x: Any) -> Any:
     return x ^ (x >> np.uint64(33))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def byte_at(data: Any, i: int) -> Any:
     """`data[i]` of an `i` that is not negative; Numba asks that at every signed place, at a cost of 20 %."""
     return data[np.uint64(i)]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def code_point(data: Any, i: int, stop: int) -> Any:
     """(code point, where the next one begins) of UTF-8 `data[i:stop]`; 0x110000 for broken bytes at the
     end."""
@@ -70,19 +71,19 @@ def code_point(data: Any, i: int, stop: int) -> Any:
     return np.uint32(0x110000), stop
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def entry_of(point: Any, rule: Any) -> Any:
     """The entry of a code point; of what is none: a separator."""
     return rule.entries[point] if point < 0x110000 else np.uint32(0)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def chain(word: Any, point: Any, prime: Any) -> Any:
     """The state after one more code point (FNV-1a)."""
     return (word ^ np.uint64(point)) * prime
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def syllable(word: Any, point: Any, prime: Any) -> Any:
     """The state after the conjoining letters of a Hangul syllable (Unicode 3.12)."""
     index = point - np.uint32(0xAC00)
@@ -92,13 +93,13 @@ def syllable(word: Any, point: Any, prime: Any) -> Any:
     return chain(word, np.uint32(0x11A7) + final, prime) if final else word
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def marked(word: Any, point: Any, prime: Any) -> Any:
     """The state with a mark more; the order of marks does not matter."""
     return word + mix64(np.uint64(point) * prime)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def scan_words(
     data: Any, i: int, stop: int, rule: Any, prime: Any, state: int, word: Any, out: Any, count: int
 ) -> Any:
@@ -165,7 +166,7 @@ def scan_words(
     return i, state, word, count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def scan_characters(
     data: Any, i: int, stop: int, rule: Any, prime: Any, state: int, word: Any, out: Any, count: int
 ) -> Any:
@@ -211,7 +212,7 @@ def scan_characters(
     return i, state, word, count
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def scan(
     data: Any, i: int, stop: int, rule: Any, characters: bool, state: int, word: Any, out: Any, count: int
 ) -> Any:
@@ -221,7 +222,7 @@ def scan(
     return scan_words(data, i, stop, rule, FNV_PRIME, state, word, out, count)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fingerprints(offsets: Any, data: Any, rows: Any, rule: Any) -> Any:
     """(hi, lo) uint64[rows]: two independent chains over the word hashes of each text, each of its own FNV
     multiplier; (0, 0) without words."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from corpusmill.common.kernel_cache import compiled
 
 P1 = np.uint64(0x9E3779B185EBCA87)
 P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -14,12 +15,12 @@ P4 = np.uint64(0x85EBCA77C2B2AE63)
 P5 = np.uint64(0x27D4EB2F165667C5)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _left(x: Any, bits: int) -> Any:
     return x << np.uint64(bits) | x >> np.uint64(64 - bits)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _read(data: Any, i: int, size: int) -> Any:
     """`size` bytes from `data[i]`, little endian. (Unsigned places: negative ones would be looked for.)"""
     value = np.uint64(0)
@@ -28,12 +29,12 @@ def _read(data: Any, i: int, size: int) -> Any:
     return value
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _round(lane: Any, value: Any) -> Any:
     return _left(lane + value * P2, 31) * P1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def xxh64(data: Any, start: int, stop: int) -> Any:
     """XXH64 of the bytes `data[start:stop]`, uint64."""
     i = start

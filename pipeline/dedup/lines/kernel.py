@@ -20,8 +20,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels import unicode
 from corpusmill.pipeline.dedup.kernels.words import (
     CHUNK,
@@ -67,7 +67,7 @@ def rule() -> unicode.Rule:
     return unicode.Rule(entries, pieces, small)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fingerprint(data: Any, start: int, stop: int, rule: Any, buffer: Any) -> Any:
     """(hi, lo, words) of UTF-8 `data[start:stop]`; `buffer` is room for word hashes."""
     hi, lo, words = _SEED_HI, _SEED_LO, 0
@@ -80,13 +80,13 @@ def fingerprint(data: Any, start: int, stop: int, rule: Any, buffer: Any) -> Any
     return hi, lo, words
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def chained(hi: Any, lo: Any, a: Any, b: Any) -> Any:
     """Two independent chains, one value further: `a` for the first and `b` for the second."""
     return mix64((hi ^ a) + _STEP), mix64(lo * _STEP + b)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def count_words(offsets: Any, data: Any, rows: Any, rule: Any) -> Any:
     """Words of the texts at `rows`, int64[rows]."""
     counts = np.zeros(len(rows), np.int64)
@@ -100,7 +100,7 @@ def count_words(offsets: Any, data: Any, rows: Any, rule: Any) -> Any:
     return counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _line_end(data: Any, start: int, stop: int) -> int:
     """Where the line that begins at `start` ends: at its newline, or at `stop`."""
     while start < stop and data[start] != NEWLINE:
@@ -108,7 +108,7 @@ def _line_end(data: Any, start: int, stop: int) -> int:
     return start
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _paragraph_end(data: Any, start: int, stop: int) -> int:
     """Where the block that begins at `start` ends: at the newline before a blank line, or at `stop`."""
     end = _line_end(data, start, stop)
@@ -122,7 +122,7 @@ def _paragraph_end(data: Any, start: int, stop: int) -> int:
     return end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sentence_end(data: Any, start: int, stop: int) -> int:
     """Where the sentence that begins at `start` ends, at the latest at the end of its line."""
     i = start
@@ -149,7 +149,7 @@ def _sentence_end(data: Any, start: int, stop: int) -> int:
     return stop
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _room(units: Any, count: int) -> Any:
     """`units`, or a copy with twice the room if there is none for another."""
     if count < len(units):
@@ -159,7 +159,7 @@ def _room(units: Any, count: int) -> Any:
     return larger
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def scan(offsets: Any, data: Any, rule: Any, unit: int, sentences: int, min_words: int) -> Any:
     """The units of at least `min_words` words of all texts, in order: uint64[units, 5] of key (two words), row,
     offset and length in bytes, without the white space at their ends."""
@@ -208,7 +208,7 @@ def scan(offsets: Any, data: Any, rule: Any, unit: int, sentences: int, min_word
     return units[:count].copy()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def group(hi: Any, lo: Any) -> Any:
     """Equal keys: (int64[n] the group of each, int64[groups] the first of each group, the hash table). Groups
     are numbered in the order of their firsts."""
@@ -230,7 +230,7 @@ def group(hi: Any, lo: Any) -> Any:
     return groups, firsts[:count].copy(), slots
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def look_up(slots: Any, firsts: Any, hi: Any, lo: Any, key_hi: Any, key_lo: Any) -> Any:
     """The group of each key in what `group(hi, lo)` made, or -1: int64[keys]."""
     found = np.empty(len(key_hi), np.int64)
@@ -242,7 +242,7 @@ def look_up(slots: Any, firsts: Any, hi: Any, lo: Any, key_hi: Any, key_lo: Any)
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def best(groups: Any, count: int, ranks: Any) -> Any:
     """The member of each group with the least rank, the first of equal ones: int64[count]."""
     chosen = np.full(count, -1, np.int64)
@@ -253,7 +253,7 @@ def best(groups: Any, count: int, ranks: Any) -> Any:
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def union(rows: Any, starts: Any, stops: Any) -> Any:
     """Spans sorted by (row, start), those that overlap or touch made one: (rows, starts, stops)."""
     kept = np.empty((len(rows), 3), np.int64)

@@ -22,8 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels.words import code_point, entry_of
 
 _SHIFT, _FOLDED = np.uint32(21), np.uint32((1 << 21) - 1)
@@ -31,13 +31,13 @@ _SEPARATOR, _ALONE, _COMPOSED = np.uint32(0), np.uint32(3), np.uint32(6)
 NEWLINE = 10
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def white(byte: Any) -> Any:
     """ASCII white space, line breaks among it."""
     return byte == 32 or 9 <= byte <= 13
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _kind(data: Any, i: int, stop: int, rule: Any) -> Any:
     """(class of the character at `i` by the word rule, where the next one begins)."""
     point, after = code_point(data, i, stop)
@@ -47,14 +47,14 @@ def _kind(data: Any, i: int, stop: int, rule: Any) -> Any:
     return entry >> _SHIFT, after
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _joins(data: Any, i: int, stop: int, rule: Any) -> bool:
     """Whether the character at `i` is part of a word that goes on to its neighbours."""
     kind, _ = _kind(data, i, stop, rule)
     return kind != _SEPARATOR and kind != _ALONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def snap(offsets: Any, data: Any, rows: Any, starts: Any, stops: Any) -> None:
     """Makes spans that begin or end inside a code point smaller, in place; an empty one has stop <= start."""
     for i in range(len(rows)):
@@ -65,7 +65,7 @@ def snap(offsets: Any, data: Any, rows: Any, starts: Any, stops: Any) -> None:
             stops[i] -= 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _core(data: Any, start: int, stop: int) -> Any:
     """The span without the white space at its ends."""
     while start < stop and white(data[start]):
@@ -75,7 +75,7 @@ def _core(data: Any, start: int, stop: int) -> Any:
     return start, stop
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _breaks(data: Any, start: int, stop: int) -> Any:
     """(line breaks, the first, the last) in `data[start:stop]`; positions mean nothing if there are none."""
     count, first, last = 0, stop, start
@@ -88,7 +88,7 @@ def _breaks(data: Any, start: int, stop: int) -> Any:
     return count, first, last
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _own_break(data: Any, start: int, stop: int) -> Any:
     """(start, stop) of the line break inside a core that stays: its first blank line, else its first break,
     else nothing (start == stop). A carriage return belongs to its newline."""
@@ -106,7 +106,7 @@ def _own_break(data: Any, start: int, stop: int) -> Any:
     return found, end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _own_separator(data: Any, start: int, stop: int, rule: Any) -> Any:
     """(start, stop) of the character inside a core that keeps the words beside it apart; (start, start) if it
     has none."""
@@ -126,7 +126,7 @@ def _own_separator(data: Any, start: int, stop: int, rule: Any) -> Any:
     return alone, alone_end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _cut_around(data: Any, low: int, high: int, rule: Any, start: int, stop: int) -> Any:
     """Cut (start, stop) around a core, but for what stays inside it: (start, stop, from, to); absolute."""
     left, right = start, stop
@@ -170,7 +170,7 @@ def _cut_around(data: Any, low: int, high: int, rule: Any, start: int, stop: int
     return start, stop, stop, stop
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def settle(offsets: Any, data: Any, rule: Any, rows: Any, starts: Any, stops: Any) -> Any:
     """What is really cut for spans sorted by (row, start), already snapped.
 
@@ -205,7 +205,7 @@ def settle(offsets: Any, data: Any, rule: Any, rows: Any, starts: Any, stops: An
     return pieces[:count].copy()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def credit(pieces: Any, starts: Any, stops: Any, kinds: Any) -> Any:
     """Whose work the pieces are: int64[edits, 4] of row, kind, start, stop, clipped to the pieces.
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.dedup.kernels import kernel
 from corpusmill.pipeline.dedup.kernels.shingling import Shingling
@@ -135,7 +135,7 @@ def _lists(hashes: U64, owner: I64) -> tuple[I64, I64, I64]:
     return starts, owner[places], weights.astype(np.int64)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _shared(starts: Any, owners: Any, weights: Any, low: int, high: int, count: int) -> Any:
     """int32[high - low, count]: hashes that set `low` + i shares with each set after it."""
     shared = np.zeros((high - low, count), np.int32)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.records import Records, starts_of
 from corpusmill.pipeline.dedup.substrings.winnow import MANY, ROLL
 
@@ -19,7 +19,7 @@ STAYS, GONE, CONTESTED = range(
 )  # and above: contested, of the documents with the anchor the second, third ...
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _slots(count: int) -> Any:
     """Empty slots for `count` indices, and how far a mixed key is shifted to point at one."""
     bits = 4
@@ -28,7 +28,7 @@ def _slots(count: int) -> Any:
     return np.full(1 << bits, -1, np.int32), np.uint64(64 - bits)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def repeated(anchors: Any) -> Any:
     """uint8[n]: whether an anchor is there more than once, or says `MANY` of itself."""
     slots, shift = _slots(len(anchors))
@@ -47,7 +47,7 @@ def repeated(anchors: Any) -> Any:
     return flags
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def group(key: Any, check: Any) -> Any:
     """Equal units: (int32[n] the group of each, int32[groups] the first of each), numbered as they come."""
     slots, shift = _slots(len(key))
@@ -90,7 +90,7 @@ def settle(blocks: Records) -> npt.NDArray[np.uint32]:
     return result
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def beaten(key: Any, check: Any, order: Any) -> Any:
     """uint8[n]: `GONE` if an equal window has a lower order, or the same and stands before it."""
     slots, shift = _slots(len(key))
@@ -113,7 +113,7 @@ def beaten(key: Any, check: Any, order: Any) -> Any:
     return flags
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fates(row: Any, token: Any, which: Any, firsts: Any, flags: Any, n: int) -> Any:
     """uint32[units]: what becomes of each, given what becomes of the first of its group.
 
@@ -130,7 +130,7 @@ def fates(row: Any, token: Any, which: Any, firsts: Any, flags: Any, n: int) -> 
     return result
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def union(units: Any, n: int) -> Any:
     """int64[spans, 4] (row, start, stop, tokens): the union of units sorted by row and start."""
     out = np.empty((len(units), 4), np.int64)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels import unicode
 from corpusmill.pipeline.dedup.kernels.words import FNV_BASIS, FNV_PRIME, code_point, mix64
 
@@ -38,7 +38,7 @@ def classes() -> npt.NDArray[np.uint8]:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def most_tokens(offsets: Any, rows: Any) -> int:
     """Room for the tokens of the longest text: two words of one byte have another between them."""
     longest = 0
@@ -47,7 +47,7 @@ def most_tokens(offsets: Any, rows: Any) -> int:
     return longest // 2 + 2
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tokens(data: Any, start: int, stop: int, table: Any, hashes: Any, starts: Any) -> int:
     """Tokens of UTF-8 `data[start:stop]`, `table` from `classes`: their hashes, and where they start, in bytes
     from `start`, with the end of the text as one more; how many. Both arrays have `most_tokens` elements."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels.words import mix64
 from corpusmill.pipeline.dedup.substrings.tokens import most_tokens, tokens
 from corpusmill.pipeline.dedup.substrings.winnow import ROLL, elected, grams, holds, named
@@ -31,7 +31,7 @@ BASE = np.uint64(2654435769)
 _HALF = np.uint64(32)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _put(
     unit: Any, key: Any, rolling: Any, check: Any, row: int, count: int, token: int, starts: Any, n: int
 ) -> None:
@@ -44,7 +44,7 @@ def _put(
     unit.length = starts[token + count - 1 + n] - starts[token]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def blocks(
     offsets: Any, data: Any, rows: Any, begin: int, table: Any, k: int, w: int, slots: Any, out: Any
 ) -> Any:
@@ -90,7 +90,7 @@ def blocks(
     return len(rows), found, 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def windows(offsets: Any, data: Any, units: Any, table: Any, n: int) -> Any:
     """The single windows of n tokens (`UNIT`) of blocks, in order, one `count` after the other."""
     total, longest = 0, np.int64(0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.kernels.words import mix64
 from corpusmill.pipeline.dedup.substrings.tokens import most_tokens, tokens
 
@@ -38,7 +38,7 @@ class Winnow(NamedTuple):
         return cls(k, min_tokens - k + 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def grams(hashes: Any, count: int, k: int, out: Any) -> int:
     """Hashes of all runs of k tokens; how many. `out` may be `hashes` itself."""
     top = np.uint64(1)
@@ -55,7 +55,7 @@ def grams(hashes: Any, count: int, k: int, out: Any) -> int:
     return count - k + 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def elected(hashes: Any, window: int, w: int, last: int) -> int:
     """Where the anchor of a window begins among `grams`, given that of the window before it (-1: none)."""
     newest = window + w - 1
@@ -68,14 +68,14 @@ def elected(hashes: Any, window: int, w: int, last: int) -> int:
     return best
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def named(gram: Any) -> Any:
     """What an elected gram is called from then on, its lowest bit 0: mixed anew, because the elected are the
     least ones, and ranges and hash tables want numbers of all sizes."""
     return mix64(gram) & ~MANY
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def winnow(offsets: Any, data: Any, rows: Any, table: Any, k: int, w: int) -> Any:
     """(elected anchors of the texts at `rows`, uint64; how many tokens they have). Of a text shorter than a
     window none."""
@@ -102,7 +102,7 @@ def winnow(offsets: Any, data: Any, rows: Any, table: Any, k: int, w: int) -> An
     return out[:found], total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def distinct(anchors: Any) -> int:
     """Sorted anchors to distinct ones, in place, with `MANY` on those that were there twice; how many."""
     count = 0
@@ -115,7 +115,7 @@ def distinct(anchors: Any) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def hash_set(anchors: Any) -> Any:
     """Anchors for `holds`: open addressing by their upper bits, uint64[a power of two], 0 where none is."""
     bits = 4
@@ -131,7 +131,7 @@ def hash_set(anchors: Any) -> Any:
     return slots
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def holds(slots: Any, shift: Any, anchor: Any) -> bool:
     """Whether the anchor is in the set; `shift` is 64 - log2(slots)."""
     value = anchor | MANY

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.losses import outputs, walk
 from corpusmill.pipeline.filter.classifiers.model_file import (
     BUCKET,
@@ -44,7 +44,7 @@ _ODD, _PAIRS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
 _NIBBLES, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def known(model: Any, data: Any, starts: Any, ends: Any, hashes: Any, ids: Any) -> None:
     """Into `ids`, for each word data[starts[w]:ends[w]]: its number in the dictionary, UNKNOWN, LABEL or LINE_END."""
     slots, spans, blob = model.slots, model.spans, model.blob
@@ -83,7 +83,7 @@ def known(model: Any, data: Any, starts: Any, ends: Any, hashes: Any, ids: Any) 
         ids[w] = found
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _row(model: Any, bucket: Any) -> Any:
     """The row of an n-gram's bucket, -1 if it was pruned."""
     if len(model.bits) == 0:
@@ -100,7 +100,7 @@ def _row(model: Any, bucket: Any) -> Any:
     return model.numbers[WORDS] + model.rank[bucket >> 6] + np.int64((x * _BYTES) >> np.uint64(56))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _add(model: Any, ids: Any, count: Any, hidden: Any) -> None:
     """Add rows ids[:count] of the input matrix to `hidden`, one after the other."""
     rows = model.rows
@@ -118,7 +118,7 @@ def _add(model: Any, ids: Any, count: Any, hidden: Any) -> None:
             hidden[k] += rows[row, k]
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _add_codes(model: Any, ids: Any, count: Any, hidden: Any) -> None:
     dim, part, parts = model.numbers[DIM], model.numbers[PART], model.numbers[PARTS]
     for n in range(count):
@@ -130,7 +130,7 @@ def _add_codes(model: Any, ids: Any, count: Any, hidden: Any) -> None:
                 hidden[m * part + k] += norm * model.centroids[base + k]
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _subwords(model: Any, data: Any, first: Any, last: Any, ids: Any, fill: Any, hidden: Any) -> Any:
     """Note the rows of the character n-grams of `<word>` in `ids` from `fill` on: (fill, how many rows were added
     already because `ids` was full)."""
@@ -173,7 +173,7 @@ def _subwords(model: Any, data: Any, first: Any, last: Any, ids: Any, fill: Any,
     return fill, added
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def sum_words(model: Any, rows: Any, weights: Any) -> None:
     """Put into the row of each word the sum of its own and its n-grams' rows, and their number into `weights`.
 
@@ -192,7 +192,7 @@ def sum_words(model: Any, rows: Any, weights: Any) -> None:
         rows[word] = hidden
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _hidden(
     model: Any, data: Any, starts: Any, ends: Any, hashes: Any, numbers: Any, first: Any, last: Any,
     line: Any, ids: Any, hidden: Any,
@@ -247,7 +247,7 @@ def _hidden(
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def predict(
     model: Any, data: Any, starts: Any, ends: Any, hashes: Any, numbers: Any, bounds: Any, sigmoid: Any,
     wanted: Any, label: Any, probability: Any, every: Any,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.model_file import LABELS, LOSS, SOFTMAX
 
 _TINY = 1e-5  # fastText adds it to a probability before it takes the logarithm
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _dot(model: Any, row: Any, hidden: Any) -> Any:
     total = np.float32(0)
     for k in range(len(hidden)):
@@ -20,12 +20,12 @@ def _dot(model: Any, row: Any, hidden: Any) -> Any:
     return total
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _logarithm(p: Any) -> Any:
     return np.float32(np.log(np.float64(p) + _TINY))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def walk(model: Any, hidden: Any, stack: Any, reached: Any, out: Any, all_labels: Any) -> None:
     """Logarithms of the labels' probabilities by hierarchical softmax, from the root down, left first.
 
@@ -54,7 +54,7 @@ def walk(model: Any, hidden: Any, stack: Any, reached: Any, out: Any, all_labels
         depth += 2
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def outputs(model: Any, hidden: Any, sigmoid: Any, out: Any) -> None:
     """Logarithms of the labels' probabilities by softmax, or by one logistic each (fastText's table of it)."""
     high = np.float32(-np.inf)

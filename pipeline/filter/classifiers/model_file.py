@@ -11,9 +11,10 @@ import struct
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from corpusmill.common.kernel_cache import compiled
 
 Array = npt.NDArray[Any]
 
@@ -249,7 +250,7 @@ def _ranked(buckets: Array, bucket: int) -> tuple[Array, Array]:
     return bits, np.searchsorted(buckets, np.arange(len(bits)) * 64).astype(np.int32)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _entries(blob: Any, at: Any, spans: Any, counts: Any, types: Any) -> Any:
     """Read the dictionary's entries; the place after them, or -1 if the file ends before or a word has no end."""
     for i in range(len(spans)):
@@ -268,7 +269,7 @@ def _entries(blob: Any, at: Any, spans: Any, counts: Any, types: Any) -> Any:
     return at
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _fill(blob: Any, spans: Any, slots: Any) -> Any:
     """Put the words into the table by hash (32-bit FNV-1a over signed bytes); the number of `</s>`, -1 if absent."""
     eos = -1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.letters import BLANK, tables
 from corpusmill.pipeline.filter.classifiers.words import Words
 from corpusmill.pipeline.filter.text.marks import decode
@@ -49,7 +49,7 @@ def blank(data: Array, offsets: Array) -> Array:
     return out
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _seek(data: Any, at: Any, place: Any, target: Any, end: Any) -> Any:
     """The byte of character `target`, going from byte `at`, which is character `place`, on or back."""
     while place < target and at < end:
@@ -65,7 +65,7 @@ def _seek(data: Any, at: Any, place: Any, target: Any, end: Any) -> Any:
     return at
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _edge(data: Any, at: Any, place: Any, end: Any, bits: Any) -> Any:
     """(byte, character) of the next white space at or after a place, near it; else the place."""
     i = at
@@ -79,7 +79,7 @@ def _edge(data: Any, at: Any, place: Any, end: Any, bits: Any) -> Any:
     return at, place
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _windows(
     data: Any, offsets: Any, chars: Any, most: Any, bits: Any, first: Any, last: Any, owner: Any
 ) -> Any:
@@ -115,7 +115,7 @@ def _windows(
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _sentences(breaks: Any, bounds: Any, first: Any, last: Any, owner: Any, out: Any, offsets: Any) -> Any:
     count = 0
     for d in range(len(owner) - 1):
@@ -138,7 +138,7 @@ def _sentences(breaks: Any, bounds: Any, first: Any, last: Any, owner: Any, out:
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _blank(data: Any, offsets: Any, bits: Any, out: Any) -> None:
     for d in range(len(offsets) - 1):
         i = offsets[d]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers import predictor
 from corpusmill.pipeline.filter.classifiers.codes import iso_639_1
 from corpusmill.pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
@@ -205,7 +205,7 @@ def whole(words: Words, owner: Array) -> Array:
     return np.stack([words.bounds[owner[:-1], 0], words.bounds[owner[1:] - 1, 1]], axis=1)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _pool(scores: Any, owner: Any, part: Any, out: Any) -> None:
     for d in range(len(owner) - 1):
         count = owner[d + 1] - owner[d]
@@ -219,7 +219,7 @@ def _pool(scores: Any, owner: Any, part: Any, out: Any) -> None:
         out[d] = min(total / few, 1.0)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _worst(scores: Any, owner: Any, limit: Any, worst: Any, share: Any) -> None:
     for d in range(len(owner) - 1):
         above = 0

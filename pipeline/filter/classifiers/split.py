@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.words import cleaned
 from corpusmill.pipeline.filter.text.view import text_buffers
 
@@ -54,7 +54,7 @@ def runs_of(texts: Sequence[str]) -> tuple[Array, Array]:
     return runs, ends
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _runs(hashes: Any, bounds: Any, ends: Any, runs: Any) -> None:
     for d in range(len(bounds)):
         for r in range(ends[d + 1] - ends[d]):
@@ -66,7 +66,7 @@ def _runs(hashes: Any, bounds: Any, ends: Any, runs: Any) -> None:
             runs[ends[d] + r] = h
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _sides(runs: Any, offsets: Any, seed: Any, side: Any) -> None:
     for d in range(len(side)):
         least = np.uint64(0xFFFFFFFFFFFFFFFF)

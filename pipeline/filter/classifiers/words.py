@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.letters import BLANK, CLOSE, END, END_ALONE, KEPT, tables
 from corpusmill.pipeline.filter.text.marks import class_at_end, decode
 from corpusmill.pipeline.filter.text.unicode import TERMINAL, class_table
@@ -76,7 +76,7 @@ def _cut(words: Words, count: int) -> Words:
     )  # fmt: skip
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _hash(data: Any, first: Any, last: Any) -> Any:
     h = _BASIS
     for k in range(first, last):
@@ -84,7 +84,7 @@ def _hash(data: Any, first: Any, last: Any) -> Any:
     return h
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _split(
     data: Any, first: Any, last: Any, table: Any, starts: Any, ends: Any, hashes: Any, breaks: Any,
     bounds: Any,
@@ -115,7 +115,7 @@ def _split(
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _address(data: Any, i: Any, end: Any) -> Any:
     """The end of the address (http://, https://) at `i`, or `i`."""
     if end - i < 8 or data[i] | 32 != 104 or data[i + 1] | 32 != 116 or data[i + 2] | 32 != 116:
@@ -133,7 +133,7 @@ def _address(data: Any, i: Any, end: Any) -> Any:
     return k if k > j + 3 else i
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _mention(data: Any, i: Any, end: Any, lower: Any) -> Any:
     """The end of what follows the @ or & before `i`: letters and digits of ASCII, _ and #, and one semicolon."""
     while i < end:
@@ -145,7 +145,7 @@ def _mention(data: Any, i: Any, end: Any, lower: Any) -> Any:
     return i + 1 if i < end and data[i] == 59 else i
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _clean(
     data: Any,
     first: Any,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.scan import decode
 from corpusmill.pipeline.filter.text.unicode import ALPHA, PUNCT
 
@@ -19,7 +19,7 @@ LETTERS, PUNCTS = range(2)
 MARKER = 0xFF  # stands in no UTF-8: set around what a pattern found
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def line_counts(data: Any, table: Any, starts: Any, ends: Any) -> Any:
     """int32[lines, 2]: letters and punctuation."""
     counts = np.zeros((len(starts), 2), np.int32)
@@ -34,7 +34,7 @@ def line_counts(data: Any, table: Any, starts: Any, ends: Any) -> Any:
     return counts
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def elements(starts: Any, ends: Any) -> Any:
     """int64[2 x lines]: offsets of an Arrow array whose even elements are the lines, without a copy of the text."""
     offsets = np.empty(2 * len(starts), np.int64)
@@ -43,7 +43,7 @@ def elements(starts: Any, ends: Any) -> Any:
     return offsets
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def claim_found(marked: Any, marked_offsets: Any, allowed: Any, first: int, owner: Any, code: int) -> int:
     """Give what a pattern found to `code`, from a copy of the `elements` with `MARKER` before and after each find.
 
@@ -64,7 +64,7 @@ def claim_found(marked: Any, marked_offsets: Any, allowed: Any, first: int, owne
     return claimed
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def whole_lines(data: Any, offsets: Any, line_offsets: Any, starts: Any, ends: Any) -> Any:
     """int64[lines, 2]: first byte and end of each line with the white space around it, its line feed left out."""
     bounds = np.empty((len(starts), 2), np.int64)
@@ -80,7 +80,7 @@ def whole_lines(data: Any, offsets: Any, line_offsets: Any, starts: Any, ends: A
     return bounds
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def claim_lines(data: Any, line_offsets: Any, bounds: Any, verdict: Any, owner: Any) -> None:
     """Give lines with a `verdict` (the rule that cuts them; 0: it stays) to it, with the line feeds that go along.
 
@@ -120,7 +120,7 @@ def claim_lines(data: Any, line_offsets: Any, bounds: Any, verdict: Any, owner: 
                     owner[bounds[k, 0] : bounds[k + 1, 0]] = verdict[k]
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def runs(offsets: Any, owner: Any) -> Any:
     """int64[spans, 4]: document, first byte and end counted from its start, owner; sorted."""
     count = 0

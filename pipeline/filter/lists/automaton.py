@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.lists.letters import joins_table, small_table
 from corpusmill.pipeline.filter.text.scan import decode
 
@@ -83,7 +83,7 @@ def occurrences(machine: Automaton, data: Array, offsets: Array, whole_words: bo
     )  # fmt: skip
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _occurrences(
     step: Any, kind: Any, chars: Any, shorter: Any, longest: int, small: Any, joins: Any, data: Any, offsets: Any,
     whole_words: bool,

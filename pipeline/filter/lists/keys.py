@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from corpusmill.common.kernel_cache import compiled
 
 Array = npt.NDArray[Any]
 
@@ -39,7 +40,7 @@ def keys(entries: Sequence[str]) -> Keys:
     return Keys(data, offsets, slots)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def hash_of(data: Any, first: int, last: int) -> Any:
     """FNV-1a of `data[first:last]`, mixed."""
     h = _SEED
@@ -48,7 +49,7 @@ def hash_of(data: Any, first: int, last: int) -> Any:
     return (h ^ (h >> _SHIFT)) * _MIX
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _fill(data: Any, offsets: Any, slots: Any) -> None:
     mask = np.uint64(len(slots) - 1)
     for k in range(len(offsets) - 1):
@@ -58,7 +59,7 @@ def _fill(data: Any, offsets: Any, slots: Any) -> None:
         slots[np.int64(at)] = k + 1
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def find(data: Any, offsets: Any, slots: Any, text: Any, first: int, last: int) -> int:
     """The number of the key `text[first:last]`, -1 if there is none."""
     mask = np.uint64(len(slots) - 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.registry import signal
 from corpusmill.pipeline.filter.text.view import TextView
 
@@ -29,7 +29,7 @@ def repetitions(view: TextView) -> npt.NDArray[Any]:
     return found
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _repetitions(words: Any, offsets: Any) -> Any:
     most = np.zeros(len(offsets) - 1, np.int64)
     for d in range(len(offsets) - 1):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.marks import before, decode, holds, is_at
 from corpusmill.pipeline.filter.text.unicode import DIGIT, MARK, OTHER, SPACE
 
@@ -31,7 +31,7 @@ _MORE = np.frombuffer(b"read more...", np.uint8)
 _SIGN_IN = np.frombuffer(b"sign-in", np.uint8)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _in_word(data: Any, i: int, table: Any) -> bool:
     """Whether the character at `i` is one of a regular expression's \\w: a letter, a number or an underscore."""
     if data[i] == 95:
@@ -39,7 +39,7 @@ def _in_word(data: Any, i: int, table: Any) -> bool:
     return not table[decode(data, i)[0]] & (SPACE | OTHER | MARK)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _is_counter(data: Any, first: int, last: int, table: Any) -> bool:
     """^\\W*\\d[,.\\d]*[kmb]?\\s+(likes|shares|...)\\W*$, ASCII letters in either case."""
     i = first
@@ -67,7 +67,7 @@ def _is_counter(data: Any, first: int, last: int, table: Any) -> bool:
     return False
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _has_phrase(data: Any, first: int, last: int) -> bool:
     return (
         is_at(data, first, first, last, _SIGN_IN)
@@ -76,7 +76,7 @@ def _has_phrase(data: Any, first: int, last: int) -> bool:
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def line_kinds(data: Any, line_start: Any, line_end: Any, line_words: Any, table: Any) -> Any:
     """uint8[lines]: `COUNTER` and `PHRASE`, of lines at bytes [line_start, line_end)."""
     kinds = np.zeros(len(line_start), np.uint8)

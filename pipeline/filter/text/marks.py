@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.unicode import CLOSER
 
 # Phrases of C4's rules.
@@ -30,7 +30,7 @@ _HTTP = np.frombuffer(b"http", np.uint8)
 _HTTPS = np.frombuffer(b"https", np.uint8)
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def decode(data: Any, i: Any) -> Any:
     """(code point, bytes) of the valid UTF-8 sequence at `i`."""
     b = np.int64(data[i])
@@ -48,7 +48,7 @@ def decode(data: Any, i: Any) -> Any:
     ), 4
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def before(data: Any, first: int, i: int) -> int:
     """Start of the character that ends before byte `i`."""
     i -= 1
@@ -57,7 +57,7 @@ def before(data: Any, first: int, i: int) -> int:
     return i
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def is_at(data: Any, start: int, first: int, last: int, phrase: Any) -> bool:
     """Whether the lower-case ASCII `phrase` is at `start`, in either case, inside [first, last)."""
     if start < first or start + len(phrase) > last:
@@ -71,7 +71,7 @@ def is_at(data: Any, start: int, first: int, last: int, phrase: Any) -> bool:
     return True
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def holds(data: Any, first: int, last: int, phrase: Any) -> bool:
     """Whether the lower-case ASCII `phrase` is anywhere in [first, last), in either case."""
     lead = phrase[0]
@@ -82,7 +82,7 @@ def holds(data: Any, first: int, last: int, phrase: Any) -> bool:
     return False
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def is_just_at(data: Any, start: int, first: int, last: int, phrase: Any) -> bool:
     """Whether `phrase` is at `start`, as it is, inside [first, last)."""
     if start < first or start + len(phrase) > last:
@@ -93,7 +93,7 @@ def is_just_at(data: Any, start: int, first: int, last: int, phrase: Any) -> boo
     return same == len(phrase)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def class_at_end(data: Any, table: Any, first: Any, last: Any) -> Any:
     """Class of the last character of [first, last) that is no closing quote or bracket; 0 if none."""
     while last > first:
@@ -105,7 +105,7 @@ def class_at_end(data: Any, table: Any, first: Any, last: Any) -> Any:
     return 0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def ends_in_ellipsis(data: Any, first: int, last: int) -> Any:
     """Whether [first, last) ends in "..." or "…"."""
     if last - first < 3:
@@ -114,7 +114,7 @@ def ends_in_ellipsis(data: Any, first: int, last: int) -> Any:
     return (a == 46 and b == 46 and c == 46) or (a == 0xE2 and b == 0x80 and c == 0xA6)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _without_citations(data: Any, first: int, last: int) -> int:
     """End of [first, last) without the `[1]`, `[edit]`, `[citation needed]` that stand at it."""
     while last > first and data[last - 1] == 93:
@@ -134,7 +134,7 @@ def _without_citations(data: Any, first: int, last: int) -> int:
     return last
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def c4_end(data: Any, first: int, last: int) -> bool:
     """Whether a line ends as C4 wants it; citation marks such as [1] are no part of it."""
     last = _without_citations(data, first, last)
@@ -149,7 +149,7 @@ def c4_end(data: Any, first: int, last: int) -> bool:
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def redpajama_end(data: Any, first: int, last: int) -> bool:
     """Whether a line ends in one of . ! ? ”"""
     b = data[last - 1]
@@ -158,7 +158,7 @@ def redpajama_end(data: Any, first: int, last: int) -> bool:
     return last - first >= 3 and b == 0x9D and data[last - 3] == 0xE2 and data[last - 2] == 0x80
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def address_at(data: Any, colon: int, first: int, last: int) -> tuple[int, int]:
     """(start, end) of the web address whose scheme ends before byte `colon`; (colon, colon) if there is none.
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
+
+from corpusmill.common.kernel_cache import compiled
 
 TOP = (2, 3, 4)
 DUPLICATE = (5, 6, 7, 8, 9, 10)
@@ -26,13 +27,13 @@ STEP = np.uint64(0xD6E8FEB86659FD93)
 _SHIFT = np.uint64(29)
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def slot_of(key: Any, mask: int) -> Any:
     mixed = (key ^ (key >> _SHIFT)) * STEP
     return np.int64((mixed >> np.uint64(32)) & np.uint64(mask))
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def table_size(entries: int) -> int:
     size = 8
     while size < 2 * entries:
@@ -40,7 +41,7 @@ def table_size(entries: int) -> int:
     return size
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def most_between(offsets: Any) -> int:
     """The most items that any document has."""
     most = 0
@@ -49,7 +50,7 @@ def most_between(offsets: Any) -> int:
     return most
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def longer(
     n: int, hashes: Any, base: int, words: int, gram: Any, level: Any, places: Any, candidates: int
 ) -> int:
@@ -68,7 +69,7 @@ def longer(
     return found
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def later_copies(hashes: Any, chars: Any, offsets: Any) -> Any:
     """int64[docs, 2]: how many items of each document are copies of an earlier one, and their characters."""
     out = np.zeros((len(offsets) - 1, 2), np.int64)
@@ -95,7 +96,7 @@ def later_copies(hashes: Any, chars: Any, offsets: Any) -> Any:
     return out
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def ngram_shares(hashes: Any, chars: Any, offsets: Any) -> Any:
     """float64[docs, 9]: shares of the word characters in the top 2, 3, 4-gram, then in duplicate 5 to
     10-grams."""

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.marks import (
     COOKIE,
     JAVASCRIPT,
@@ -97,7 +97,7 @@ SHORT_WORD, LONG_WORD = 3, 7
 SHORT_SENTENCE, LONG_SENTENCE = 20, 75
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _line_flags(data: Any, table: Any, first: int, last: int) -> int:
     """The flags that the ends of a line decide; `last` is after its last character that is no white space."""
     point, _ = decode(data, first)
@@ -116,7 +116,7 @@ def _line_flags(data: Any, table: Any, first: int, last: int) -> int:
     return flags
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _phrase_flag(data: Any, i: int, first: int, last: int, letter: int) -> int:
     """The flag of the phrase whose rarest letter is at `i`, or 0."""
     if letter == 106:  # j
@@ -135,7 +135,7 @@ def _phrase_flag(data: Any, i: int, first: int, last: int, letter: int) -> int:
     return 0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def scan(
     data: Any, offsets: Any, table: Any, lower: Any, counts: Any,
     word_offsets: Any, word_hash: Any, word_chars: Any, word_bare: Any,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.repetition import most_between, slot_of, table_size
 from corpusmill.pipeline.filter.text.words import word_hash_of
 
@@ -45,7 +45,7 @@ def function_words() -> npt.NDArray[np.uint64]:
     return table
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _holds(table: Any, key: Any) -> Any:
     slot = slot_of(key, len(table) - 1)
     while table[slot] != 0 and table[slot] != key:
@@ -53,7 +53,7 @@ def _holds(table: Any, key: Any) -> Any:
     return table[slot] == key
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def vocabulary(bare: Any, offsets: Any, function: Any) -> Any:
     """float64[docs, 3]: distinct bare words, the entropy of their use in nats, and how many are of `function`.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.marks import decode
 from corpusmill.pipeline.filter.text.unicode import ALPHA, OTHER, UPPER
 
@@ -40,7 +40,7 @@ for _i, _hash in enumerate(_stops):
     STOP_KEYS[_slot], STOP_BITS[_slot] = _hash, 1 << _i
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def bare_word(data: Any, first: int, last: int, table: Any, lower: Any) -> Any:
     """(hash, characters) of the bare word of [first, last); (0, 0) if nothing is left of it."""
     h, chars = SEED, 0
@@ -57,7 +57,7 @@ def bare_word(data: Any, first: int, last: int, table: Any, lower: Any) -> Any:
     return ((h ^ (h >> SHIFT)) * MIX if chars else ZERO), chars
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def is_title(data: Any, first: int, last: int, table: Any) -> bool:
     """Whether the first letter of [first, last) is its one upper case letter."""
     letters, uppers, leads = 0, 0, False

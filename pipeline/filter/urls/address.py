@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.lists.keys import find
 from corpusmill.pipeline.filter.text.scan import decode
 
@@ -16,7 +16,7 @@ DOMAIN, SUBDOMAIN, PAGE, HARD, SOFT = range(5)
 _SOFT_TOLD_APART = 64  # different soft words of one URL; more count no further
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def put(out: Any, at: int, point: int) -> int:
     """Write a code point as UTF-8; the place after it."""
     if point < 0x80:
@@ -37,7 +37,7 @@ def put(out: Any, at: int, point: int) -> int:
     return at + 4
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def small_letters(data: Any, first: int, last: int, small: Any, out: Any) -> int:
     """Write the URL in small letters; its bytes."""
     i, n = first, 0
@@ -48,7 +48,7 @@ def small_letters(data: Any, first: int, last: int, small: Any, out: Any) -> int
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def parts(url: Any, n: int) -> Any:
     """(start of the host, its end, end of the page) in `url[:n]`, in which the path is moved to the end of the host.
 
@@ -91,7 +91,7 @@ def parts(url: Any, n: int) -> Any:
     return start, host, host + page - end
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _digit(byte: Any) -> int:
     if 48 <= byte <= 57:
         return byte - 48
@@ -99,7 +99,7 @@ def _digit(byte: Any) -> int:
     return byte - 87 if 97 <= byte <= 102 else -1
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _unescaped(data: Any, first: int, last: int, out: Any) -> int:
     """Write the bytes of the URL, `%C3` as one; their number."""
     i, n = first, 0
@@ -116,7 +116,7 @@ def _unescaped(data: Any, first: int, last: int, out: Any) -> int:
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _point(data: Any, i: int, n: int) -> Any:
     """(code point, bytes) at `i`; (-1, 1) at the end and where there is no valid UTF-8."""
     if i >= n:
@@ -138,7 +138,7 @@ def _point(data: Any, i: int, n: int) -> Any:
     return point, size
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def look_up(
     data: Any, offsets: Any, small: Any, joins: Any, domains: Any, hosts: Any, pages: Any, hard: Any, soft: Any,
     found: Any, letters: Any, bounds: Any,

@@ -1,9 +1,2 @@
 """One pass over a batch's bytes that yields the few places worth a look: `anchors.py` is the loop, `runs.py` takes
 digits apart, `tokens.py` words with digits, `around.py` what hangs on `@`, `:`, `=`, `-` and `_`."""
-
-from pathlib import Path
-
-from corpusmill.pipeline.compiled import forget_stale
-
-_room = Path(__file__).parent
-forget_stale([_room], [_room])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels.around import (
     armour,
     assignment,
@@ -60,7 +60,7 @@ def candidates(data: npt.NDArray[np.uint8], wanted: Any, plans: Any, lengths: An
     return found[:count]
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _candidates(data: Any, wanted: Any, plans: Any, lengths: Any, found: Any) -> int:
     n, count = len(data), 0
     groups = np.empty((MAX_GROUPS, 3), np.int64)

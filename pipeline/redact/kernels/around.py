@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels.tables import (
     ASSIGNED,
     AT,
@@ -57,7 +57,7 @@ def _prefix_table() -> npt.NDArray[np.uint8]:
 TABLE = _prefix_table()
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def prefix(data: Any, at: int, found: Any, count: int) -> Any:
     """A known prefix whose first stopping byte is at `at`, not in the middle of a word."""
     for row in range(len(TABLE)):
@@ -77,7 +77,7 @@ def prefix(data: Any, at: int, found: Any, count: int) -> Any:
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def at_sign(data: Any, at: int, found: Any, count: int) -> Any:
     """`@` with what may be a local part before it and a dotted domain behind it."""
     n = len(data)
@@ -94,7 +94,7 @@ def at_sign(data: Any, at: int, found: Any, count: int) -> Any:
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def armour(data: Any, at: int, found: Any, count: int) -> Any:
     """`-----BEGIN `, the `-` at `at` its first."""
     n = len(data)
@@ -108,7 +108,7 @@ def armour(data: Any, at: int, found: Any, count: int) -> Any:
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def hardware(data: Any, at: int, found: Any, count: int) -> Any:
     """Six pairs of hexadecimal digits with `:` or `-` between them, the first of those at `at`."""
     n, mark = len(data), data[at]
@@ -126,7 +126,7 @@ def hardware(data: Any, at: int, found: Any, count: int) -> Any:
     return put(found, count, MAC, start, end)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def sixth(data: Any, at: int, found: Any, count: int) -> Any:
     """(count, end): the run of hexadecimal digits and colons around the `:` at `at`, if its groups are those
     of an IPv6 address: eight, or at least two and `::`."""
@@ -159,7 +159,7 @@ def sixth(data: Any, at: int, found: Any, count: int) -> Any:
     return put(found, count, IP6, start, end), stop
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def userinfo(data: Any, at: int, found: Any, count: int) -> Any:
     """`://` at `at` with an `@` before the next slash, blank or quote."""
     n = len(data)
@@ -174,7 +174,7 @@ def userinfo(data: Any, at: int, found: Any, count: int) -> Any:
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def assignment(data: Any, at: int, wanted: Any, found: Any, count: int) -> Any:
     """A telling name before the `=` or `:` at `at`, and enough of a value behind it."""
     n, name = len(data), at
@@ -226,7 +226,7 @@ def assignment(data: Any, at: int, wanted: Any, found: Any, count: int) -> Any:
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _telling(data: Any, at: int) -> bool:
     """Whether the word before `at` ends like key, secret, token, password, passwd, pwd, pass, sig, signature, auth,
     credential or authorization."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels.tables import BLANK, BLANK_OPEN, IS_WORD, POINT
 
 MAX_PHONE_GROUPS: Final = 7
@@ -46,7 +46,7 @@ def _hints() -> npt.NDArray[np.int64]:
 HINTS = _hints()
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _hint_at(data: Any, i: int) -> bool:
     hint = HINTS[FOLD[data[i]] << 10 | FOLD[data[i + 1]] << 5 | FOLD[data[i + 2]]]
     if hint == 0 or (hint & 64 and i > 0 and IS_WORD[data[i - 1]]):
@@ -54,7 +54,7 @@ def _hint_at(data: Any, i: int) -> bool:
     return bool(hint & 32) or (i + 3 < len(data) and FOLD[data[i + 3]] == hint & 31)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def hinted(data: Any, start: int, end: int) -> bool:
     """Whether a word about telephones may stand before `start` or after `end`, in this document."""
     for i in range(start - 3, max(0, start - _CONTEXT) - 1, -1):
@@ -70,7 +70,7 @@ def hinted(data: Any, start: int, end: int) -> bool:
     return False
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def may_hold_phones(data: Any, groups: Any, low: int, high: int, table: bool, plans: Any) -> bool:
     """Necessary for any number that `phones.phones` finds in the segment; it looks closer. `table`: the run is a row
     of measures."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels.dials import may_hold_phones
 from corpusmill.pipeline.redact.kernels.shapes import numbers
 from corpusmill.pipeline.redact.kernels.tables import (
@@ -33,7 +33,7 @@ OVERLAP: Final = 16  # which share so many groups
 TABLE_BYTES: Final = 48  # a longer run with neither '(' nor '-' nor '+' is a row of measures
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _separator(data: Any, start: int, end: int) -> int:
     """The class of the 1 to 3 separators between two groups; no-break spaces and dashes count as ' ' and '-'."""
     a: Any = 0
@@ -70,7 +70,7 @@ def _separator(data: Any, start: int, end: int) -> int:
     return OTHER
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _skip_separators(data: Any, i: int) -> int:
     """The first byte past at most three separators that begin at `i`."""
     n = len(data)
@@ -94,7 +94,7 @@ def _skip_separators(data: Any, i: int) -> int:
     return i
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def run(data: Any, start: int, wanted: Any, plans: Any, groups: Any, found: Any, count: int) -> Any:
     """(count, end of the run) of the run whose first digit is at `start`.
 
@@ -137,7 +137,7 @@ def run(data: Any, start: int, wanted: Any, plans: Any, groups: Any, found: Any,
     return count, end if end >= 0 else i
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _quads(groups: Any, low: int, high: int, found: Any, count: int) -> Any:
     """Four groups of at most three digits with points between them, and no fifth."""
     for a in range(low, high - 3):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels.tables import (
     BLANK,
     BLANK_OPEN,
@@ -24,7 +24,7 @@ from corpusmill.pipeline.redact.kernels.tables import (
 )
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _alone(data: Any, groups: Any, low: int, high: int, first: int, last: int) -> bool:
     """No letter, digit, decimal point or path touches the groups from either side."""
     if first > low:
@@ -52,7 +52,7 @@ def _alone(data: Any, groups: Any, low: int, high: int, first: int, last: int) -
     return True
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _luhn(data: Any, start: int, end: int) -> bool:
     total, place = 0, 0
     for i in range(end - 1, start - 1, -1):
@@ -65,7 +65,7 @@ def _luhn(data: Any, start: int, end: int) -> bool:
     return total % 10 == 0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def numbers(data: Any, groups: Any, low: int, high: int, wanted: Any, found: Any, count: int) -> Any:
     """Cards, social security numbers and other national numbers, by the shape of their groups."""
     for a in range(low, high):
@@ -110,7 +110,7 @@ def numbers(data: Any, groups: Any, low: int, high: int, wanted: Any, found: Any
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _uniform(groups: Any, a: int, b: int) -> bool:
     """Blanks between all groups, or hyphens between all."""
     kind = groups[a + 1, 2]
@@ -120,7 +120,7 @@ def _uniform(groups: Any, a: int, b: int) -> bool:
     return kind in (BLANK, HYPHEN)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _is_card_shape(shape: int, length: int, single: bool) -> bool:
     if single:
         return 12 <= length <= 19
@@ -134,7 +134,7 @@ def _is_card_shape(shape: int, length: int, single: bool) -> bool:
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _is_number_shape(shape: int) -> bool:
     """Shapes of `national.SHAPES`: 9 to 13 digits and 15, and the usual groups."""
     if shape < 32:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from corpusmill.common.kernel_cache import compiled
 
 # Classes of candidates: what a detector is then asked about.
 AT: Final = 1  # from `@` to the end of what may be a domain
@@ -68,7 +69,7 @@ IS_DOMAIN = _is(_LETTERS + _DIGITS + b".-" + bytes(range(0x80, 0x100)))
 IS_LOCAL = _is(_LETTERS + _DIGITS + b"!#$%&'*+/=?^_`{|}~-" + bytes(range(0x80, 0x100)))
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def put(found: Any, count: int, kind: int, start: int, end: int) -> int:
     """The count of candidates with this one, which is written at row `count` of `found` (int64[capacity, 3]) if there
     is room: whoever made `found` looks at the count, and makes a larger one."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels.tables import (
     COIN,
     FORMAT,
@@ -23,7 +23,7 @@ from corpusmill.pipeline.redact.kernels.tables import (
 MAX_IBAN = 34
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def token(data: Any, start: int, wanted: Any, lengths: Any, found: Any, count: int) -> Any:
     """(count, end) of the word whose first digit is at `start`. `lengths`: uint8[676], the characters of
     an IBAN per pair of letters."""
@@ -62,7 +62,7 @@ def token(data: Any, start: int, wanted: Any, lengths: Any, found: Any, count: i
     return count, high
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _may_be_coin(data: Any, low: int, high: int) -> bool:
     size, first = high - low, data[low]
     if 25 <= size <= 35 and (first == 49 or first == 51):
@@ -72,7 +72,7 @@ def _may_be_coin(data: Any, low: int, high: int) -> bool:
     return 14 <= size <= 90 and (first | 32) == 98 and (data[low + 1] | 32) == 99 and data[low + 2] == 49
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def iban(data: Any, low: int, lengths: Any) -> int:
     """The end of the IBAN that begins at `low` (ISO 13616: its country's length, 1 modulo 97); 0 if there is
     none."""
@@ -109,7 +109,7 @@ def iban(data: Any, low: int, lengths: Any) -> int:
     return i if rest == 1 else 0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _cisco(data: Any, low: int, found: Any, count: int) -> Any:
     """`0123.4567.89ab`, found at its first group that holds a digit."""
     begin = low
@@ -126,7 +126,7 @@ def _cisco(data: Any, low: int, found: Any, count: int) -> Any:
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _is_hex4(data: Any, at: int) -> bool:
     good = True
     for i in range(at, at + 4):
@@ -134,7 +134,7 @@ def _is_hex4(data: Any, at: int) -> bool:
     return good
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _spaced_nino(data: Any, low: int, found: Any, count: int) -> Any:
     """`AB 12 34 56 C`, found at its first two digits."""
     n, start = len(data), low - 3

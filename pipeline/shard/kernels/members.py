@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from corpusmill.common.kernel_cache import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -21,7 +22,7 @@ for _byte, _letter in zip(b'"\\\b\f\n\r\t', b'"\\bfnrt', strict=True):
     _SHORT[_byte] = _letter
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def escaped_size(offsets: Longs, data: Bytes, out: Longs) -> None:
     """Add the bytes of each string inside a JSON string to `out`."""
     for i in range(len(out)):
@@ -35,7 +36,7 @@ def escaped_size(offsets: Longs, data: Bytes, out: Longs) -> None:
         out[i] += size
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def escaped(cursors: Longs, out: Bytes, offsets: Longs, data: Bytes) -> None:
     """Write each string as it stands inside a JSON string (RFC 8259; UTF-8 stays as it is)."""
     for i in range(len(cursors)):
@@ -55,7 +56,7 @@ def escaped(cursors: Longs, out: Bytes, offsets: Longs, data: Bytes) -> None:
         cursors[i] = at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def plain(cursors: Longs, out: Bytes, offsets: Longs, data: Bytes) -> None:
     """Write each string as it is."""
     for i in range(len(cursors)):
@@ -64,7 +65,7 @@ def plain(cursors: Longs, out: Bytes, offsets: Longs, data: Bytes) -> None:
         cursors[i] += size
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def same(cursors: Longs, out: Bytes, literal: Bytes) -> None:
     """Write `literal` for every document."""
     for i in range(len(cursors)):
@@ -72,7 +73,7 @@ def same(cursors: Longs, out: Bytes, literal: Bytes) -> None:
         cursors[i] += len(literal)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def hexed(cursors: Longs, out: Bytes, ids: Bytes, there: npt.NDArray[np.bool_]) -> None:
     """Write each row of `ids` (n x 16) as 32 hexadecimal digits; nothing where `there` is false."""
     for i in range(len(cursors)):
@@ -83,7 +84,7 @@ def hexed(cursors: Longs, out: Bytes, ids: Bytes, there: npt.NDArray[np.bool_]) 
             cursors[i] = at + 2 * ids.shape[1]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def headers(cursors: Longs, out: Bytes, template: Bytes, ids: Bytes, sizes: Longs) -> None:
     """Write a USTAR header each: `template` (512 bytes, of a member of 32 letters and an extension, of size 0), its
     name begun by the id in hex, with the size and the checksum that belong to it."""

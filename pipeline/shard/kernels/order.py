@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from corpusmill.common.kernel_cache import compiled
 
 Elements = npt.NDArray[np.unsignedinteger[Any]]
 Longs = npt.NDArray[np.int64]
@@ -20,7 +21,7 @@ _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 _SHIFT = np.uint64(32)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def copy(
     source: Elements, froms: Longs, lengths: Longs, gap: int, out: Elements, places: Longs,
     sums: npt.NDArray[np.uint64],
@@ -41,7 +42,7 @@ def copy(
         places[i + 1] = at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def weigh(tokens: Elements, offsets: Longs, weights: npt.NDArray[np.int32], out: Longs) -> None:
     """Sum of `weights[token]` over each document: `out[i]` of the tokens from `offsets[i]` to `offsets[i + 1]`."""
     for i in range(len(out)):

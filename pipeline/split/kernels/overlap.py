@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from corpusmill.common.kernel_cache import compiled
 
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _DENSE = 4  # documents a word: so many entries of a list take more room than the word
 _FILTER = 16  # bits of the filter for each hash, at least: one in sixteen of those not in the index passes
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _mix(x: Any) -> Any:
     """The finaliser of splitmix64 (Steele et al. 2014)."""
     x = (x ^ (x >> np.uint64(30))) * _FIRST
@@ -25,7 +26,7 @@ def _mix(x: Any) -> Any:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def signatures_of_lists(starts: Any, members: Any) -> Any:
     """uint64[K]: a hash of each ascending list members[starts[k]:starts[k + 1]]."""
     found = np.empty(len(starts) - 1, np.uint64)
@@ -37,7 +38,7 @@ def signatures_of_lists(starts: Any, members: Any) -> Any:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def bitmaps(bounds: Any, members: Any, documents: int) -> Any:
     """(int64[C] the bitmap of each class, -1 for one that stays a list; uint64[B, W] the bitmaps): bit d of word w is
     document 64 w + d. Bitmaps are for lists of more than `_DENSE` documents a word."""
@@ -57,7 +58,7 @@ def bitmaps(bounds: Any, members: Any, documents: int) -> Any:
     return row, maps
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _add(planes: Any, bitmap: Any, hits: int) -> None:
     """Add `hits` for each document of a bitmap: `planes[w, p]` holds bit p of the counts of 64 documents."""
     p = 0
@@ -74,7 +75,7 @@ def _add(planes: Any, bitmap: Any, hits: int) -> None:
         p += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _spread(planes: Any, count: Any, touched: Any, n: int) -> int:
     """Move the counts of `planes` to `count`; documents that had none are noted in `touched[n:]`; the new `n`."""
     one = np.uint64(1)
@@ -98,7 +99,7 @@ def _spread(planes: Any, count: Any, touched: Any, n: int) -> int:
     return n
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def filter_bits(keys: Any) -> Any:
     """(uint64[words] a filter with the upper bits of each key set, the shift that gives a key's bit)."""
     bits = 10
@@ -112,7 +113,7 @@ def filter_bits(keys: Any) -> Any:
     return field, shift
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def beginnings(keys: Any) -> Any:
     """(int64[2^b + 1] where the ascending keys with each value of their upper b bits begin, 64 - b)."""
     bits = 1
@@ -127,7 +128,7 @@ def beginnings(keys: Any) -> Any:
     return first, shift
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def compare(bounds: Any, hashes: Any, rows: Any, index: Any, best: Any, best_row: Any) -> None:
     """Raise `best`, float64[V, 2], and `best_row`, int64[V, 2], for the documents with the shingle sets
     hashes[bounds[i]:bounds[i + 1]], numbered `rows[i]`.

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from corpusmill.common.kernel_cache import compiled
 
 MIN_LINE = 16  # bytes of a line, white space around it left out, that can be boilerplate
 REPEATED, TAG = 1, 2
@@ -14,12 +15,12 @@ _BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _blank(byte: Any) -> bool:
     return byte == 32 or 9 <= byte <= 13
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _line(data: Any, start: int, stop: int) -> tuple[int, int, int, Any]:
     """(where the line's text begins, where it ends, where the next line begins, hash) of the line at `start`; the hash is 0
     for a line shorter than `MIN_LINE`."""
@@ -40,7 +41,7 @@ def _line(data: Any, start: int, stop: int) -> tuple[int, int, int, Any]:
     return start, end, after, (value ^ (value >> _SHIFT)) | np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def line_hashes(data: Any, offsets: Any, hashes: Any, owners: Any) -> int:
     """The lines of at least `MIN_LINE` bytes: `hashes` (uint64, FNV-1a, mixed) and the text of each, `owners` (int32); how many.
     Both need one place for every `MIN_LINE` bytes of text, and one more."""
@@ -55,7 +56,7 @@ def line_hashes(data: Any, offsets: Any, hashes: Any, owners: Any) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mark(data: Any, offsets: Any, repeated: Any, names: Any, ends: Any, marks: Any) -> None:
     """Set `REPEATED` in `marks` (uint8[N], zeros) for the bytes of lines whose hash is in `repeated` (sorted uint64), and `TAG` for
     those of `<NAME>`, where NAME is one of `names[ends[i]:ends[i + 1]]`."""
@@ -86,7 +87,7 @@ def mark(data: Any, offsets: Any, repeated: Any, names: Any, ends: Any, marks: A
             i += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def count_tokens(offsets: Any, ids: Any, starts: Any, bounds: Any, marks: Any, counts: Any) -> None:
     """Add each token to `counts` (int64[3, V]): all, those whose middle byte lies in a repeated line, those in a tag."""
     for k in range(len(offsets) - 1):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import PUNCT, SENTENCE, SPACE, bits
 from corpusmill.pipeline.filter.signals.variants.contractions import known_units, known_words
 from corpusmill.pipeline.filter.signals.variants.once import once
@@ -60,7 +60,7 @@ def c4_counts(view: TextView) -> npt.NDArray[np.int64]:
     return counts
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _citation(data: Any, i: int, last: int, classes: Any) -> int:
     """Bytes of the `[1]`, `[]`, `[edit]` or `[citation needed]` at byte `i`, 0 if there is none."""
     end = i + 1
@@ -76,7 +76,7 @@ def _citation(data: Any, i: int, last: int, classes: Any) -> int:
     return len(NEEDED) if is_just_at(data, i, i, last, NEEDED) else 0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _line_words(data: Any, a: int, b: int, table: Any) -> Any:
     """(words of the line, characters of the longest)."""
     words, size, longest, i = 0, 0, 0, a
@@ -92,7 +92,7 @@ def _line_words(data: Any, a: int, b: int, table: Any) -> Any:
     return words, longest
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _well_ended(line: Any, size: int) -> bool:
     """Whether the line ends in one of . ? ! " ' and not in three full stops."""
     if size == 0:
@@ -103,7 +103,7 @@ def _well_ended(line: Any, size: int) -> bool:
     return b == 63 or b == 33 or b == 34 or b == 39
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _sentences(line: Any, starts: Any, ends: Any, words: int, table: Any) -> int:
     """A sentence begins with a word that is no punctuation, after one that ends sentences."""
     total, ended = 1, False
@@ -124,7 +124,7 @@ def _sentences(line: Any, starts: Any, ends: Any, words: int, table: Any) -> int
     return total
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _count(
     data: Any, offsets: Any, line_starts: Any, line_ends: Any, classes: Any, table: Any, keys: Any,
     parts: Any, sizes: Any, longest: int, unit_keys: Any, unit_longest: int, line: Any, starts: Any, ends: Any, counts: Any,

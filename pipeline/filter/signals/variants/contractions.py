@@ -7,10 +7,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.words import MIX, PRIME, SEED, SHIFT
 
 _PRONOUNS = "he i it she they we you"
@@ -119,7 +119,7 @@ def _table(entries: list[tuple[str, ...]]) -> Known:
     return Known(keys, parts, sizes, longest)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def hash_of(data: Any, first: int, last: int) -> Any:
     """uint64 of the bytes [first, last); never 0. Mixed at the end, so that the low bits serve as a slot."""
     h = SEED
@@ -130,7 +130,7 @@ def hash_of(data: Any, first: int, last: int) -> Any:
     return h if h else np.uint64(1)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def find(data: Any, first: int, last: int, keys: Any, longest: int) -> int:
     """Slot of the bytes [first, last) in a `Known` table, -1 if they are not in it."""
     if last - first > longest:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
 from corpusmill.pipeline.filter.signals.variants import c4_lines, tokens
 from corpusmill.pipeline.filter.signals.variants.codepoints import STOP, bits
@@ -93,7 +93,7 @@ def fineweb_lines(view: TextView) -> Array:
     return counts
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _marks(data: Any, offsets: Any) -> Any:
     out = np.zeros((len(offsets) - 1, 2), np.int64)
     for d in range(len(offsets) - 1):
@@ -110,7 +110,7 @@ def _marks(data: Any, offsets: Any) -> Any:
     return out
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _fineweb(data: Any, offsets: Any, starts: Any, ends: Any, chars: Any, table: Any, out: Any) -> None:
     for d in range(len(offsets) - 1):
         for line in range(offsets[d], offsets[d + 1]):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
 from corpusmill.pipeline.filter.signals.variants import white_words as words
 from corpusmill.pipeline.filter.signals.variants.grams import DOLMA, all_gram_characters, gram_characters
@@ -42,7 +42,7 @@ def _grams(view: TextView) -> Array:
     return np.stack(shares, axis=1)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _medians(chars: Any, offsets: Any) -> Any:
     out = np.zeros(len(offsets) - 1, np.float64)
     for d in range(len(offsets) - 1):

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.repetition import longer, most_between, slot_of, table_size
 
 DATATROVE: Final = 0
@@ -23,7 +23,7 @@ DCLM: Final = 2
 NEMO: Final = 3
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _group(gram: Any, places: Any, count: int, keys: Any, seen: Any, slots: Any) -> None:
     """Slot of each of the `count` n-grams, and how often it is `seen`."""
     size = table_size(count)
@@ -38,7 +38,7 @@ def _group(gram: Any, places: Any, count: int, keys: Any, seen: Any, slots: Any)
         slots[k] = slot
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _duplicates(
     tool: int, n: int, places: Any, slots: Any, seen: Any, count: int, before: Any, words: int, passed: Any
 ) -> int:
@@ -65,7 +65,7 @@ def _duplicates(
     return total
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def gram_characters(hashes: Any, chars: Any, offsets: Any, tool: int) -> Any:
     """(int64[D, 9]: characters of the top 2, 3, 4-gram, then of duplicate 5 to 10-grams; int64[D, 3]: the word, of
     the document, at which each top n-gram first stands, -1 without one)."""
@@ -116,7 +116,7 @@ def gram_characters(hashes: Any, chars: Any, offsets: Any, tool: int) -> Any:
     return out, best_at
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def walked_duplicates(joins: Any, powers: Any, chars: Any, offsets: Any) -> Any:
     """int64[D, 6]: characters of datatrove's duplicate 5 to 10-grams.
 
@@ -158,7 +158,7 @@ def walked_duplicates(joins: Any, powers: Any, chars: Any, offsets: Any) -> Any:
     return out
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def all_gram_characters(chars: Any, offsets: Any) -> Any:
     """int64[D, 6]: characters of all 5 to 10-grams together (Dolma's whole)."""
     out = np.zeros((len(offsets) - 1, 6), np.int64)

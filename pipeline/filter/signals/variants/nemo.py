@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
 from corpusmill.pipeline.filter.signals.variants import white_words as words
 from corpusmill.pipeline.filter.signals.variants.grams import NEMO, gram_characters
@@ -63,7 +63,7 @@ def _grams(view: TextView) -> Array:
     return np.stack([np.where(word_total(view) < n + 2, 1.0, own) for n, own in enumerate(shares)], axis=1)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def removed(
     data: Any, offsets: Any, word_offsets: Any, starts: Any, ends: Any, places: Any, characters: Any
 ) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import SPACE, bits
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
 from corpusmill.pipeline.filter.text.marks import before, decode, is_at
@@ -61,7 +61,7 @@ def marked(
     return counts
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _marked(
     data: Any, offsets: Any, starts: Any, ends: Any, table: Any, strip: bool,
     leads: Any, lead_ends: Any, tails: Any, tail_ends: Any,
@@ -87,7 +87,7 @@ def _marked(
     return out
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def stripped(data: Any, a: int, b: int, table: Any) -> Any:
     """[a, b) without the white space at both ends."""
     while a < b:
@@ -103,7 +103,7 @@ def stripped(data: Any, a: int, b: int, table: Any) -> Any:
     return a, b
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _separator(data: Any, i: int, last: int, how: int) -> int:
     """Bytes of the separator at byte `i`, 0 if there is none."""
     b = data[i]
@@ -127,7 +127,7 @@ def _separator(data: Any, i: int, last: int, how: int) -> int:
     return end - i if how == NEWLINES or end - i > 1 else 0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _cut(
     data: Any,
     offsets: Any,
@@ -171,7 +171,7 @@ def _cut(
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _described(data: Any, starts: Any, ends: Any) -> Any:
     chars, hashes = np.empty(len(starts), np.int32), np.empty(len(starts), np.uint64)
     for k in range(len(starts)):
@@ -190,7 +190,7 @@ def repeats(found: Segments) -> npt.NDArray[np.int64]:
     return counts
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _repeats(hashes: Any, chars: Any, offsets: Any) -> Any:
     out = np.zeros((len(offsets) - 1, 6), np.int64)
     for d in range(len(offsets) - 1):

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import (
     BEFORE_STOP,
     ICON,
@@ -21,12 +20,12 @@ from corpusmill.pipeline.filter.signals.variants.contractions import find
 from corpusmill.pipeline.filter.text.marks import before, decode
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _digit(b: Any) -> Any:
     return 48 <= b <= 57
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def prefix_of(data: Any, a: int, b: int, table: Any) -> int:
     """Bytes of the prefix of [a, b), 0 if it has none."""
     point, size = decode(data, a)
@@ -46,7 +45,7 @@ def prefix_of(data: Any, a: int, b: int, table: Any) -> int:
     return 0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _stop_suffix(data: Any, a: int, b: int, table: Any) -> bool:
     """Whether the full stop that [a, b) ends in is cut off: by what stands before it."""
     if b - 1 <= a:
@@ -65,7 +64,7 @@ def _stop_suffix(data: Any, a: int, b: int, table: Any) -> bool:
     return False
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longest: int) -> int:
     """Bytes of the longest suffix of [a, b), 0 if it has none."""
     if a >= b:
@@ -98,7 +97,7 @@ def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longes
     return best
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> int:
     """Bytes of the infix at byte `i` of [a, b), 0 if there is none."""
     point, size = decode(data, i)
@@ -145,7 +144,7 @@ def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> int:
     return 0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def has_affix(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longest: int) -> bool:
     """Whether [a, b) has a prefix, a suffix or an infix."""
     if prefix_of(data, a, b, table) or suffix_of(data, a, b, table, unit_keys, unit_longest):

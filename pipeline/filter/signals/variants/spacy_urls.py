@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, LOWER
 from corpusmill.pipeline.filter.text.marks import decode
 
 _LOGINS = 8  # at so many `@` of a chunk the host is looked for
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def is_url(data: Any, a: int, b: int, table: Any) -> bool:
     """Whether [a, b), which has no white space, is [scheme://][user@]host[:port][/path]."""
     if _host(data, a, b, table):
@@ -30,7 +29,7 @@ def is_url(data: Any, a: int, b: int, table: Any) -> bool:
     return False
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _after_scheme(data: Any, a: int, b: int, table: Any) -> int:
     """Place behind `scheme://`, or `a`."""
     i, chars = a, 0
@@ -48,7 +47,7 @@ def _after_scheme(data: Any, a: int, b: int, table: Any) -> int:
     return a
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _host(data: Any, a: int, b: int, table: Any) -> bool:
     end = a
     while end < b:
@@ -68,7 +67,7 @@ def _host(data: Any, a: int, b: int, table: Any) -> bool:
     return end == b or data[end] == 47 or data[end] == 63 or data[end] == 35
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _domain(data: Any, a: int, b: int, table: Any) -> bool:
     """Labels of letters and digits, with - and _ inside, and a last one of lower-case letters."""
     labels = chars = low = 0
@@ -93,7 +92,7 @@ def _domain(data: Any, a: int, b: int, table: Any) -> bool:
     return labels > 0 and 2 <= chars <= 63 and low == chars
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _address(data: Any, a: int, b: int) -> bool:
     """Four numbers with dots between: no network that is private or local."""
     part, value, digits = 0, 0, 0

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import SPACE
 from corpusmill.pipeline.filter.signals.variants.contractions import find
 from corpusmill.pipeline.filter.signals.variants.spacy_affixes import (
@@ -26,7 +26,7 @@ from corpusmill.pipeline.filter.text.marks import decode
 _NEIGHBOURS = 8  # so many words of a chunk, at most, make up a known one
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _inner(data: Any, a: int, b: int, table: Any, starts: Any, ends: Any, n: int) -> int:
     """Words of [a, b) without affixes: parted at infixes, or whole if it is a URL."""
     start, i, dotted, found = a, a, False, False
@@ -55,7 +55,7 @@ def _inner(data: Any, a: int, b: int, table: Any, starts: Any, ends: Any, n: int
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _chunk(
     data: Any, a: int, b: int, table: Any, keys: Any, parts: Any, sizes: Any, longest: int,
     unit_keys: Any, unit_longest: int, starts: Any, ends: Any, n: int,
@@ -103,7 +103,7 @@ def _chunk(
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _joined(
     data: Any, table: Any, keys: Any, parts: Any, longest: int, unit_keys: Any, unit_longest: int,
     starts: Any, ends: Any, i: int, count: int,
@@ -115,7 +115,7 @@ def _joined(
     return slot if has_affix(data, starts[i], ends[i + count - 1], table, unit_keys, unit_longest) else -1
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _rejoin(
     data: Any, table: Any, keys: Any, parts: Any, sizes: Any, longest: int, unit_keys: Any, unit_longest: int,
     starts: Any, ends: Any, first: int, n: int,
@@ -161,7 +161,7 @@ def _rejoin(
     return kept
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def words_of(
     data: Any, first: int, last: int, table: Any, keys: Any, parts: Any, sizes: Any, longest: int,
     unit_keys: Any, unit_longest: int, starts: Any, ends: Any, n: int,

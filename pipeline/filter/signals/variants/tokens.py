@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, SYMBOL, bits
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of, known_units, known_words
 from corpusmill.pipeline.filter.signals.variants.once import once
@@ -63,7 +63,7 @@ def split(text: str) -> list[str]:
     return [raw[a:b].decode() for a, b in zip(starts[:n], ends[:n], strict=True)]
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _split(
     data: Any, offsets: Any, table: Any, keys: Any, parts: Any, sizes: Any, longest: int, unit_keys: Any,
     unit_longest: int, starts: Any, ends: Any, found: Any,
@@ -79,7 +79,7 @@ def _split(
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _describe(
     data: Any, table: Any, starts: Any, ends: Any, offsets: Any, chars: Any, hashes: Any, joins: Any,
     powers: Any, counts: Any,

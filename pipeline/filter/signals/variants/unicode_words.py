@@ -7,10 +7,10 @@ import unicodedata
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants import codepoints
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
 from corpusmill.pipeline.filter.signals.variants.once import once
@@ -87,7 +87,7 @@ def unicode_words(view: TextView) -> UnicodeWords:
     return UnicodeWords(offsets, chars[:words], hashes[:words])
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _extended(data: Any, i: int, last: int, table: Any) -> Any:
     """(place behind the marks that extend the character before byte `i`, how many)."""
     count = 0
@@ -100,7 +100,7 @@ def _extended(data: Any, i: int, last: int, table: Any) -> Any:
     return i, count
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _scan(data: Any, offsets: Any, table: Any, word_offsets: Any, chars: Any, hashes: Any) -> int:
     n = 0
     word_offsets[0] = 0

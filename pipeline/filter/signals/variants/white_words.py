@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, SPACE, bits
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
 from corpusmill.pipeline.filter.signals.variants.once import once
@@ -77,7 +77,7 @@ def word_characters(view: TextView) -> npt.NDArray[np.int64]:
     return per_document(white_words(view).chars, white_words(view).offsets)
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def stop_word(data: Any, a: int, b: int, either_case: bool) -> int:
     """Place of the word [a, b) among the stop words, -1 if it is none."""
     if b - a < 2 or b - a > 4:
@@ -92,7 +92,7 @@ def stop_word(data: Any, a: int, b: int, either_case: bool) -> int:
     return -1
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _scan(
     data: Any, offsets: Any, table: Any, omissions: Any,
     word_offsets: Any, starts: Any, ends: Any, chars: Any, hashes: Any, counts: Any,
@@ -136,7 +136,7 @@ def _scan(
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def _marks(data: Any, first: int, last: int) -> int:
     """How often #, …, "..." and ". . ." stand in [first, last), each counted by itself from the left."""
     total, close, wide = 0, first, first  # the next places at which "..." and ". . ." may begin

@@ -1,0 +1,65 @@
+"""Kernels are compiled once, and again when anything below them has changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corpusmill.common import kernel_cache
+from tests.conftest import IMPORT_PATH
+
+USE = """
+import sys
+from corpusmill.pipeline.unionfind import components
+import numpy as np
+ends = np.array([0, 1]), np.array([1, 2])
+assert components(4, *ends).tolist() == [0, 0, 0, 3]
+from corpusmill.pipeline import unionfind
+kernels = [k for k in vars(unionfind).values() if hasattr(k, "stats")]
+print(sum(sum(k.stats.cache_hits.values()) for k in kernels), sum(sum(k.stats.cache_misses.values()) for k in kernels))
+"""
+
+
+def hits_and_misses(folder: Path) -> tuple[int, int]:
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "CORPUSMILL_KERNEL_CACHE": str(folder)}
+    done = subprocess.run([sys.executable, "-c", USE], env=env, capture_output=True, text=True, check=True)
+    hits, misses = map(int, done.stdout.split())
+    return hits, misses
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    hits, misses = hits_and_misses(tmp_path)
+    assert hits == 0 and misses > 0
+    hits, misses = hits_and_misses(tmp_path)
+    assert hits > 0 and misses == 0
+
+
+def test_without_a_folder_each_process_compiles_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert hits_and_misses(tmp_path / "file") == (0, 0)  # nothing is looked up
+
+
+def test_the_key_is_what_a_kernel_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    texts = {
+        "a": "from corpusmill.b import (\n    one,\n    two,\n)\n", "b/__init__": "", "b/one": "import corpusmill.c\n",
+        "b/two": "x = 1\n", "c": "y = 1\n", "d": "z = 1\n",
+    }  # fmt: skip
+
+    def key(**changed: str) -> str:
+        for name, text in {**texts, **changed}.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / f"{name}.py").write_text(text)
+        kernel_cache.digest.cache_clear()
+        kernel_cache._source.cache_clear()
+        return kernel_cache.digest("corpusmill.a", tmp_path / "a.py")
+
+    monkeypatch.setattr(kernel_cache, "ROOT", tmp_path)
+    first = key()
+    assert key() == first
+    assert key(d="z = 2\n") == first  # nothing imports it
+    for name in ("a", "b/one", "b/two", "c"):
+        assert key(**{name: texts[name] + "# changed\n"}) != first
