@@ -57,7 +57,7 @@ def _compiled(function: Callable[..., Any], inline: str) -> Any:
     return dispatcher
 
 
-class _ByContent(_CacheLocator):  # type: ignore[misc]  # Numba is untyped
+class _ByContent(_CacheLocator):
     """A folder for each state of a module and of what it imports."""
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
@@ -84,11 +84,11 @@ class _ByContent(_CacheLocator):  # type: ignore[misc]  # Numba is untyped
         return found
 
 
-class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_ByContent,)
+class _Impl(CompileResultCacheImpl):
+    _locator_classes = [_ByContent]  # noqa: RUF012 (as Numba has it)
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]
+class _Cache(FunctionCache):
     _impl_class = _Impl
 
 

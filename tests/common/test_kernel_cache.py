@@ -40,7 +40,8 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 def test_without_a_folder_each_process_compiles_for_itself(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert hits_and_misses(tmp_path / "file") == (0, 0)  # nothing is looked up
+    for _ in range(2):
+        assert hits_and_misses(tmp_path / "file")[0] == 0
 
 
 def test_the_key_is_what_a_kernel_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
