@@ -12,7 +12,7 @@ import torch
 from bench import _plain_gpt
 from bench._gpu_models import MODELS, Case, NotHere, model_keys
 from bench._train_ours import make_state, memory_batch, whole
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.train.precision.adapt import compile_layers
 
 

@@ -20,7 +20,7 @@ def measure(root: str) -> dict[str, Any]:
     """
     import os
 
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.storage import Folder
 
     url = f"s3://{BUCKET}/set"
     with tempfile.TemporaryDirectory() as place, serve(Path(place)) as environment:

@@ -27,7 +27,7 @@ def write_set(
     The folder `rows` gets `<source>.npy`, uint16 [sequences, SEQUENCE + 1]: the sequences of the set, each with its last
     label, in their order. Returns `root` as text.
     """
-    from corpusmill.schemas.ids import checksum
+    from corpusmill.common.ids import checksum
     from corpusmill.schemas.shards import ShardIndex, ShardSet, ShardSetEntry
 
     rng, tokenizer, entries = np.random.default_rng(0), b"{}", []
@@ -65,10 +65,10 @@ def _write_tar(
     folder: Path, stem: str, vocabulary: int, blocks: int, rng: np.random.Generator
 ) -> tuple[Any, npt.NDArray[np.uint16]]:
     """(the tar's entry in the index, its tokens)"""
+    from corpusmill.common.storage import Folder
     from corpusmill.pipeline.bpe.load import Bpe
     from corpusmill.pipeline.shard.merge import Window
     from corpusmill.pipeline.shard.write import write_blocks
-    from corpusmill.schemas.storage import Folder
 
     tables: dict[str, Any] = {
         **dict.fromkeys(Bpe._fields), "eos_id": 0, "vocab_size": vocabulary,

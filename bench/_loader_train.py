@@ -15,8 +15,8 @@ STEPS = 20
 
 def measure(folder: Path) -> dict[str, Any]:
     """`share` of all seconds of the steps, `worst` of ten steps together, `tokens_per_second`."""
-    from corpusmill.schemas.config import load
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.config import load
+    from corpusmill.common.storage import Folder
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.metrics import read_metrics
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench import corpus
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 
 
 def prices() -> dict[str, dict[str, float]]:
@@ -29,7 +29,7 @@ def prices() -> dict[str, dict[str, float]]:
 
 def seconds_per_permutation() -> float:
     """CPU seconds of one permutation for a megabyte of text: 112 against 16 of them."""
-    from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+    from corpusmill.pipeline.text.shingling import Shingling
     from corpusmill.schemas.dedup import DedupParams
 
     text = corpus.texts(corpus.plan(4_000, 3000))
@@ -67,8 +67,8 @@ def seconds_per_band(records: int = 1_000_000) -> float:
 
 def seconds_per_winnowed_mb() -> float:
     """CPU seconds of the fingerprints of a megabyte of text."""
-    from corpusmill.pipeline.dedup.kernels.shingling import Shingling
     from corpusmill.pipeline.dedup.sketch import WINNOW
+    from corpusmill.pipeline.text.shingling import Shingling
     from corpusmill.schemas.dedup import DedupParams
 
     text = corpus.texts(corpus.plan(2_000, 3000))
@@ -86,9 +86,9 @@ def seconds_per_slice(files: int = 8, parts: int = 2_000) -> tuple[float, dict[s
     from corpusmill.pipeline.dedup.banding import Banding
     from corpusmill.pipeline.dedup.compact import Compact, compact
     from corpusmill.pipeline.dedup.job import BAND
-    from corpusmill.pipeline.dedup.records import Done, by_part, hashes_of, once, read_slices
-    from corpusmill.pipeline.dedup.records import write as publish
     from corpusmill.pipeline.dedup.run import new_job
+    from corpusmill.pipeline.engine.shuffle import Done, by_part, hashes_of, once, read_slices
+    from corpusmill.pipeline.engine.shuffle import write as publish
     from corpusmill.schemas.dedup import DedupParams
 
     def spent(size: int, width: int) -> tuple[float, float]:
@@ -125,14 +125,14 @@ def seconds_per_slice(files: int = 8, parts: int = 2_000) -> tuple[float, dict[s
 
 def seconds_per_hash(size: int = 500, pairs: int = 2_000) -> float:
     """CPU seconds for a shingle hash of two sets that are compared."""
-    from corpusmill.pipeline.dedup.kernels import kernel
+    from corpusmill.pipeline.text import minhash
 
     hashes = np.sort(np.random.default_rng(1).integers(0, 2**63, (2, pairs, size)).astype(np.uint64), axis=2)
     bounds, rows = np.arange(pairs + 1, dtype=np.int64) * size, np.arange(pairs, dtype=np.int64)
     sets = [hashes[side].ravel() for side in (0, 1)]
-    kernel.jaccard(bounds, sets[0], bounds, sets[1], rows[:1], rows[:1])
+    minhash.jaccard(bounds, sets[0], bounds, sets[1], rows[:1], rows[:1])
     start = time.process_time()
-    kernel.jaccard(bounds, sets[0], bounds, sets[1], rows, rows)
+    minhash.jaccard(bounds, sets[0], bounds, sets[1], rows, rows)
     return (time.process_time() - start) / (2 * size * pairs)
 
 
@@ -144,10 +144,10 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     from corpusmill.pipeline.dedup import labels, removals
     from corpusmill.pipeline.dedup.banding import Banding
     from corpusmill.pipeline.dedup.candidates import ranges
-    from corpusmill.pipeline.dedup.records import Done, by_part
-    from corpusmill.pipeline.dedup.records import write as publish
     from corpusmill.pipeline.dedup.run import new_job
-    from corpusmill.pipeline.publish import publish_table, publish_tables, read_table
+    from corpusmill.pipeline.engine.publish import publish_table, publish_tables, read_table
+    from corpusmill.pipeline.engine.shuffle import Done, by_part
+    from corpusmill.pipeline.engine.shuffle import write as publish
     from corpusmill.schemas.dedup import DedupParams
 
     generator = np.random.default_rng(1)
@@ -191,7 +191,7 @@ def results(tasks: int, parts: int, files: int = 1) -> list[Any]:
     """Results of tasks, each of `files` files and so many slices in the first, as the driver gets them."""
     from distributed.protocol import deserialize, serialize
 
-    from corpusmill.pipeline.dedup.records import Done, File, Part
+    from corpusmill.pipeline.engine.shuffle import Done, File, Part
     from corpusmill.schemas.manifest import PublishedFile
 
     made = []
@@ -212,12 +212,12 @@ def driver_constants() -> dict[str, float]:
     task."""
     from distributed.protocol import serialize
 
-    from corpusmill.pipeline.cluster import Workers
     from corpusmill.pipeline.dedup import labels
     from corpusmill.pipeline.dedup.banding import Banding
-    from corpusmill.pipeline.dedup.records import Done, by_part
-    from corpusmill.pipeline.dedup.records import write as publish
     from corpusmill.pipeline.dedup.run import new_job
+    from corpusmill.pipeline.engine.cluster import Workers
+    from corpusmill.pipeline.engine.shuffle import Done, by_part
+    from corpusmill.pipeline.engine.shuffle import write as publish
     from corpusmill.schemas.dedup import DedupParams
     from corpusmill.schemas.recipe import Cluster
 

@@ -65,7 +65,7 @@ def alike(mean_bytes: int = 3000) -> dict[str, tuple[float, ...]]:
     The background is measured as far as it goes; from there it is taken to fall tenfold from bin to bin.
     """
     from corpusmill.pipeline.dedup.estimate.compare import compare, index
-    from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+    from corpusmill.pipeline.text.shingling import Shingling
     from corpusmill.schemas.dedup import DedupParams
 
     rows = corpus.plan(int(1.2 * len(corpus.real_text().data) / mean_bytes), mean_bytes)

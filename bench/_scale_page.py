@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.estimate.corpus import assumed
 from corpusmill.pipeline.dedup.estimate.limits import Limits, exceeded
@@ -12,7 +13,6 @@ from corpusmill.pipeline.dedup.estimate.measured import OBJECT_STORE, measured
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
 from corpusmill.pipeline.dedup.estimate.show import count, show, size, span
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.storage import IN_FLIGHT
 
 DOCUMENTS, BYTES, WORKERS = 10_000_000_000, 3000, 100
 COPIES, DUPLICATES = 0.3, 0.5

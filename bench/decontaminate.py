@@ -53,10 +53,10 @@ class Ours:
     """An index over files, and the stage's search and judgement on an array of texts."""
 
     def __init__(self, folder: Path, against: list[str], **params: Any) -> None:
+        from corpusmill.common.storage import Folder
         from corpusmill.pipeline.decontaminate import index
         from corpusmill.pipeline.decontaminate.evalsets import find_files
         from corpusmill.schemas.decontaminate import DecontaminateParams
-        from corpusmill.schemas.storage import Folder
 
         self.params = DecontaminateParams(against=against, **params)
         start = time.process_time()

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from bench import corpus, dedup_run, labelled, natural, peers
 from bench.labelled import Labelled, Scores
-from corpusmill.pipeline.publish import read_table
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import read_table
 
 SIZES = (100, 1_000, 2_500)
 OURS: tuple[tuple[str, dict[str, Any]], ...] = (

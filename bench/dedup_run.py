@@ -20,9 +20,9 @@ from typing import Any
 
 from bench import corpus, natural
 from bench.peers import ONE_THREAD
-from corpusmill.pipeline.stage import Partition
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 
 ROOT = Path(__file__).resolve().parent.parent
 LITTLE = 400  # documents of the run before the clock starts
@@ -112,8 +112,8 @@ def child(url: str) -> None:
 def figures(recipe: Recipe, out: Folder, partitions: list[Partition]) -> dict[str, Any]:
     """Run the stage into `out`: what `run` returns, without the memory."""
     from corpusmill.pipeline.dedup.stage import Dedup
-    from corpusmill.pipeline.publish import publish_table
-    from corpusmill.pipeline.stage import Context
+    from corpusmill.pipeline.engine.publish import publish_table
+    from corpusmill.pipeline.engine.stage import Context
 
     dedup, serial = Dedup(recipe), Serial(out / "scratch")
     wall, start = time.perf_counter(), time.process_time()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bench import corpus, dedup_run, natural
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 
 SIZES, MEAN_BYTES, TURNS = (250_000, 500_000, 1_000_000, 2_000_000), 600, 2
 

@@ -63,7 +63,7 @@ def _walk(data: Any) -> Any:
 
 def measure() -> dict[str, Any]:
     """`rates` (tool -> MB/s on the slice, the median), `alone` (name -> MB/s on the whole), `missing` peers."""
-    from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+    from corpusmill.pipeline.text.shingling import Shingling
     from corpusmill.schemas.dedup import DedupParams
 
     whole = corpus.texts(corpus.plan(DOCUMENTS, MEAN_BYTES))

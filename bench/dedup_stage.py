@@ -9,7 +9,7 @@ import tempfile
 from typing import Any
 
 from bench import corpus, dedup_run, natural
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 
 DOCUMENTS, MEAN_BYTES = 400_000, 3_000
 

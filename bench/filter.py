@@ -21,9 +21,9 @@ from bench.natural import DATA
 
 def documents() -> pa.Table:
     """Encyclopedia, questions and answers, biomedical abstracts, news, pieces of books: about 24 MB."""
+    from corpusmill.common.ids import doc_id, text_hash
     from corpusmill.pipeline.filter.models import sources
     from corpusmill.schemas.documents import DOCUMENTS
-    from corpusmill.schemas.ids import doc_id, text_hash
 
     kinds = {
         "encyclopedia": sources.encyclopedia(DATA),
@@ -56,10 +56,10 @@ def by_library(texts: list[str], model: Any) -> list[Any]:
 def fused(docs: pa.Table, keep_all: bool) -> tuple[float, int]:
     """(CPU seconds, bytes of text that reach `redact`) of one partition through `filter` and `redact` as a run does
     it: Parquet in, Parquet out. `keep_all`: everything is measured and nothing removed."""
-    from corpusmill.pipeline.partition import Step, as_partition, publish_outcome, run_steps
-    from corpusmill.pipeline.transform import Outcome
+    from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.tasks import Step, as_partition, publish_outcome, run_steps
+    from corpusmill.pipeline.engine.transform import Outcome
     from corpusmill.schemas.ledger import DECISIONS
-    from corpusmill.schemas.storage import Folder
 
     recipe = _recipe(keep_all).model_dump_json()
     with tempfile.TemporaryDirectory() as place:
@@ -78,11 +78,11 @@ def fused(docs: pa.Table, keep_all: bool) -> tuple[float, int]:
 
 def measure() -> dict[str, Any]:
     """Megabytes of text, documents and CPU seconds of each part; memory in MiB; the library's share of the text."""
+    from corpusmill.common.storage import Folder
     from corpusmill.pipeline.filter.apply import signals_of_text
     from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
     from corpusmill.pipeline.filter.stage import Filter
     from corpusmill.pipeline.filter.text.view import spans
-    from corpusmill.schemas.storage import Folder
 
     docs = documents()
     text = docs["text"].combine_chunks()

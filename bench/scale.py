@@ -22,9 +22,9 @@ from bench import _scale_fit as fitted
 from bench import _scale_page as page
 from bench import corpus, natural
 from bench.dedup_run import in_child
-from corpusmill.pipeline.stage import Partition
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 
 ROOT = Path(__file__).resolve().parent.parent
 # name: documents, bytes a document, partitions
@@ -100,8 +100,8 @@ def figures(recipe: Recipe, out: Folder, partitions: list[Partition], slim: bool
     from corpusmill.pipeline.dedup import compact
     from corpusmill.pipeline.dedup import run as run_module
     from corpusmill.pipeline.dedup.stage import Dedup
-    from corpusmill.pipeline.publish import publish_bytes, publish_table
-    from corpusmill.pipeline.stage import Context
+    from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
+    from corpusmill.pipeline.engine.stage import Context
 
     dedup = Dedup(recipe)
     run_module.MOST_SLICES = 0 if slim else compact.MOST_SLICES
@@ -112,7 +112,7 @@ def figures(recipe: Recipe, out: Folder, partitions: list[Partition], slim: bool
     counted.add("written", (out / "clusters.parquet").entry().size)  # streamed, not by `write`
     counted.enter("transform")
     counted.add("tasks", len(partitions))
-    for part in partitions:  # as `corpusmill.pipeline.partition` does it
+    for part in partitions:  # as `corpusmill.pipeline.engine.tasks` does it
         with contextlib.suppress(FileNotFoundError):
             (out / f"parts/{part.name}.json").read()
         outcome = dedup.transform(out, part.name)(part.read())

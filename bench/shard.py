@@ -53,10 +53,10 @@ class _Nowhere:
 
 def writing() -> dict[str, dict[str, float]]:
     """Phase 2 from documents in their order: cutting blocks, their JSON, both checksums, the tar."""
+    from corpusmill.common.storage import Folder
     from corpusmill.pipeline.bpe.load import Bpe
     from corpusmill.pipeline.shard.merge import WINDOW, Window
     from corpusmill.pipeline.shard.write import write_blocks
-    from corpusmill.schemas.storage import Folder
 
     draw = np.random.default_rng(0)
     known: dict[str, Any] = {
@@ -91,19 +91,19 @@ def writing() -> dict[str, dict[str, float]]:
 def measure() -> dict[str, dict[str, float]]:
     """Name -> MB of input (text, or tokens where said) and CPU seconds; the process has compiled its kernels, and but for
     `LOAD` has the tokenizer. Empty without text."""
+    from corpusmill.common.storage import Folder
     from corpusmill.pipeline.bpe.kernels.table import MISSES
     from corpusmill.pipeline.bpe.load import load_bpe
-    from corpusmill.pipeline.cluster import Workers
-    from corpusmill.pipeline.progress import Progress
-    from corpusmill.pipeline.publish import publish_table
+    from corpusmill.pipeline.engine.cluster import Workers
+    from corpusmill.pipeline.engine.progress import Progress
+    from corpusmill.pipeline.engine.publish import publish_table
+    from corpusmill.pipeline.engine.stage import Context, Partition
+    from corpusmill.pipeline.inspect.shards import verify_shards
     from corpusmill.pipeline.shard.export.run import export
     from corpusmill.pipeline.shard.stage import Shards
-    from corpusmill.pipeline.shard.verify import verify_shards
     from corpusmill.pipeline.split.stage import Split
-    from corpusmill.pipeline.stage import Context, Partition
     from corpusmill.pipeline.tokenizer.stage import Tokenizer
     from corpusmill.schemas.recipe import Cluster, Recipe
-    from corpusmill.schemas.storage import Folder
 
     pieces = corpus()
     if not pieces:

@@ -33,10 +33,10 @@ def _sample(bounds: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> pa
 
 def books(share: float) -> tuple[float, float, float, float]:
     """(MB of train, CPU seconds of its shingle sets, of comparing them, bytes of the index per distinct shingle)."""
-    from corpusmill.pipeline.shingles import Shingling
     from corpusmill.pipeline.split.index import build, empty_best
     from corpusmill.pipeline.split.kernels.overlap import compare
     from corpusmill.pipeline.split.sample import views
+    from corpusmill.pipeline.text.shingle_sets import Shingling
     from corpusmill.schemas.dedup import DedupParams
 
     text = "".join(sources()["books"]())

@@ -85,10 +85,10 @@ def large(parts: dict[str, int], limit: int) -> Iterator[str]:
 
 def publish(folder: Path, texts: Iterable[str]) -> tuple[int, int]:
     """Partitions of `texts` and a split without validation, as a run has them; (documents, bytes)."""
-    from corpusmill.pipeline.publish import publish_table
+    from corpusmill.common.ids import doc_id, text_hash
+    from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.publish import publish_table
     from corpusmill.schemas.documents import DOCUMENTS
-    from corpusmill.schemas.ids import doc_id, text_hash
-    from corpusmill.schemas.storage import Folder
 
     held: list[dict[str, Any]] = []
     docs = size = part_size = 0
@@ -116,8 +116,8 @@ def publish(folder: Path, texts: Iterable[str]) -> tuple[int, int]:
 
 def partitions(folder: Path) -> list[Any]:
     """What `publish` left."""
-    from corpusmill.pipeline.stage import Partition
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.stage import Partition
 
     rows = json.loads((folder / "partitions.json").read_text())
     return [Partition(name, Folder(folder / "redact"), docs, size, xxh3) for name, docs, size, xxh3 in rows]
@@ -125,14 +125,14 @@ def partitions(folder: Path) -> list[Any]:
 
 def stage(folder: Path) -> bytes:
     """Ours: the sample drawn from the partitions (all of it, here), and training from its stream."""
-    from corpusmill.pipeline.cluster import Workers
-    from corpusmill.pipeline.progress import Progress
+    from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.cluster import Workers
+    from corpusmill.pipeline.engine.progress import Progress
+    from corpusmill.pipeline.engine.stage import Context
     from corpusmill.pipeline.split.stage import Split
-    from corpusmill.pipeline.stage import Context
     from corpusmill.pipeline.tokenizer.sample import draw
     from corpusmill.pipeline.tokenizer.train import train
     from corpusmill.schemas.recipe import Cluster, Recipe
-    from corpusmill.schemas.storage import Folder
 
     recipe = Recipe.model_validate(
         {

@@ -32,7 +32,7 @@ _IMPORT = re.compile(
 @overload
 def compiled(function: Kernel) -> Kernel: ...
 @overload
-def compiled(*, inline: str) -> Callable[[Kernel], Kernel]: ...
+def compiled(*, inline: Any) -> Callable[[Kernel], Kernel]: ...
 def compiled(function: Any = None, *, inline: str = "never") -> Any:
     """`numba.njit` without the GIL, kept in `cache_folder()`. `inline="always"` pastes the function into its callers.
 
@@ -50,8 +50,8 @@ def cache_folder() -> Path:
     return Path(given or Path(base, "corpusmill", "kernels")) / f"numba-{numba.__version__}"
 
 
-def _compiled(function: Callable[..., Any], inline: str) -> Any:
-    dispatcher = numba.njit(nogil=True, inline=inline)(function)
+def _compiled(function: Callable[..., Any], inline: Any) -> Any:
+    dispatcher: Any = numba.njit(nogil=True, inline=inline)(function)
     with suppress(RuntimeError):  # no locator: the folder cannot be written
         dispatcher._cache = _Cache(function)
     return dispatcher

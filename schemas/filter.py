@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
-from corpusmill.schemas.errors import nearest
+from corpusmill.common.errors import nearest
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.stages import Share
 

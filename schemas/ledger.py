@@ -23,7 +23,7 @@ FAILED_RULE = pa.struct(
 )
 # Offsets and lengths count characters of the text as the stage received it. Never the secret itself. Edits that cut
 # (`written` 0) may overlap; those that write stand apart. So every position maps from the text that a stage got to the
-# text that it gave, and back (`corpusmill.pipeline.lineage.edits`).
+# text that it gave, and back (`corpusmill.pipeline.inspect.lineage.edits`).
 EDIT = pa.struct(
     [
         pa.field("stage", pa.string()),

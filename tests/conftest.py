@@ -90,9 +90,9 @@ def s3(
     """A fresh `s3://` prefix, and an environment in which it can be reached."""
     for name, value in s3_server.items():
         monkeypatch.setenv(name, value)
-    import corpusmill.schemas.storage
+    import corpusmill.common.storage
 
-    corpusmill.schemas.storage._store.cache_clear()
+    corpusmill.common.storage._store.cache_clear()
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
     yield f"s3://corpus/{name}-{os.getpid()}"
-    corpusmill.schemas.storage._store.cache_clear()
+    corpusmill.common.storage._store.cache_clear()

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.train.cli import train
 
 

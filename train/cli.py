@@ -34,7 +34,7 @@ def train(
     json_: Json = False,
 ) -> None:
     """Train a model from a shard set, or go on where it stopped."""
-    from corpusmill.schemas.config import load
+    from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.trainer import train as run
 
@@ -100,7 +100,7 @@ def export(
     json_: Json = False,
 ) -> None:
     """Write the newest checkpoint in the Hugging Face layout."""
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.storage import Folder
     from corpusmill.train.export.export import export as work
     from corpusmill.train.run import open_run
 
@@ -120,7 +120,7 @@ def plan(
     json_: Json = False,
 ) -> None:
     """The mixture before the run: tokens, epochs, steps, bytes, requests and their cost."""
-    from corpusmill.schemas.config import load
+    from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.data.preview import describe_plan
 
@@ -167,7 +167,7 @@ def batch(
     json_: Json = False,
 ) -> None:
     """The documents in the batch of any step, past or future."""
-    from corpusmill.schemas.config import load
+    from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.data.inspect import describe_batch
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 
 if TYPE_CHECKING:
     from corpusmill.schemas.parallel import ParallelConfig

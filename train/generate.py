@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.distributed import join

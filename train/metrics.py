@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
-from corpusmill.schemas.errors import WorkError
+from corpusmill.common.errors import WorkError
 from corpusmill.train.estimate.gpus import gpu_seen
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.storage import Folder
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.sinks import Sink
 

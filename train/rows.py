@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from corpusmill.schemas.errors import Diverged
+from corpusmill.common.errors import Diverged
 from corpusmill.train.metrics import memory_mib, mfu
 from corpusmill.train.model.moe import load_figures
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from corpusmill.schemas.config import load, override, validate
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.config import load, override, validate
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig, changed
 
 CONFIG, PLAN, TOKENIZER, RESULT = "config.json", "plan.json", "tokenizer.json", "result.json"

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.opening import open_run_data

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.bpe.engine import Engine
 from corpusmill.pipeline.bpe.names import token_bytes
 from corpusmill.pipeline.bpe.recognise import UnknownToUs, nfc, read
 from corpusmill.pipeline.bpe.texts import Needles
-from corpusmill.schemas.errors import UserError
 
 # What any byte-level tokenizer must give back as it was.
 _PROBES = (

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.index import Index, load
 from corpusmill.pipeline.decontaminate.judge import judge
 from corpusmill.pipeline.decontaminate.run import read_dropped
 from corpusmill.pipeline.decontaminate.scan import find_hits
-from corpusmill.pipeline.words import place_words, room, rule
+from corpusmill.pipeline.text.word_positions import place_words, room, rule
 from corpusmill.schemas.decontaminate import DecontaminateParams
-from corpusmill.schemas.storage import Folder
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.transform import Outcome, decisions, with_texts
+from corpusmill.common.errors import WorkError
+from corpusmill.pipeline.engine.transform import Outcome, decisions, with_texts
 from corpusmill.schemas.decontaminate import DecontaminateParams
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.ledger import KEPT, REMOVED
 
 STAGE = "decontaminate"

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from corpusmill.pipeline.publish import parse_table
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import parse_table
 
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 FORMATS = (*TABLES, ".txt", ".md")

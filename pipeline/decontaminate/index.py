@@ -13,15 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
 from corpusmill.pipeline.decontaminate.items import read_items
 from corpusmill.pipeline.decontaminate.kernel import Table, fill, set_bits
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
-from corpusmill.pipeline.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.manifest import PublishedFile, Strict
-from corpusmill.schemas.storage import Folder
 
 RECORD = "index/index.json"
 BITS_PER_KEY = 16  # of the bit maps: one look in sixteen that should not is let through

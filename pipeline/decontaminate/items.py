@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from corpusmill.common.errors import UserError, nearest
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile, records
-from corpusmill.schemas.errors import UserError, nearest
 
 # Usual names of each role, the first that a file has is taken. Compared without case.
 NAMES: dict[str, tuple[str, ...]] = {

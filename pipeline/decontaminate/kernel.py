@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.words import (
+from corpusmill.pipeline.text.word_positions import (
     CHUNK,
     FNV_BASIS,
     FNV_PRIME,

@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import summary
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
 from corpusmill.pipeline.decontaminate.index import Index, IndexRecord, build, load
 from corpusmill.pipeline.decontaminate.judge import judge, matches_table
 from corpusmill.pipeline.decontaminate.scan import HITS, NUMBERS, Job, scan
-from corpusmill.pipeline.publish import publish_bytes, publish_table, read_table
-from corpusmill.pipeline.stage import Context
-from corpusmill.pipeline.words import RULE
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.engine.stage import Context
+from corpusmill.pipeline.text.word_positions import RULE
 from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.storage import Folder
 
 DROPPED = "dropped.parquet"
 _INDEXED = ("fields", "ngram", "min_words", "answer_within", "max_items")  # what the index depends on

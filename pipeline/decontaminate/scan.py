@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import kernel
 from corpusmill.pipeline.decontaminate.index import load
-from corpusmill.pipeline.publish import publish_bytes, publish_table
-from corpusmill.pipeline.stage import Partition
-from corpusmill.pipeline.words import one_array, rule, view
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.word_positions import one_array, rule, view
 from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.documents import ID
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
-from corpusmill.schemas.storage import Folder
 
 HITS = pa.schema(
     [

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.pipeline.stage import Context, LocalStage
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import Context, LocalStage
 from corpusmill.schemas.decontaminate import DecontaminateParams
-from corpusmill.schemas.errors import UserError, WorkError
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
     from corpusmill.pipeline.decontaminate.apply import Decontamination
@@ -60,7 +60,7 @@ class Decontaminate(LocalStage):
     def transform(self, folder: Folder, partition: str) -> Decontamination:
         from corpusmill.pipeline.decontaminate.apply import Decontamination
         from corpusmill.pipeline.decontaminate.judge import MATCHES
-        from corpusmill.pipeline.publish import read_table
+        from corpusmill.pipeline.engine.publish import read_table
 
         matches = read_table(folder / f"matches/{partition}.parquet").cast(MATCHES)
         if self.params.action != "cut":

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.decontaminate.items import Item
 from corpusmill.pipeline.decontaminate.kernel import keys_and_checks
-from corpusmill.pipeline.words import I64, U64, code_point, place_words, room, rule
+from corpusmill.pipeline.text.word_positions import I64, U64, code_point, place_words, room, rule
 from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
 
 LEAST = 5  # words of a short question: its prefix of so many is what the scan looks for

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import candidates
 from corpusmill.pipeline.dedup.job import PAIR, Job, parts_of
 from corpusmill.pipeline.dedup.labels import Labels
@@ -19,15 +21,13 @@ from corpusmill.pipeline.dedup.quality.recall import PAIR as SAMPLE_PAIR
 from corpusmill.pipeline.dedup.quality.recall import Sample, measure
 from corpusmill.pipeline.dedup.quality.sample import SAMPLE
 from corpusmill.pipeline.dedup.quality.summary import summary
-from corpusmill.pipeline.dedup.records import Done, Records, by_part, ids, read, starts_of, write
 from corpusmill.pipeline.dedup.removals import RULES
 from corpusmill.pipeline.dedup.sets import load_nodes
-from corpusmill.pipeline.publish import publish_bytes
-from corpusmill.pipeline.stage import Partition
+from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.shuffle import Done, Records, by_part, ids, read, starts_of, write
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 
 SMALL_SOURCE = 20  # documents: a source with fewer may lose all of them to copies
 

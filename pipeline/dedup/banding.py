@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.errors import UserError
 
 CURVE = tuple(round(0.05 * step, 2) for step in range(2, 21))
 DATATROVE = (14, 8)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.pipeline.dedup.job import BAND, EDGE, HOT, LOCATION, PLANTED, Job, parts_of
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Records,

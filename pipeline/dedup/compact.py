@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Records,
@@ -27,9 +29,7 @@ from corpusmill.pipeline.dedup.records import (
     read_marker,
     write,
 )
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.storage import Folder
 
 MOST_SLICES = 1_000_000  # that the driver knows, and that are read one by one
 PEAK = "peak_bytes"  # a counter of what is told, never of what is published

@@ -17,7 +17,9 @@ from corpusmill.pipeline.dedup import clusters
 from corpusmill.pipeline.dedup.clusters import F64, I64
 from corpusmill.pipeline.dedup.groups import Routed, headed
 from corpusmill.pipeline.dedup.job import LABEL, PAIR, Job, copy_fields, survivor_order
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.sets import load_nodes, places
+from corpusmill.pipeline.dedup.verify import similarities
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     Records,
     Slice,
@@ -28,8 +30,6 @@ from corpusmill.pipeline.dedup.records import (
     starts_of,
     write,
 )
-from corpusmill.pipeline.dedup.sets import load_nodes, places
-from corpusmill.pipeline.dedup.verify import similarities
 from corpusmill.schemas.manifest import hash_json
 
 WIDTH = 8  # times a member's record that an election holds

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.dedup.job import I64, Job, copy_fields, parts_of, survivor_order
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     Records,
     Slice,

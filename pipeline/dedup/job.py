@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.records import Records
+from corpusmill.pipeline.engine.shuffle import Records
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from corpusmill.pipeline.dedup.elect import WIDTH
 from corpusmill.pipeline.dedup.job import EDGE, I64, LABEL, Job, parts_of
-from corpusmill.pipeline.dedup.records import Done, File, Records, read, starts_of, write
-from corpusmill.pipeline.unionfind import join, roots
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, read, starts_of, write
+from corpusmill.pipeline.engine.unionfind import join, roots
 from corpusmill.schemas.manifest import PublishedFile
 
 WRITING = 4  # times a label that the driver holds while it publishes it

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import read_table
-from corpusmill.pipeline.stage import Partition
+from corpusmill.common.errors import UserError
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.errors import UserError
 
 I64 = npt.NDArray[np.int64]
 

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.groups import Routed, find, stays
 from corpusmill.pipeline.dedup.job import LOCATION, Job
 from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Records,
@@ -28,9 +30,7 @@ from corpusmill.pipeline.dedup.records import (
     starts_of,
     write,
 )  # fmt: skip
-from corpusmill.pipeline.publish import publish_table
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.storage import Folder
 
 # Why a document goes; the place in the tuple is what records hold.
 RULES = ("dedup.exact", "dedup.normalized", "dedup.minhash", "dedup.containment", "dedup.url")

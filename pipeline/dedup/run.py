@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import (
     candidates,
     elect,
@@ -35,14 +36,13 @@ from corpusmill.pipeline.dedup.index.change import Change
 from corpusmill.pipeline.dedup.job import PLANTED_PART, Job, parts_of
 from corpusmill.pipeline.dedup.lines.run import find as find_lines
 from corpusmill.pipeline.dedup.quality.sample import SAMPLE, draw
-from corpusmill.pipeline.dedup.records import Done, File, Records, Slice, Slices, by_part
 from corpusmill.pipeline.dedup.spans import Kept
 from corpusmill.pipeline.dedup.substrings.run import find as find_substrings
-from corpusmill.pipeline.publish import publish_tables, read_table
-from corpusmill.pipeline.stage import Context, Partition
+from corpusmill.pipeline.engine.publish import publish_tables, read_table
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice, Slices, by_part
+from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.storage import Folder
 
 Told = Mapping[int, Sequence[Slice]]  # partition or range -> records for it
 

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.errors import WorkError
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.groups import Routed, headed
 from corpusmill.pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields, parts_of
-from corpusmill.pipeline.dedup.kernels.shingles import one_array
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Records,
@@ -33,8 +32,9 @@ from corpusmill.pipeline.dedup.records import (
     starts_of,
     write,
 )  # fmt: skip
-from corpusmill.pipeline.stage import Partition
-from corpusmill.schemas.errors import WorkError
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 
 U64 = npt.NDArray[np.uint64]

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.kernels.shingles import one_array
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
 from corpusmill.pipeline.dedup.kernels.stored import signatures_table
-from corpusmill.pipeline.dedup.records import Done, File, once
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.stage import Partition
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.shuffle import Done, File, once
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.storage import Folder
 
 
 @dataclass(frozen=True)

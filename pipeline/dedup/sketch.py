@@ -11,17 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.dedup.job import BAND, I64, PLANTED, PLANTED_PART, Job, copy_fields, survivor_order
-from corpusmill.pipeline.dedup.kernels import kernel
 from corpusmill.pipeline.dedup.kernels.keys import text_keys
-from corpusmill.pipeline.dedup.kernels.shingles import one_array
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
-from corpusmill.pipeline.dedup.kernels.words import mix64
 from corpusmill.pipeline.dedup.order import columns_needed, order
 from corpusmill.pipeline.dedup.quality.planted import PLANTED as PLANTED_RECORD
 from corpusmill.pipeline.dedup.quality.planted import Planted, choose, plant
 from corpusmill.pipeline.dedup.quality.sample import draw, sample_records
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Records,
@@ -34,11 +33,12 @@ from corpusmill.pipeline.dedup.records import (
     words,
     write,
 )
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.stage import Partition
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text import minhash
+from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.shingling import Shingling
+from corpusmill.pipeline.text.words import mix64
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import text_hash
 from corpusmill.schemas.manifest import hash_json
 
 U64 = npt.NDArray[np.uint64]
@@ -192,7 +192,7 @@ def source_hash(name: str) -> int:
 def _bands(job: Job, signed: npt.NDArray[np.unsignedinteger], texts: Records, planted: int = 0) -> Records:
     """Unsorted band records. `text` is 63 bits of the text's hash; the top bit marks what was planted, so
     that within a bucket it comes after all that is real and changes nothing there."""
-    keys = kernel.band_keys(signed, job.banding.bands, job.banding.rows)
+    keys = minhash.band_keys(signed, job.banding.bands, job.banding.rows)
     bands = np.empty(keys.size, BAND)
     bands["key"] = keys.ravel()
     bands["text"] = np.repeat((texts["hi"] >> np.uint64(1)) | np.uint64(planted << 63), job.banding.bands)

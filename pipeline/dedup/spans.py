@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline import cuts
-from corpusmill.pipeline.dedup.kernels import unicode
-from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines import kernel, splice
-from corpusmill.pipeline.publish import read_table
-from corpusmill.pipeline.stage import Partition
-from corpusmill.pipeline.transform import Outcome, decisions
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.engine.transform import Outcome, decisions
+from corpusmill.pipeline.text import splice as cuts
+from corpusmill.pipeline.text import word_rule
+from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.ledger import FAILED_RULE, KEPT, REMOVED
-from corpusmill.schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
 STAGE: Final = "dedup"
@@ -69,13 +69,13 @@ def cut(docs: pa.Table, spans: Mapping[str, pa.Table], min_left: Mapping[str, in
     offsets, data = view(text)
     rows, starts, stops, kinds = _spans(docs, offsets, spans)
     splice.snap(offsets, data, rows, starts, stops)
-    pieces = splice.settle(offsets, data, unicode.rule(), rows, starts, stops)
+    pieces = splice.settle(offsets, data, word_rule.rule(), rows, starts, stops)
     if len(pieces) == 0:
         return Outcome(docs, decisions(rows=[]))
     edits = _merged(splice.credit(pieces, starts, stops, kinds))
     new_data, new_offsets = cuts.splice(data, offsets, pieces)
     edited = np.unique(pieces[:, 0])
-    left = kernel.count_words(new_offsets, new_data, edited, unicode.rule())
+    left = kernel.count_words(new_offsets, new_data, edited, word_rule.rule())
 
     names = list(spans)
     cut_bytes = np.zeros((len(edited), len(names)), np.int64)

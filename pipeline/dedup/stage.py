@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.spans import SPANS, cut
-from corpusmill.pipeline.publish import read_table
-from corpusmill.pipeline.stage import Context, LocalStage
-from corpusmill.pipeline.transform import Outcome, Transform
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.stage import Context, LocalStage
+from corpusmill.pipeline.engine.transform import Outcome, Transform
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.errors import UserError, WorkError
 from corpusmill.schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 
 
 class Dedup(LocalStage):

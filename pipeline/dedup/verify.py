@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.dedup.candidates import unique_edges
 from corpusmill.pipeline.dedup.job import EDGE, HASH, I64, PAIR, PLANTED, Job, parts_of
-from corpusmill.pipeline.dedup.kernels import kernel
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.sets import load_sets, places_of
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     Records,
     Slice,
@@ -24,9 +25,8 @@ from corpusmill.pipeline.dedup.records import (
     starts_of,
     write,
 )  # fmt: skip
-from corpusmill.pipeline.dedup.sets import load_sets, places_of
-from corpusmill.pipeline.unionfind import components
-from corpusmill.schemas.errors import WorkError
+from corpusmill.pipeline.engine.unionfind import components
+from corpusmill.pipeline.text import minhash
 from corpusmill.schemas.manifest import hash_json
 
 F64 = npt.NDArray[np.float64]
@@ -147,7 +147,7 @@ def similarities(job: Job, a: I64, b: I64, known: Records) -> tuple[F64, F64]:
             right_bounds, right_sets = load_sets(job, right)
             x = np.searchsorted(left["location"], a[some])
             y = np.searchsorted(right["location"], b[some])
-            found = kernel.jaccard(left_bounds, left_sets, right_bounds, right_sets, x, y)
+            found = minhash.jaccard(left_bounds, left_sets, right_bounds, right_sets, x, y)
             sizes = left["size"][x], right["size"][y]
             shared = np.rint(found * (sizes[0] + sizes[1]) / (1 + found))
             jaccard[some] = found

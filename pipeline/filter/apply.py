@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.errors import UserError, nearest
+from corpusmill.pipeline.engine.transform import Outcome
 from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
 from corpusmill.pipeline.filter.lines.edit import counters as cut_counters
 from corpusmill.pipeline.filter.lines.edit import cut
@@ -22,8 +24,6 @@ from corpusmill.pipeline.filter.rules.sets import line_rules
 from corpusmill.pipeline.filter.signals.catalogue import measure, text_specs
 from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
 from corpusmill.pipeline.filter.urls.lists import UrlRules
-from corpusmill.pipeline.transform import Outcome
-from corpusmill.schemas.errors import UserError, nearest
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.signals import ARROW_TYPES, SignalSpec, signals_schema
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.ids import checksum
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum
 
 if TYPE_CHECKING:
     from corpusmill.pipeline.filter.signals.registry import Measure, Registry

@@ -5,15 +5,15 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import LocalStage
 from corpusmill.pipeline.filter import plugins
 from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.lists.files import list_hashes
 from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve
-from corpusmill.pipeline.stage import LocalStage
-from corpusmill.schemas.errors import UserError, nearest
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
     from corpusmill.pipeline.filter.apply import Filtering

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.ingest.records import Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, RawFile, Stream
-from corpusmill.schemas.errors import WorkError
 
 HTTP_HEADERS = 64 << 10  # allowed beyond the payload's limit
 _LZ4 = b"\x04\x22\x4d\x18"

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from corpusmill.common.ids import doc_id
+from corpusmill.pipeline.engine.transform import Outcome
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.text import clean, scrub_surrogates
-from corpusmill.pipeline.transform import Outcome
 from corpusmill.schemas.documents import DOCUMENTS, ID
-from corpusmill.schemas.ids import doc_id
 from corpusmill.schemas.ledger import INGEST_DECISIONS, QUARANTINED
 from corpusmill.schemas.stages import IngestParams
 

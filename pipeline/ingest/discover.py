@@ -11,10 +11,10 @@ from typing import Final
 
 import xxhash
 
+from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.storage import REMOTE, Entry, Folder
 from corpusmill.pipeline.ingest.streams import COMPRESSED_SUFFIXES
-from corpusmill.schemas.errors import UserError, nearest
 from corpusmill.schemas.recipe import Source
-from corpusmill.schemas.storage import REMOTE, Entry, Folder
 
 UNKNOWN: Final = "unknown"  # the name says nothing: the reader looks at the first bytes
 _SUFFIXES = {

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest.text import Decoded, Undecodable, decode
-from corpusmill.schemas.errors import UserError
 
 Extractor = Literal["resiliparse", "trafilatura", "all_text"]
 # Browsers stop nesting at 512. Extraction takes time in the square of the depth: 3,000 cost a second at most.

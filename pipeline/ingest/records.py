@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import InputFile
 from corpusmill.pipeline.ingest.streams import RawFile, Stream
 from corpusmill.schemas.ledger import QUARANTINED
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
-from corpusmill.schemas.storage import Folder
 
 
 class Document(NamedTuple):

@@ -8,9 +8,9 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
+from corpusmill.pipeline.engine.stage import SourceStage
+from corpusmill.pipeline.engine.transform import Outcome
 from corpusmill.pipeline.ingest.discover import InputFile, Known, discover, hash_inputs
-from corpusmill.pipeline.stage import SourceStage
-from corpusmill.pipeline.transform import Outcome
 from corpusmill.schemas.recipe import Recipe
 
 # What turns bytes into text: another version may give another text.
@@ -34,7 +34,7 @@ class Unit:
 
 
 class Ingest(SourceStage):
-    """Discover, read, decode, clean; quarantine what cannot be read. See `corpusmill.pipeline.stage.SourceStage`."""
+    """Discover, read, decode, clean; quarantine what cannot be read. See `corpusmill.pipeline.engine.stage.SourceStage`."""
 
     name = "ingest"
     version = "2"

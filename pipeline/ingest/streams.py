@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, BinaryIO
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 
 READ_BYTES = 1 << 18  # of the stored file at a time
 OUT_BYTES = 1 << 18  # decompressed at a time

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.redact.scan import Kind
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.redact import MODEL_KINDS
 
 SPACY_PIECE, GLINER_PIECE = 100_000, 1_000  # characters read at once: memory; 384 tokens

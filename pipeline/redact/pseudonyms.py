@@ -20,11 +20,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from unicodedata import normalize
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.redact.coins import base58check, bech32, eip55, is_base58check
 from corpusmill.pipeline.redact.national import compact
 from corpusmill.pipeline.redact.scan import TAG, Kind
 from corpusmill.pipeline.redact.standins import NATIONAL, OWN_CARDS, Draw, card, iban, own_phones, phone
-from corpusmill.schemas.errors import UserError
 
 MIN_KEY = 16  # bytes
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from corpusmill.pipeline.stage import LocalStage
-from corpusmill.pipeline.transform import Transform
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import LocalStage
+from corpusmill.pipeline.engine.transform import Transform
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.redact import RedactParams
-from corpusmill.schemas.storage import Folder
 
 
 class Redact(LocalStage):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.report.sections import loose_json
-from corpusmill.schemas.storage import Folder
 
 TABLE = "contamination.json"
 DONE = {"remove": "removed", "cut": "cut", "report": "reported"}

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.pipeline.engine.token_rates import TokenRates
 from corpusmill.pipeline.report.rules import Failures, Rule, failure_matrix, numeric_columns
 from corpusmill.pipeline.report.survey import Places, read_columns
-from corpusmill.pipeline.tokens import TokenRates
 from corpusmill.schemas.ledger import REMOVED
 
 POINTS = 61

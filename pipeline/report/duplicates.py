@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.report.sections import loose_json
 from corpusmill.pipeline.report.survey import JACCARD_BINS, Survey, read_columns
 from corpusmill.schemas.ledger import REMOVED
 from corpusmill.schemas.manifest import StageManifest
-from corpusmill.schemas.storage import Folder
 
 Facts = dict[str, Any]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.report.survey import Places, Survey
 from corpusmill.pipeline.report.texts import (
     MARGIN,
@@ -16,7 +17,6 @@ from corpusmill.pipeline.report.texts import (
     tag_in_context,
     window,
 )
-from corpusmill.pipeline.stage import Context
 from corpusmill.schemas.ledger import KEPT, REMOVED
 from corpusmill.schemas.stages import ReportParams
 

@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.report.survey import read_columns
 from corpusmill.pipeline.report.texts import fetch
-from corpusmill.pipeline.stage import Scheduler
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.ledger import KEPT, QUARANTINED, REMOVED
-from corpusmill.schemas.storage import Folder
 
 EXPECTED = ("filter", "dedup", "redact", "quarantine", "keep", "repair")
 STAGE_OF = {"filter": "filter", "dedup": "dedup"}

@@ -6,11 +6,11 @@ import json
 from collections import Counter
 from typing import Any
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.report.survey import Survey
 from corpusmill.schemas.ledger import KEPT
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.shards import INDEX, ShardSet
-from corpusmill.schemas.storage import Folder
 
 
 def loose_json(folder: Folder | None, name: str) -> dict[str, Any] | None:

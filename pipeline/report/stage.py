@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from corpusmill.pipeline.publish import publish_bytes
-from corpusmill.pipeline.stage import Context, GlobalStage
-from corpusmill.schemas.ids import checksum
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.stages import ReportParams
-from corpusmill.schemas.storage import Folder
 
 
 class Report(GlobalStage):

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from corpusmill.pipeline.publish import read_table
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.report.rules import UNNAMED, Failures, Rule, count_failures, rule_labels
 from corpusmill.schemas.ledger import KEPT, QUARANTINED, REMOVED
-from corpusmill.schemas.storage import Folder
 
 LENGTH_BINS = 48  # bin b holds texts of 2^b to 2^(b+1) - 1 bytes; empty ones are in bin 0
 JACCARD_BINS = 50

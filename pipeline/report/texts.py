@@ -9,12 +9,12 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import LocalStage, Scheduler, load_stage
 from corpusmill.pipeline.report.survey import read_columns
-from corpusmill.pipeline.stage import LocalStage, Scheduler, load_stage
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.redact import DEFAULT_KINDS
-from corpusmill.schemas.storage import Folder
 
 # A secret that the end of an excerpt would cut in half goes unseen: this much more is redacted, then dropped.
 MARGIN = 300

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from corpusmill.pipeline.hidden import HIDDEN
+from corpusmill.pipeline.text.escape import HIDDEN
 
 NBSP = "\u00a0"  # between a number and its unit
 # Shown by their code point, never acted upon.

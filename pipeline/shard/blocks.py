@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.blocks import Cut, Tokens
 from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.shard.kernels.order import weigh
-from corpusmill.schemas.blocks import Cut, Tokens
 
 
 class Blocks:

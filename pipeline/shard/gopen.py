@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 _BUFFER = 4 << 20  # read ahead

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.shard.plan import Plan
 from corpusmill.schemas.manifest import PublishedFile, Strict
 from corpusmill.schemas.shards import (
@@ -22,7 +23,6 @@ from corpusmill.schemas.shards import (
     TextSetEntry,
     TextShard,
 )
-from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
     from corpusmill.pipeline.bpe.load import Bpe

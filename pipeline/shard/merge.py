@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.kernels.order import copy
 from corpusmill.pipeline.shard.scratch import HEAD, changed, read_heads
-from corpusmill.schemas.storage import Folder
 
 WINDOW = 16 << 20  # bytes of elements at once; a single longer document is taken whole
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from corpusmill.pipeline.shard.takedown.log import STAGING
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
+from corpusmill.pipeline.shard.takedown_log import STAGING
 from corpusmill.schemas.shard import ShardFormat
 
 MIB = 1 << 20

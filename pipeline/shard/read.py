@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.shards import (
     INDEX,
@@ -27,7 +28,6 @@ from corpusmill.schemas.shards import (
     ShardSetEntry,
     TextIndex,
 )
-from corpusmill.schemas.storage import Folder
 
 Model = TypeVar("Model", bound=Strict)
 

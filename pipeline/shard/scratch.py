@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.kernels.order import copy
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
 
 # A document: what orders it (hash, then id as big-endian halves, which sort as its bytes do), the bytes of its text,
 # its elements and their sum.

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from corpusmill.pipeline.publish import publish_bytes
-from corpusmill.pipeline.shard.markers import Marker, known
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.checkpoints import Marker, known
+from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.shard.plan import Plan
-from corpusmill.pipeline.stage import Context, GlobalStage
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.shard import ShardParams
 from corpusmill.schemas.shards import INDEX
-from corpusmill.schemas.storage import Folder
 
 TOKENIZER = "tokenizer.json"
 DONE, KEY = "scratch/done.json", "scratch/key.json"
@@ -41,7 +41,7 @@ class Shards(GlobalStage):
         from corpusmill.pipeline.bpe.load import load_bpe
         from corpusmill.pipeline.shard.index import counted, indexes_of, publish_indexes
         from corpusmill.pipeline.shard.route import Route
-        from corpusmill.pipeline.shard.takedown.log import publish_log, taken_of
+        from corpusmill.pipeline.shard.takedown_log import publish_log, taken_of
         from corpusmill.pipeline.shard.tokenizer import Tokenizer
         from corpusmill.pipeline.shard.write import Write, gather
 
@@ -88,9 +88,9 @@ class Shards(GlobalStage):
         return files, counters
 
     def _plan(self, context: Context, tokenizer: str, item_size: int) -> Plan:
+        from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION, purpose_seed
         from corpusmill.pipeline.shard.plan import plan_sets
-        from corpusmill.pipeline.shard.takedown.log import read_log
-        from corpusmill.pipeline.splits import SUMMARY, VALIDATION, purpose_seed
+        from corpusmill.pipeline.shard.takedown_log import read_log
 
         params: ShardParams = self.params
         splits = json.loads((context.previous["split"] / SUMMARY).read())["sources"]

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.ids import ID_BYTES
+from corpusmill.common.tar import member_header
 from corpusmill.pipeline.shard.kernels import members as kernel
 from corpusmill.schemas.documents import ID
-from corpusmill.schemas.ids import ID_BYTES
-from corpusmill.schemas.tar import member_header
 
 STRINGS = (
     "source",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
-from corpusmill.schemas.storage import Folder
 
 
 @dataclass(frozen=True)

@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.blocks import add_block
+from corpusmill.common.storage import Folder
+from corpusmill.common.tar import Sink, TarWriter
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.pipeline.engine.checkpoints import Marker, known
+from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.shard.blocks import Blocks
-from corpusmill.pipeline.shard.markers import Marker, known
 from corpusmill.pipeline.shard.merge import Window, in_order
 from corpusmill.pipeline.shard.plan import Plan, SetPlan
 from corpusmill.pipeline.shard.route import Routed
 from corpusmill.pipeline.shard.scratch import SEGMENT
 from corpusmill.pipeline.shard.tokenizer import Tokenizer
-from corpusmill.schemas.blocks import add_block
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.shards import Block, Shard, TextShard
-from corpusmill.schemas.storage import Folder
-from corpusmill.schemas.tar import Sink, TarWriter
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.pipeline.engine.document_hash import hash_ids
 from corpusmill.pipeline.split.components import Components
-from corpusmill.pipeline.splits import hash_ids
 from corpusmill.schemas.split import Target
 
 I64 = npt.NDArray[np.int64]

@@ -11,18 +11,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import publish_table, read_table
-from corpusmill.pipeline.shingles import Shingling, one_array
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
+from corpusmill.pipeline.engine.publish import publish_table, read_table
+from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.pipeline.split.index import SAMPLE, empty_best, load
 from corpusmill.pipeline.split.kernels.overlap import compare
 from corpusmill.pipeline.split.sample import Draw, views
-from corpusmill.pipeline.splits import read_validation_groups, split_of
-from corpusmill.pipeline.stage import Context, Partition
+from corpusmill.pipeline.text.shingle_sets import Shingling, one_array
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.documents import ID
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.storage import Folder
 
 MEASURES = ("jaccard", "inside")
 

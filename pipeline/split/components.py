@@ -81,7 +81,7 @@ def _sums(place: I64, values: I64, count: int) -> I64:
 
 def _joined(host: pa.ChunkedArray, of_unit: I64, count: int) -> I64:
     """int64[count]: the component of each unit, of which those in `of_unit` have the hosts `host`."""
-    from corpusmill.pipeline.unionfind import components
+    from corpusmill.pipeline.engine.unionfind import components
 
     number = integers(pc.index_in(host, value_set=pc.unique(host)))
     joined: I64 = components(count + int(number.max()) + 1, of_unit, number + count)[:count]

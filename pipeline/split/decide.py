@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.engine.document_hash import GROUPS
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.split.choose import Choice, choose
 from corpusmill.pipeline.split.components import components_of
 from corpusmill.pipeline.split.measure import ALL, MEMBERS, Measure, Members, members, merged
-from corpusmill.pipeline.splits import GROUPS
-from corpusmill.pipeline.stage import Context
 from corpusmill.schemas.split import SplitParams, Target
 
 MARGIN = 1.25  # of the share that should do

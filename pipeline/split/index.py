@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corpusmill.pipeline.publish import read_table
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.split.kernels import overlap
 from corpusmill.schemas.documents import ID
-from corpusmill.schemas.storage import Folder
 
 # A validation document: its distinct shingle hashes, ascending.
 SAMPLE = pa.schema(

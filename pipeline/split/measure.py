@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import read_table
-from corpusmill.pipeline.splits import groups_of, hash_ids
-from corpusmill.pipeline.stage import Partition
+from corpusmill.common.ids import doc_id
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import groups_of, hash_ids
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.documents import ID
-from corpusmill.schemas.ids import doc_id
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 
 FEW = 256  # documents of a source that are told one by one in each partition, whatever their hashes
 ALL = 2**64 - 1

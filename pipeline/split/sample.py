@@ -10,15 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.shingles import Shingling, one_array
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import groups_of, hash_ids
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.split.index import SAMPLE
-from corpusmill.pipeline.splits import groups_of, hash_ids
-from corpusmill.pipeline.stage import Partition
+from corpusmill.pipeline.text.shingle_sets import Shingling, one_array
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
 DOCUMENTS = 10_000  # compared at most: what a document of train may cost grows with them

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import publish_bytes, publish_table
-from corpusmill.pipeline.splits import GROUPS, SIMILARITY, SUMMARY, VALIDATION, purpose_seed
-from corpusmill.pipeline.stage import Context, GlobalStage
-from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.common.errors import UserError, nearest
+from corpusmill.pipeline.engine.document_hash import GROUPS, SIMILARITY, SUMMARY, VALIDATION, purpose_seed
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
+from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.split import SplitParams

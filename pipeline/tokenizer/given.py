@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.tokenizer import TokenizerParams
 
 # What published byte-level tokenizers call it; of several, the first.

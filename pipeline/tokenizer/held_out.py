@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.back import coming_back
 from corpusmill.pipeline.bpe.encode import encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
-from corpusmill.pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
-from corpusmill.pipeline.stage import Context, Partition
+from corpusmill.pipeline.engine.document_hash import hash_ids, purpose_seed, read_validation_groups, split_of
+from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.pipeline.tokenizer.compare import load_other, token_counts
 from corpusmill.pipeline.tokenizer.given import read_given
 from corpusmill.pipeline.tokenizer.sample import below
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
 
 SAMPLE_BYTES = 1 << 20  # text per source
 SUMS = ("docs", "bytes", "chars", "words", "tokens")

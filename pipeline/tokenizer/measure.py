@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.pipeline.stage import Context
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.tokenizer import origin, vocabulary
 from corpusmill.pipeline.tokenizer.held_out import SUMS, Key, measure_held_out
 from corpusmill.pipeline.tokenizer.sample import Drawn

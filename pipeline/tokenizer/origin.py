@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import encode, plain
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.bpe.texts import View
-from corpusmill.pipeline.publish import publish_table, read_table
-from corpusmill.pipeline.stage import Context
+from corpusmill.pipeline.engine.publish import publish_table, read_table
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.tokenizer.kernels.walk import MIN_LINE, count_tokens, line_hashes, mark
 from corpusmill.pipeline.tokenizer.sample import Drawn, Edge, below, read_part
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.redact import PiiKind
-from corpusmill.schemas.storage import Folder
 
 SAMPLE_BYTES = 16 << 20  # text looked at: the first of the sample
 MIN_DOCS = 3  # documents that hold a line, for it to be boilerplate

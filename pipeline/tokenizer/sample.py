@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import publish_bytes, publish_table, read_table
-from corpusmill.pipeline.splits import hash_ids, purpose_seed, read_validation_groups, split_of
-from corpusmill.pipeline.stage import Context, Partition
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import hash_ids, purpose_seed, read_validation_groups, split_of
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 
 _TOP = 2**64 - 1
 _WORK = "scratch/sample"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.pipeline.publish import publish_bytes
-from corpusmill.pipeline.splits import SUMMARY, VALIDATION
-from corpusmill.pipeline.stage import Context, GlobalStage
+from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.ids import checksum
+from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION
+from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.tokenizer.given import TRAIN, end_token, read_given
-from corpusmill.schemas.errors import UserError, nearest
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tokenizer import TokenizerParams
@@ -61,6 +61,7 @@ class Tokenizer(GlobalStage):
         return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
+        from corpusmill.common.hugging_face import config, special_tokens_map
         from corpusmill.pipeline.bpe.encode import how
         from corpusmill.pipeline.bpe.load import load_bpe
         from corpusmill.pipeline.tokenizer.compare import load_other
@@ -68,7 +69,6 @@ class Tokenizer(GlobalStage):
         from corpusmill.pipeline.tokenizer.origin import SAMPLE_BYTES
         from corpusmill.pipeline.tokenizer.sample import draw
         from corpusmill.pipeline.tokenizer.train import untrained
-        from corpusmill.schemas.hugging_face import config, special_tokens_map
 
         params: TokenizerParams = self.params
         for path in params.compare:  # before the work, not after it

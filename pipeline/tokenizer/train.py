@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.bpe.encode import chunks
 from corpusmill.pipeline.bpe.names import token_bytes
 from corpusmill.pipeline.tokenizer.pretokenizers import normalizer, pre_tokenizer
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.tokenizer import TokenizerParams
 
 PIECE = 1 << 16  # characters of a text that the library gets at once: it holds 256 of them

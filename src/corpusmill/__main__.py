@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import typer
 
-    from corpusmill.schemas.errors import UserError, WorkError
+    from corpusmill.common.errors import UserError, WorkError
 
 EPILOG = "Start with: corpusmill run configs/recipes/quickstart.yaml"
 
@@ -18,7 +18,7 @@ def build() -> typer.Typer:
     """The whole command line."""
     import typer
 
-    import corpusmill.pipeline.cli
+    import corpusmill.pipeline.commands.stages
     import corpusmill.train.cli
 
     app = typer.Typer(
@@ -43,7 +43,7 @@ def build() -> typer.Typer:
     ) -> None:
         pass
 
-    corpusmill.pipeline.cli.register(app)
+    corpusmill.pipeline.commands.stages.register(app)
     corpusmill.train.cli.register(app)
     _unwrapped(app)
     return app
@@ -83,7 +83,7 @@ def report(error: UserError | WorkError) -> int:
 def main() -> None:
     """Exit codes: 0 done, 1 the work failed, 2 the command or config is wrong, 130 interrupted."""
     try:  # around the imports too: Ctrl-C may come as soon as the command is given
-        from corpusmill.schemas.errors import UserError, WorkError
+        from corpusmill.common.errors import UserError, WorkError
 
         try:
             build()()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corpusmill.schemas.config import read_yaml
+from corpusmill.common.config import read_yaml
 from corpusmill.schemas.training import TrainConfig
 from tests.conftest import IMPORT_PATH, ROOT
 

@@ -11,8 +11,8 @@ from bench import _loader_peers, _loader_shuffle
 from bench._loader_ours import alone
 from bench._loader_set import BATCH, BLOCK, SEQUENCE, cut, write_set
 from bench.peers import Peer, ask
-from corpusmill.pipeline.shard.verify import verify_shards
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.shards import verify_shards
 
 BLOCKS, TARS = 1, 2
 PER_SOURCE = BLOCKS * TARS * _loader_shuffle.PER_BLOCK  # sequences

@@ -17,7 +17,7 @@ from bench import _gpu_case, _plain_gpt, train, train_gpu
 from bench._gpu_loops import Train
 from bench._gpu_models import MODELS, Case, NotHere, estimate, flops_per_token
 from bench._train_ours import make_state, memory_batch, whole
-from corpusmill.schemas.config import load
+from corpusmill.common.config import load
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.model import decoder
 from corpusmill.train.step import train_step

@@ -14,7 +14,7 @@ from tests.conftest import IMPORT_PATH
 
 USE = """
 import sys
-from corpusmill.pipeline.unionfind import components
+from corpusmill.pipeline.engine.unionfind import components
 import numpy as np
 ends = np.array([0, 1]), np.array([1, 2])
 assert components(4, *ends).tolist() == [0, 0, 0, 3]

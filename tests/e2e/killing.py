@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import published
 

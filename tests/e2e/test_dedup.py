@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from tests.e2e.cli import corpusmill, difference
 from tests.e2e.killing import (
     Killing,

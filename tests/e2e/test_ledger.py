@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corpusmill.pipeline.publish import publish_table, read_table
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.schemas.manifest import Counts, StageManifest
-from corpusmill.schemas.storage import Folder
 from tests.e2e.cli import RECIPE, corpusmill
 
 pytestmark = pytest.mark.xdist_group("e2e")

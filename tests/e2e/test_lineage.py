@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
-from corpusmill.pipeline.lineage.address import Address
-from corpusmill.pipeline.lineage.find import Finder
-from corpusmill.pipeline.lineage.show import as_json
-from corpusmill.pipeline.lineage.trace import Tracer, shards_of
+from corpusmill.pipeline.inspect.lineage.address import Address
+from corpusmill.pipeline.inspect.lineage.find import Finder
+from corpusmill.pipeline.inspect.lineage.show import as_json
+from corpusmill.pipeline.inspect.lineage.trace import Tracer, shards_of
 from tests.e2e.cli import EXAMPLES, corpusmill
-from tests.pipeline.lineage.source import text_at
+from tests.pipeline.inspect.lineage.source import text_at
 
 pytestmark = pytest.mark.xdist_group("e2e")
 KEY = {"CORPUSMILL_REDACT_KEY": "a key for these tests only"}

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import StageManifest
-from corpusmill.schemas.storage import Folder
 from tests.browser import check_page
 from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill, difference, published, write_recipe

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.shards import check_shards, verify_shards
+from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.pipeline.shard.read import iter_documents
-from corpusmill.pipeline.shard.verify import check_shards, verify_shards
-from corpusmill.pipeline.verify import verify
 from corpusmill.schemas.shards import INDEX
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.data.texts import token_set as module
 from corpusmill.train.data.texts.inputs import is_text
 from corpusmill.train.data.texts.token_set import token_set

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import make_plan

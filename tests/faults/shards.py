@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from corpusmill.pipeline.publish import read_table
-from corpusmill.pipeline.runner import Run
-from corpusmill.pipeline.shard.takedown import run as takedown
-from corpusmill.schemas.config import load
+from corpusmill.common.config import load
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.runner import Run
+from corpusmill.pipeline.inspect.takedown import run as takedown
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.shards import TAKEDOWNS, BlockDocuments
-from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.corpus import contents
 from tests.pipeline.dedup.helpers import edited, words

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill, difference, published
 from tests.faults.dedup import Main, one_line

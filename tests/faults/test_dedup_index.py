@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.pipeline.publish import read_table
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import read_table
 from tests.e2e.cli import difference, published
 from tests.faults.dedup import Main, adding, one_line, other, taking
 from tests.pipeline.dedup.helpers import edited, words

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.guard import JournalEntry
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
 from corpusmill.train.guard.journal import read_entries

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.shard.verify import verify_shards
-from corpusmill.pipeline.verify import verify
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.shards import verify_shards
+from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.schemas.manifest import StageManifest
-from corpusmill.schemas.storage import Folder
 from tests.faults.shards import changed, headers, run, small, tars  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.xdist_group("e2e")

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from corpusmill.pipeline.shard.takedown import change
-from corpusmill.pipeline.shard.takedown.log import read_log, under_way
-from corpusmill.pipeline.verify import verify
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.takedown import change
+from corpusmill.pipeline.inspect.verify import verify
+from corpusmill.pipeline.shard.takedown_log import read_log, under_way
 from tests.conftest import ROOT
 from tests.faults.shards import files, held, kept, run, run_recipe, small, take  # noqa: F401 (fixtures)
 from tests.pipeline.dedup.vandal import Kill, Mortal

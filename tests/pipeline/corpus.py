@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.stage import Context, Item, Partition, Result
+from corpusmill.common.ids import doc_id, text_hash
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.stage import Context, Item, Partition, Result
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ids import doc_id, text_hash
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 
 
 def documents(texts: Iterable[str], source: str = "web", clusters: dict[int, str] | None = None) -> pa.Table:

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.publish import publish_bytes
-from corpusmill.pipeline.stage import Context, GlobalStage, LocalStage, SourceStage
-from corpusmill.pipeline.transform import Outcome, Transform, decisions
+from corpusmill.common.ids import checksum, doc_id, text_hash
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.stage import Context, GlobalStage, LocalStage, SourceStage
+from corpusmill.pipeline.engine.transform import Outcome, Transform, decisions
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ids import checksum, doc_id, text_hash
 from corpusmill.schemas.ledger import INGEST_DECISIONS
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 
 
 class Ingest(SourceStage):

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.schemas.__main__ import FOLDER, exported
-from corpusmill.schemas.ids import doc_id, text_hash
 from corpusmill.schemas.manifest import Counts, hash_json, stage_key
 from corpusmill.schemas.signals import SignalSpec, signals_schema
 

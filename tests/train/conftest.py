@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpusmill.schemas.ids import checksum, doc_id
+from corpusmill.common.ids import checksum, doc_id
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.shards import Block, BlockDocuments, Shard, ShardIndex, ShardSet, ShardSetEntry
-from corpusmill.schemas.storage import Folder
 
 EOS = 0
 VOCAB = 96

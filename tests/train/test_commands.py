@@ -16,9 +16,9 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from corpusmill.schemas.config import load, read_yaml
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.config import load, read_yaml
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import cli
 from corpusmill.train.data.fetch import Blocks

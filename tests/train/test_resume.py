@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
 from corpusmill.train.metrics import read_metrics
@@ -97,7 +97,7 @@ def test_sigkill_in_a_step_and_in_a_save(
     run(config(**settings, output=str(tmp_path / "unbroken")))
     file = write_config(**settings)
     killed = (  # dies in step 8, then while the checkpoint of step 15 is half written
-        "import os, signal, sys; from corpusmill.schemas.storage import Folder; from corpusmill.train import trainer\n"
+        "import os, signal, sys; from corpusmill.common.storage import Folder; from corpusmill.train import trainer\n"
         "step, write = trainer.train_step, Folder.write\n"
         "def die(): os.kill(os.getpid(), signal.SIGKILL)\n"
         "def stepping(state, *a, **k): return die() if state.step == STEP else step(state, *a, **k)\n"

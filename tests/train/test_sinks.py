@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.metrics import MetricsLog
 from corpusmill.train.sinks import flatten

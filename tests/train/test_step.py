@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from corpusmill.schemas.config import validate
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.config import validate
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data import StreamingTokens
 from corpusmill.train.model.decoder import Decoder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.storage import Folder
     from corpusmill.train.checkpoint.store import Checkpoint, Listing
 
 Run = Annotated[
@@ -41,7 +41,7 @@ def list_(run: Run, json_: Json = False) -> None:
 @app.command(epilog=f"Example: corpusmill checkpoint verify {RUN} --step 300")
 def verify(run: Run, step: Step = None, json_: Json = False) -> None:
     """Hash every file of the checkpoints; name each that is not as published."""
-    from corpusmill.schemas.errors import UserError, WorkError
+    from corpusmill.common.errors import UserError, WorkError
     from corpusmill.schemas.manifest import MANIFEST
     from corpusmill.train.checkpoint.store import bad_files, folder_of
     from corpusmill.train.cli import show
@@ -81,8 +81,8 @@ def reshard(
     json_: Json = False,
 ) -> None:
     """Rewrite the newest checkpoint into another number of files."""
-    from corpusmill.schemas.errors import UserError
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.errors import UserError
+    from corpusmill.common.storage import Folder
     from corpusmill.train.checkpoint.reshard import reshard as work
     from corpusmill.train.cli import show
 
@@ -103,7 +103,7 @@ def reshard(
 def _folder(run: str) -> Folder:
     from pathlib import Path
 
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.storage import Folder
     from corpusmill.train.run import open_run
 
     is_config = run.endswith((".yaml", ".yml")) or Path(run).is_file()
@@ -111,7 +111,7 @@ def _folder(run: str) -> Folder:
 
 
 def _steps(folder: Folder) -> dict[int, Listing]:
-    from corpusmill.schemas.errors import UserError
+    from corpusmill.common.errors import UserError
     from corpusmill.train.checkpoint.store import steps
 
     found = steps(folder)
@@ -123,7 +123,7 @@ def _steps(folder: Folder) -> dict[int, Listing]:
 
 
 def _newest(folder: Folder, step: int | None) -> Checkpoint:
-    from corpusmill.schemas.errors import UserError
+    from corpusmill.common.errors import UserError
     from corpusmill.train.checkpoint.read import load_step
     from corpusmill.train.evaluate.evaluate import newest_checkpoint
 

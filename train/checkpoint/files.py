@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 
 CODES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.train.optim.state import prepare, quantised, state_tensors
 
 Cuts = tuple[tuple[int, int, int], ...]  # (dim, index, count), the outermost first: even cuts of a parameter

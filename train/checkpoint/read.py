@@ -15,8 +15,8 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder, Missing, Truncated
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder, Missing, Truncated
 from corpusmill.train.checkpoint import store
 from corpusmill.train.checkpoint.files import CODES, DTYPES, fill, slabs
 from corpusmill.train.checkpoint.pieces import Model, Piece, live

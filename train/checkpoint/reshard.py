@@ -7,10 +7,10 @@ from functools import partial
 
 import torch
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.checkpoint import Box, StoredTensor, TensorTable
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.manifest import MANIFEST
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.checkpoint.files import DTYPES, Content, raw, write_file
 from corpusmill.train.checkpoint.pieces import Piece
 from corpusmill.train.checkpoint.read import read_into

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from torch.distributed.checkpoint.planner import SavePlan
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.train.checkpoint.store import Listing, prune
 from corpusmill.train.checkpoint.together import first, place, told, wrapper
 from corpusmill.train.checkpoint.write import Pieces, items_of, save

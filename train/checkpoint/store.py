@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Entry, Folder, Truncated
 from corpusmill.schemas.checkpoint import CheckpointManifest, StoredTensor, TensorTable
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.manifest import MANIFEST, PublishedFile, hash_json
-from corpusmill.schemas.storage import Entry, Folder, Truncated
 
 MODEL, OPTIMIZER = "model", "optimizer"  # parts: they lie in files of their own
 TABLE, STATE = "tensors.json", "state.json"

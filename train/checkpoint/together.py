@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.utils import _DistWrapper
 
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.errors import UserError, WorkError
 
 # It is what one process is for, and no news.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")

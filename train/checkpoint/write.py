@@ -22,9 +22,9 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.checkpoint import Box, StoredTensor, TensorTable
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.checkpoint.files import CODES, Content, raw, write_file
 from corpusmill.train.checkpoint.pieces import Piece
 from corpusmill.train.checkpoint.store import MODEL, OPTIMIZER, finish, folder_of, part_of, remove

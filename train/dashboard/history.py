@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.train.sinks import flatten
 
 Floats = npt.NDArray[np.float64]

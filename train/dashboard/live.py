@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.dashboard.history import History
 from corpusmill.train.dashboard.page import render

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.dashboard.history import History
 from corpusmill.train.dashboard.page import finished, render

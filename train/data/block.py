@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.schemas.ids import checksum
+from corpusmill.common.ids import checksum
 from corpusmill.schemas.shards import Block
 from corpusmill.train.data.requests import Wrong
 from corpusmill.train.data.shards import Source

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 
 RANGE = re.compile(r"[0-9a-f]{32}-[0-9]+-[0-9]+")
 UNFINISHED = re.compile(r"[0-9]+-[0-9]+\.part")

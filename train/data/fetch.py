@@ -8,8 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 
+from corpusmill.common.errors import WorkError
 from corpusmill.schemas.data import FetchConfig
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.shards import BlockDocuments
 from corpusmill.train.data.block import BlockData, memory_of, substitutes
 from corpusmill.train.data.memory import Key, Memory, NextUse

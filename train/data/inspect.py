@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.fetch import BlockData, Blocks
 from corpusmill.train.data.opening import open_run_data

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from corpusmill.common.errors import UserError, nearest
 from corpusmill.schemas.data import DataConfig, Mixture
-from corpusmill.schemas.errors import UserError, nearest
 from corpusmill.train.data.slots import largest_remainder
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.data import DataConfig
-from corpusmill.schemas.errors import UserError
 from corpusmill.train.data.cells import Cells, runs
 from corpusmill.train.data.mixture import shares, slots
 from corpusmill.train.data.plan import Plan, SourcePlan, Stretch, merged

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.shards import BlockDocuments, Shard
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.data.block import BlockData, Span, decode, documents_span, spans
 from corpusmill.train.data.cache import DiskCache, Range, object_hash
 from corpusmill.train.data.memory import Key, Memory

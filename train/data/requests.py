@@ -21,9 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any, TypeVar
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Changed, Folder, Missing, Tagged, Truncated
 from corpusmill.schemas.data import FetchConfig
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Changed, Folder, Missing, Tagged, Truncated
 
 Result = TypeVar("Result")
 Say = Callable[[str], None]

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.ids import checksum
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
-from corpusmill.schemas.storage import Folder
 
 Split = Literal["train", "validation"]
 Model = TypeVar("Model", bound=BaseModel)

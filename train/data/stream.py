@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from corpusmill.schemas.config import validate
+from corpusmill.common.config import validate
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.schemas.data import DataConfig
-from corpusmill.schemas.errors import UserError, WorkError
 from corpusmill.train.data.build import Batch, Builder
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.future import Future

@@ -55,7 +55,7 @@ def estimate(
     json_: Annotated[bool, typer.Option("--json", help="print one machine-readable result")] = False,
 ) -> None:
     """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits."""
-    from corpusmill.schemas.config import load
+    from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.cli import print_table, show
     from corpusmill.train.estimate.layout import Layout

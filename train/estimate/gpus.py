@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from corpusmill.schemas.errors import UserError, nearest
+from corpusmill.common.errors import UserError, nearest
 
 
 class Gpu(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.precision import Checkpointing
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_shards

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.opening import open_run_data

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.shards import Source
 

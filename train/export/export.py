@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.hugging_face import config as tokenizer_config
-from corpusmill.schemas.hugging_face import special_tokens_map
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.hugging_face import config as tokenizer_config
+from corpusmill.common.hugging_face import special_tokens_map
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.shards import open_shards

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.train.export.architecture import Architecture, architecture
 from corpusmill.train.export.export import CONFIG, INDEX, TOKENIZER, WEIGHTS
 from corpusmill.train.model.decoder import Decoder

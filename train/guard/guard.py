@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.train.guard import journal as entries_of
 from corpusmill.train.guard.journal import JOURNAL, Journal, documents_line, told
 from corpusmill.train.guard.judge import History, Limits, Seen, Verdict, judge, limits, observe

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import ValidationError
 
-from corpusmill.schemas.errors import WorkError
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.guard import JournalEntry
-from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
     from corpusmill.schemas.data import DataConfig

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import MANIFEST
-from corpusmill.schemas.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.data.inspect import describe
 from corpusmill.train.guard.journal import abandoned, rollbacks

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.train.optim.adafactor import Adafactor
 from corpusmill.train.optim.groups import Named, groups_of
 from corpusmill.train.optim.lamb import Lamb

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import nn
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.split import TensorSplit

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.layer import Layer
 from corpusmill.train.precision.checkpointing import apply_checkpointing

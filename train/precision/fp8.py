@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.train.model.layer import Layer
 
 CAPABLE = (8, 9)  # compute capability from which there are 8-bit products

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from corpusmill.schemas.errors import WorkError
+from corpusmill.common.errors import WorkError
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.state import prepare
 from corpusmill.train.precision.autocast import computing

@@ -25,9 +25,9 @@ def lr_find(
     json_: Json = False,
 ) -> None:
     """A range test: the learning rate rises until the loss blows up; rates to start with."""
-    from corpusmill.schemas.config import load
-    from corpusmill.schemas.errors import UserError
-    from corpusmill.schemas.storage import Folder
+    from corpusmill.common.config import load
+    from corpusmill.common.errors import UserError
+    from corpusmill.common.storage import Folder
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.cli import print_table, show
     from corpusmill.train.tune.lr_find import range_test, tables
@@ -55,7 +55,7 @@ def search(
     json_: Json = False,
 ) -> None:
     """Try settings of a training config: grid, random, TPE, successive halving, population-based."""
-    from corpusmill.schemas.config import load
+    from corpusmill.common.config import load
     from corpusmill.schemas.search import SearchConfig
     from corpusmill.train.cli import print_table, show
     from corpusmill.train.metrics import say

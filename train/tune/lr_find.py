@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from corpusmill.schemas.config import validate
-from corpusmill.schemas.errors import Diverged, UserError
+from corpusmill.common.config import validate
+from corpusmill.common.errors import Diverged, UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.guard import GuardConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.guard.judge import History, Seen, judge, observe
 from corpusmill.train.run import dumped, write_json

@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.search import Parameter, SearchConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.run import RESULT, write_json
 from corpusmill.train.tune.lr_find import diverged

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from corpusmill.schemas.config import override
+from corpusmill.common.config import override
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.search import SearchConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.run import write_json
 from corpusmill.train.tune.plot import Dot, Line, line_chart, page, scatter
 

@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from corpusmill.schemas.config import fields_at, load, override, read_yaml, validate
-from corpusmill.schemas.errors import UserError, WorkError, nearest
+from corpusmill.common.config import fields_at, load, override, read_yaml, validate
+from corpusmill.common.errors import UserError, WorkError, nearest
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.search import SearchConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.tune.lr_find import diverged
 from corpusmill.train.tune.report import in_full, in_words, publish

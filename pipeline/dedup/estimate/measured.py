@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import Field
 
+from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.schemas.manifest import Strict
-from corpusmill.schemas.storage import IN_FLIGHT
 
 FILE = "measured.json"
 

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from corpusmill.pipeline.dedup.estimate.compare import GROUPS, Compared, Index, compare, index, work_of
 from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, Interval, degree_of
-from corpusmill.pipeline.dedup.kernels.shingles import one_array
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
-from corpusmill.pipeline.dedup.records import words
-from corpusmill.pipeline.stage import Partition
+from corpusmill.pipeline.engine.shuffle import words
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
 
 READ = 128 << 20  # bytes of text in the partitions that are read

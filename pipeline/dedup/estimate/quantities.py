@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.candidates import SORTING, WINDOW
 from corpusmill.pipeline.dedup.compact import MOST_SLICES
@@ -18,7 +19,6 @@ from corpusmill.pipeline.dedup.quality.precision import SIZE as AUDITS
 from corpusmill.pipeline.dedup.sketch import WINNOW
 from corpusmill.pipeline.dedup.verify import PAIR_COST, TASKS
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.storage import Folder
 
 SAMPLE_BYTES = 40  # of a sampled text, at most
 KEYS_HELD = 4  # times the records of a range of keys that `heads` and `settle` hold

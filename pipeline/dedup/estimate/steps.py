@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.candidates import CHUNK, SORTING
 from corpusmill.pipeline.dedup.estimate.comparison import MARKER, comparison
 from corpusmill.pipeline.dedup.estimate.exchange import (
@@ -27,7 +28,6 @@ from corpusmill.pipeline.dedup.estimate.quantities import SAMPLE_BYTES, Quantiti
 from corpusmill.pipeline.dedup.removals import MEMBER
 from corpusmill.pipeline.dedup.verify import PAIR_COST
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.storage import IN_FLIGHT
 
 PILOT_HELD = 6  # times the text of the documents that the pilot compares
 SAID = 40  # requests for what quality.json says: examples of hot buckets, results of the sample

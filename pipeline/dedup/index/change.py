@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.index import status, takedown
 from corpusmill.pipeline.dedup.index.store import Index, marker, table_of
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.records import Done, File, by_part
-from corpusmill.pipeline.publish import publish_tables
-from corpusmill.pipeline.stage import Partition
-from corpusmill.schemas.errors import UserError
+from corpusmill.pipeline.engine.publish import publish_tables
+from corpusmill.pipeline.engine.shuffle import Done, File, by_part
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.storage import Folder
 
 # Steps whose files no later change reads; those of `sketch`, `sets`, `names`, `verify` and `status` stay.
 STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "precision", "planted")

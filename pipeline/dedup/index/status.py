@@ -9,11 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.groups import find
 from corpusmill.pipeline.dedup.index.store import table_of
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.kernels.shingles import one_array
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.removals import MEMBER, URL, rule_names
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Records,
@@ -28,12 +31,9 @@ from corpusmill.pipeline.dedup.records import (
     words,
     write,
 )  # fmt: skip
-from corpusmill.pipeline.dedup.removals import MEMBER, URL, rule_names
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.stage import Partition
-from corpusmill.schemas.errors import UserError
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.shingles import one_array
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.storage import Folder
 
 NAMES = ["doc_id", "source", "source_id", "locator", "url"]
 IDENTITY = np.dtype([("hi", "<u8"), ("lo", "<u8")])

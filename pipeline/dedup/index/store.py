@@ -7,16 +7,16 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.records import Done, File, read_marker
-from corpusmill.pipeline.publish import publish_bytes, read_table
-from corpusmill.pipeline.stage import Partition
+from corpusmill.pipeline.engine.publish import publish_bytes, read_table
+from corpusmill.pipeline.engine.shuffle import Done, File, read_marker
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.manifest import Strict, hash_json
-from corpusmill.schemas.storage import Folder
 
 FILE = "index.json"
 RANGES = 64  # at least: an index grows, and its files stay cut as they are

@@ -18,7 +18,10 @@ from corpusmill.pipeline.dedup.index.status import NAMES, name_files
 from corpusmill.pipeline.dedup.index.store import marker, table_of
 from corpusmill.pipeline.dedup.job import BAND, HASH, I64, Job, copy_fields
 from corpusmill.pipeline.dedup.quality.sample import SAMPLE
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.dedup.sketch import group_files
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.requested_documents import matches
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Records,
@@ -30,9 +33,6 @@ from corpusmill.pipeline.dedup.records import (
     write,
     write_marker,
 )  # fmt: skip
-from corpusmill.pipeline.dedup.sketch import group_files
-from corpusmill.pipeline.named import matches
-from corpusmill.pipeline.publish import publish_table
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.manifest import hash_json
 

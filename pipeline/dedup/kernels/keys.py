@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.kernels.shingles import I64, U64, arguments
-from corpusmill.pipeline.dedup.kernels.words import FNV_BASIS, OTHER_PRIME, byte_at, chain, mix64
-from corpusmill.pipeline.dedup.kernels.xxh64 import xxh64
+from corpusmill.pipeline.text.shingles import I64, U64, arguments
+from corpusmill.pipeline.text.words import FNV_BASIS, OTHER_PRIME, byte_at, chain, mix64
+from corpusmill.pipeline.text.xxh64 import xxh64
 
 
 def text_keys(text: pa.Array, rows: I64) -> tuple[U64, U64]:

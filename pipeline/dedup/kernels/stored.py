@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corpusmill.pipeline.dedup.kernels import shingles, unicode
-from corpusmill.pipeline.dedup.kernels.shingles import one_array
-from corpusmill.pipeline.publish import read_table
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.text import shingles, word_rule
+from corpusmill.pipeline.text.shingles import one_array
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
 
 if TYPE_CHECKING:
     from datasketch import MinHash
@@ -46,7 +46,7 @@ def metadata(params: DedupParams, used: int) -> dict[str, str]:
         "scheme": "datatrove" if theirs else "affine32",
         "shingle": params.shingle,
         "ngram": str(params.ngram),
-        "rule": f"datatrove-0.10.1/unicode-{unicode.VERSION}" if theirs else unicode.RULE,
+        "rule": f"datatrove-0.10.1/unicode-{word_rule.VERSION}" if theirs else word_rule.RULE,
     }
 
 

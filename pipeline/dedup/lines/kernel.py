@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.kernels import unicode
-from corpusmill.pipeline.dedup.kernels.words import (
+from corpusmill.pipeline.dedup.lines.splice import NEWLINE, white
+from corpusmill.pipeline.text import word_rule
+from corpusmill.pipeline.text.words import (
     CHUNK,
     FNV_BASIS,
     FNV_PRIME,
@@ -32,7 +33,6 @@ from corpusmill.pipeline.dedup.kernels.words import (
     mix64,
     scan_words,
 )
-from corpusmill.pipeline.dedup.lines.splice import NEWLINE, white
 
 LINE, PARAGRAPH, SENTENCES = range(3)
 UNITS = {"line": LINE, "paragraph": PARAGRAPH, "sentences": SENTENCES}
@@ -57,14 +57,14 @@ _MAY_END[[0x21, 0x2E, 0x3F, 0xE3, 0xEF]] = True
 
 
 @lru_cache(maxsize=1)
-def rule() -> unicode.Rule:
+def rule() -> word_rule.Rule:
     """The word rule with all digits folded to 0."""
-    entries, pieces, small = unicode.rule()
+    entries, pieces, small = word_rule.rule()
     entries, small = entries.copy(), small.copy()
     for zero in ZEROS:
-        entries[zero : zero + 10] = unicode.LETTER << unicode.CLASS_SHIFT | ord("0")
+        entries[zero : zero + 10] = word_rule.LETTER << word_rule.CLASS_SHIFT | ord("0")
     small[ord("0") : ord("9") + 1] = ord("0")
-    return unicode.Rule(entries, pieces, small)
+    return word_rule.Rule(entries, pieces, small)
 
 
 @compiled

@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines import steps
 from corpusmill.pipeline.dedup.lines.steps import Mark, Range
 from corpusmill.pipeline.dedup.lines.units import Job, Scan
-from corpusmill.pipeline.dedup.records import Done, by_part
 from corpusmill.pipeline.dedup.spans import Kept
-from corpusmill.pipeline.stage import Scheduler
+from corpusmill.pipeline.engine.shuffle import Done, by_part
+from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.text import word_rule
 from corpusmill.schemas.dedup import LineParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.storage import Folder
 
 VERSION = "1"
 TEXT_PER_UNIT = 32  # bytes: fewer than units of prose have. What has more units is compared in more shares.
@@ -59,7 +59,7 @@ def find(
     orders = {"": ranked.index(0)}
     orders.update({name: ranked.index(value) for name, value in sorted(priorities.items())})
     removable = None if remove_only_from is None else tuple(sorted(set(remove_only_from)))
-    version = [VERSION, unicode.RULE]
+    version = [VERSION, word_rule.RULE]
     own_key = hash_json(
         [version, key, params.model_dump(mode="json"), ranges, sorted(orders.items()), removable]
     )

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.kernels.words import code_point, entry_of
+from corpusmill.pipeline.text.words import code_point, entry_of
 
 _SHIFT, _FOLDED = np.uint32(21), np.uint32((1 << 21) - 1)
 _SEPARATOR, _ALONE, _COMPOSED = np.uint32(0), np.uint32(3), np.uint32(6)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from corpusmill.pipeline.dedup.kernels.shingles import one_array
 from corpusmill.pipeline.dedup.lines import kernel
 from corpusmill.pipeline.dedup.lines.units import (
     SPAN,
@@ -25,7 +24,9 @@ from corpusmill.pipeline.dedup.lines.units import (
     span_records,
     texts_of,
 )
-from corpusmill.pipeline.dedup.records import (  # fmt: skip
+from corpusmill.pipeline.dedup.spans import SPANS
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.shuffle import (  # fmt: skip
     Done,
     File,
     Records,
@@ -38,8 +39,7 @@ from corpusmill.pipeline.dedup.records import (  # fmt: skip
     words,
     write,
 )
-from corpusmill.pipeline.dedup.spans import SPANS
-from corpusmill.pipeline.publish import publish_table
+from corpusmill.pipeline.text.shingles import one_array
 from corpusmill.schemas.manifest import hash_json
 
 # The best occurrence of a key in a partition: `order` is the rank of its source, `location` is `partition index

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline import cuts
-from corpusmill.pipeline.dedup.kernels import unicode
-from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines import kernel, splice
-from corpusmill.pipeline.dedup.records import Records, read, words
 from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.engine.shuffle import Records, read, words
+from corpusmill.pipeline.text import splice as cuts
+from corpusmill.pipeline.text import word_rule
+from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.schemas.dedup import LineParams
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
 
@@ -82,7 +82,7 @@ def texts_of(job: Job, item: Scan) -> Texts:
     if item.before is not None and item.before.rows:
         before = read(job.work, item.before, SPAN)
         columns = [np.ascontiguousarray(before[name], np.int64) for name in ("row", "start", "stop")]
-        pieces = splice.settle(offsets, data, unicode.rule(), *columns)
+        pieces = splice.settle(offsets, data, word_rule.rule(), *columns)
         data, offsets = cuts.splice(data, offsets, pieces)
     hi, lo = words(one_array(docs["doc_id"]))
     return Texts(

@@ -12,7 +12,7 @@ import unicodedata
 from functools import lru_cache
 from typing import NamedTuple
 
-from corpusmill.pipeline.dedup.kernels.unicode import CONJOINING, UNSPACED
+from corpusmill.pipeline.text.word_rule import CONJOINING, UNSPACED
 
 Shingles = set[tuple[str, ...]]
 

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.kernels import kernel
-from corpusmill.pipeline.dedup.kernels.shingles import view
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
 from corpusmill.pipeline.dedup.quality import plain
 from corpusmill.pipeline.dedup.quality.sample import scattered
-from corpusmill.pipeline.dedup.records import Records
+from corpusmill.pipeline.engine.shuffle import Records
+from corpusmill.pipeline.text import minhash
+from corpusmill.pipeline.text.shingles import view
+from corpusmill.pipeline.text.shingling import Shingling
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -96,7 +96,7 @@ def plant(text: pa.Array, rows: I64, keys_hi: U64, shingling: Shingling, banding
     texts = pa.array(copies, pa.large_string())
     chosen = np.array(original, np.int64)
     keys = [
-        kernel.band_keys(shingling.sign(some, which).signatures, *banding)
+        minhash.band_keys(shingling.sign(some, which).signatures, *banding)
         for some, which in ((text, chosen), (texts, np.arange(len(texts), dtype=np.int64)))
     ]
     hit = (keys[0] == keys[1]).any(axis=1)
@@ -122,7 +122,7 @@ def edited(text: str, target: float, seed: int, shingling: Shingling) -> tuple[s
         if count <= low:
             break
         copy = apply(text, places, edits[:count])
-        found = float(kernel.jaccard(*own, *_set(copy, shingling), _FIRST, _FIRST)[0])
+        found = float(minhash.jaccard(*own, *_set(copy, shingling), _FIRST, _FIRST)[0])
         if found < 1 and abs(found - target) < abs(best[1] - target):
             best = copy, found
         if abs(best[1] - target) <= NEAR:

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.ids import checksum
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.kernels.datatrove import simplified
-from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
 from corpusmill.pipeline.dedup.quality import plain
 from corpusmill.pipeline.dedup.quality.interval import share
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Part,
@@ -27,9 +27,9 @@ from corpusmill.pipeline.dedup.records import (
     read_slices,
     write,
 )
-from corpusmill.pipeline.publish import publish_bytes
-from corpusmill.pipeline.stage import Partition
-from corpusmill.schemas.ids import checksum
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.datatrove_shingles import simplified
+from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.schemas.manifest import hash_json
 
 I64 = npt.NDArray[np.int64]

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.kernels import kernel
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
 from corpusmill.pipeline.dedup.quality.sample import SAMPLE, STRATA, scattered, shares, strata
-from corpusmill.pipeline.dedup.records import Done, Records, Slice, once, read_slices, starts_of, write
 from corpusmill.pipeline.dedup.sets import load_sets, places_of
+from corpusmill.pipeline.engine.shuffle import Done, Records, Slice, once, read_slices, starts_of, write
+from corpusmill.pipeline.text import minhash
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.manifest import hash_json
 
 I64 = npt.NDArray[np.int64]
@@ -55,7 +55,7 @@ def _measure(job: Job, item: Sample, key: str) -> Done:
     pairs = np.concatenate(found) if found else np.empty(0, PAIR)
     bands, rows = job.banding
     signed = Shingling(job.params, bands * rows).sign_sets(bounds, hashes)
-    keys = kernel.band_keys(signed, bands, rows)
+    keys = minhash.band_keys(signed, bands, rows)
     for first in range(0, len(pairs), COMPARED):
         some = pairs[first : first + COMPARED]
         some["hit"] = (keys[some["a"]] == keys[some["b"]]).any(axis=1)

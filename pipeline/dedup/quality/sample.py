@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.dedup.records import Records, starts_of
+from corpusmill.pipeline.engine.shuffle import Records, starts_of
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]

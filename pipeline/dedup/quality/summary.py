@@ -12,8 +12,8 @@ import numpy.typing as npt
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.quality.interval import share
 from corpusmill.pipeline.dedup.quality.recall import LEAST
-from corpusmill.pipeline.dedup.records import Records
-from corpusmill.pipeline.unionfind import components
+from corpusmill.pipeline.engine.shuffle import Records
+from corpusmill.pipeline.engine.unionfind import components
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

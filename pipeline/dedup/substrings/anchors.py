@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
-from corpusmill.pipeline.dedup.records import Done, in_range, once, write
 from corpusmill.pipeline.dedup.spans import Kept
 from corpusmill.pipeline.dedup.substrings import groups, tokens, winnow
 from corpusmill.pipeline.dedup.substrings.job import ANCHOR, Job, Range, answer
+from corpusmill.pipeline.engine.shuffle import Done, in_range, once, write
+from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.schemas.manifest import hash_json
 
 

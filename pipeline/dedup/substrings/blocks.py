@@ -13,18 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.dedup.records import (
-    Done,
-    File,
-    Records,
-    Slice,
-    hashes_of,
-    in_range,
-    once,
-    read,
-    read_slices,
-    write,
-)
+from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.dedup.spans import Kept
 from corpusmill.pipeline.dedup.substrings import groups, tokens, units
 from corpusmill.pipeline.dedup.substrings.job import (
@@ -39,7 +28,18 @@ from corpusmill.pipeline.dedup.substrings.job import (
     load,
 )
 from corpusmill.pipeline.dedup.substrings.winnow import hash_set
-from corpusmill.schemas.errors import WorkError
+from corpusmill.pipeline.engine.shuffle import (
+    Done,
+    File,
+    Records,
+    Slice,
+    hashes_of,
+    in_range,
+    once,
+    read,
+    read_slices,
+    write,
+)
 from corpusmill.schemas.manifest import hash_json
 
 CHUNKS = 1 << 20  # of a partition, at most

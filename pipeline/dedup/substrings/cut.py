@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corpusmill.pipeline.dedup.records import (
+from corpusmill.common.errors import WorkError
+from corpusmill.pipeline.dedup.spans import SPANS, Kept
+from corpusmill.pipeline.dedup.substrings import groups, tokens, units
+from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, FATE, FLAG, Chunk, grouped
+from corpusmill.pipeline.dedup.substrings.job import I64, UNIT_COST, WINDOW, Docs, Job, Range, answer, load
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
     Records,
@@ -22,12 +28,6 @@ from corpusmill.pipeline.dedup.records import (
     starts_of,
     write,
 )
-from corpusmill.pipeline.dedup.spans import SPANS, Kept
-from corpusmill.pipeline.dedup.substrings import groups, tokens, units
-from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, FATE, FLAG, Chunk, grouped
-from corpusmill.pipeline.dedup.substrings.job import I64, UNIT_COST, WINDOW, Docs, Job, Range, answer, load
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.manifest import hash_json
 
 Fates = npt.NDArray[np.uint32]

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.records import Records, starts_of
 from corpusmill.pipeline.dedup.substrings.winnow import MANY, ROLL
+from corpusmill.pipeline.engine.shuffle import Records, starts_of
 
 STAYS, GONE, CONTESTED = range(
     3

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corpusmill.pipeline.dedup.kernels.shingles import one_array, view
-from corpusmill.pipeline.dedup.records import Done, File, Records, Slice, once, read_slices, words, write
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.spans import Kept
 from corpusmill.pipeline.dedup.substrings.units import LONGEST
 from corpusmill.pipeline.dedup.substrings.winnow import Winnow
-from corpusmill.schemas.errors import WorkError
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice, once, read_slices, words, write
+from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.storage import Folder
 
 I64 = npt.NDArray[np.int64]
 

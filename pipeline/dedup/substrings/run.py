@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from corpusmill.pipeline.dedup.records import Done, File, Slice, by_part
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.spans import Kept
 from corpusmill.pipeline.dedup.substrings import tokens
 from corpusmill.pipeline.dedup.substrings.anchors import repeats, scan
@@ -14,10 +14,10 @@ from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, Scanned, blocks,
 from corpusmill.pipeline.dedup.substrings.cut import Elected, Settled, cut, elect, windows
 from corpusmill.pipeline.dedup.substrings.job import ANCHOR_COST, BLOCK_COST, WINDOW_COST, Job, ranges_of
 from corpusmill.pipeline.dedup.substrings.winnow import Winnow
-from corpusmill.pipeline.stage import Scheduler
+from corpusmill.pipeline.engine.shuffle import Done, File, Slice, by_part
+from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.schemas.dedup import SubstringParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.storage import Folder
 
 VERSION = "1"  # raised with every change that may change a byte
 BYTES_PER_TOKEN = 3  # at least, in any language; for the number of ranges

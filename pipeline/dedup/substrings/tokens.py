@@ -15,26 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.kernels import unicode
-from corpusmill.pipeline.dedup.kernels.words import FNV_BASIS, FNV_PRIME, code_point, mix64
+from corpusmill.pipeline.text import word_rule
+from corpusmill.pipeline.text.words import FNV_BASIS, FNV_PRIME, code_point, mix64
 
 # What a character does: end a word, go on with whatever is there, belong to a word of several, be one alone.
 BETWEEN, GOES_ON, INSIDE, ALONE = range(4)
-RULE = f"1/{unicode.RULE}"  # of tokens and their hashes; raised with every change of either
+RULE = f"1/{word_rule.RULE}"  # of tokens and their hashes; raised with every change of either
 
 
 @lru_cache(maxsize=1)
 def classes() -> npt.NDArray[np.uint8]:
     """uint8[0x110000]: what each code point does."""
-    rule = unicode.rule()
-    kind = (rule.entries >> unicode.CLASS_SHIFT).astype(np.uint8)
-    composed = kind == unicode.COMPOSED
-    piece = rule.entries[composed] & ((1 << unicode.CLASS_SHIFT) - 1)
-    kind[composed] = rule.pieces[piece, 0] >> unicode.CLASS_SHIFT
+    rule = word_rule.rule()
+    kind = (rule.entries >> word_rule.CLASS_SHIFT).astype(np.uint8)
+    composed = kind == word_rule.COMPOSED
+    piece = rule.entries[composed] & ((1 << word_rule.CLASS_SHIFT) - 1)
+    kind[composed] = rule.pieces[piece, 0] >> word_rule.CLASS_SHIFT
     found = np.full(len(kind), GOES_ON, np.uint8)  # marks and what is passed over
-    found[kind == unicode.SEPARATOR] = BETWEEN
-    found[np.isin(kind, (unicode.LETTER, unicode.JOIN, unicode.HANGUL))] = INSIDE
-    found[kind == unicode.ALONE] = ALONE
+    found[kind == word_rule.SEPARATOR] = BETWEEN
+    found[np.isin(kind, (word_rule.LETTER, word_rule.JOIN, word_rule.HANGUL))] = INSIDE
+    found[kind == word_rule.ALONE] = ALONE
     return found
 
 

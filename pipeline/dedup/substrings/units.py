@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.kernels.words import mix64
 from corpusmill.pipeline.dedup.substrings.tokens import most_tokens, tokens
 from corpusmill.pipeline.dedup.substrings.winnow import ROLL, elected, grams, holds, named
+from corpusmill.pipeline.text.words import mix64
 
 # `count` windows of the text in `row`, the first at token `token`; `start` and `length` in bytes of the text.
 UNIT = np.dtype(

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.kernels.words import mix64
 from corpusmill.pipeline.dedup.substrings.tokens import most_tokens, tokens
+from corpusmill.pipeline.text.words import mix64
 
 ROLL = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 / golden ratio
 MANY = np.uint64(1)  # the lowest bit of an anchor: it was elected more than once in its partition

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.filter.classifiers import predictor
 from corpusmill.pipeline.filter.classifiers.card import model_card
 from corpusmill.pipeline.filter.classifiers.identity import IdentityReport, identity_report
@@ -22,9 +25,6 @@ from corpusmill.pipeline.filter.classifiers.training import (
     score_texts,
     train_classifier,
 )
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Folder
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import xxhash
 
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 
 MODELS: Final = Path(__file__).resolve().parents[1] / "models"
 LANGUAGE_MODEL: Final = "lid.176.ftz"

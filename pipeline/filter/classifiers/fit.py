@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from corpusmill.schemas.errors import WorkError
+from corpusmill.common.errors import WorkError
 
 # glibc fills what it gives out with the inverse of this byte, so with zeros, and what is freed with the byte; except for
 # small blocks of its per-thread cache, which is therefore off.

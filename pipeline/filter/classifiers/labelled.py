@@ -10,8 +10,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from corpusmill.common.errors import UserError, nearest
 from corpusmill.pipeline.filter.classifiers.training import NOT_STATED, Labelled
-from corpusmill.schemas.errors import UserError, nearest
 
 SHOWN = 8  # labels named in an error
 TEMPLATES = ("phrase", "toxicity")  # fields of the identity template set

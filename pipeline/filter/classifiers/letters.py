@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.filter.text.unicode import CLOSER, OTHER, SPACE, TERMINAL, class_table
+from corpusmill.pipeline.text.unicode_classes import CLOSER, OTHER, SPACE, TERMINAL, class_table
 
 Array = npt.NDArray[Any]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.letters import BLANK, tables
 from corpusmill.pipeline.filter.classifiers.words import Words
-from corpusmill.pipeline.filter.text.marks import decode
+from corpusmill.pipeline.text.utf8 import decode
 
 Array = npt.NDArray[Any]
 

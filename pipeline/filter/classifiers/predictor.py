@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model, inference
 from corpusmill.pipeline.filter.classifiers.model_file import (
     EXPANDED,
@@ -26,7 +27,6 @@ from corpusmill.pipeline.filter.classifiers.model_file import (
     read_model,
 )  # fmt: skip
 from corpusmill.pipeline.filter.classifiers.words import Words
-from corpusmill.schemas.ids import checksum
 
 Array = npt.NDArray[Any]
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers import predictor
 from corpusmill.pipeline.filter.classifiers.codes import iso_639_1
@@ -18,7 +19,6 @@ from corpusmill.pipeline.filter.classifiers.pieces import blank, sentences_of, w
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from corpusmill.pipeline.filter.classifiers.words import Words, as_it_stands, cleaned
 from corpusmill.pipeline.filter.text.view import text_buffers
-from corpusmill.schemas.errors import UserError, nearest
 from corpusmill.schemas.filter import ClassifierParams, FilterParams
 from corpusmill.schemas.signals import ARROW_TYPES, SignalSpec
 

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers import scores
 from corpusmill.pipeline.filter.classifiers.fasttext_model import LABEL
 from corpusmill.pipeline.filter.classifiers.fit import fit
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from corpusmill.pipeline.filter.classifiers.split import copies, held_out, runs_of
-from corpusmill.schemas.errors import UserError
 
 NOT_STATED = "not stated"  # the licence of data, unless it is given
 OTHER = "other"  # the label of everything that is not `positive`

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.letters import BLANK, CLOSE, END, END_ALONE, KEPT, tables
-from corpusmill.pipeline.filter.text.marks import class_at_end, decode
-from corpusmill.pipeline.filter.text.unicode import TERMINAL, class_table
+from corpusmill.pipeline.text.unicode_classes import TERMINAL, class_table
+from corpusmill.pipeline.text.utf8 import class_at_end, decode
 
 Array = npt.NDArray[Any]
 

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corpusmill.pipeline import cuts
+from corpusmill.pipeline.engine.transform import decisions
 from corpusmill.pipeline.filter.text.view import spans as pieces
 from corpusmill.pipeline.filter.text.view import text_buffers
-from corpusmill.pipeline.transform import decisions
+from corpusmill.pipeline.text import splice
 from corpusmill.schemas.ledger import KEPT
 
 STAGE: Final = "filter"
@@ -33,22 +33,22 @@ def cut(docs: pa.Table, spans: Array, names: Sequence[str]) -> tuple[pa.Table, p
             low, high = np.searchsorted(spans[:, 0], [first + head, first + tail])
             mine = spans[low:high] - np.array([first + head, 0, 0, 0])
             data, offsets = text_buffers(chunk.slice(head, tail - head))
-            characters.append(cuts.in_characters(data, offsets, mine[:, 0], mine[:, 1], mine[:, 2]))
-            new, bounds = cuts.splice(data, offsets, mine)
+            characters.append(splice.in_characters(data, offsets, mine[:, 0], mine[:, 1], mine[:, 2]))
+            new, bounds = splice.splice(data, offsets, mine)
             texts.append(
                 pa.LargeStringArray.from_buffers(tail - head, pa.py_buffer(bounds), pa.py_buffer(new))
             )
-            hashes += cuts.hashes(new, bounds, np.unique(mine[:, 0]))
+            hashes += splice.hashes(new, bounds, np.unique(mine[:, 0]))
         first += len(chunk)
     rows = np.unique(spans[:, 0])
     changed = _with(docs, "text", pa.chunked_array(texts, pa.large_string()))
-    changed = _with(changed, "text_hash", cuts.with_hashes(docs["text_hash"], rows, hashes))
+    changed = _with(changed, "text_hash", splice.with_hashes(docs["text_hash"], rows, hashes))
     kinds = pa.array(names, pa.string()).take(pa.array(spans[:, 3] - 1))
     return changed, decisions(
         doc_id=docs["doc_id"].take(pa.array(rows)).combine_chunks(),
         outcome=pa.repeat(pa.scalar(KEPT), len(rows)),
         stage=pa.repeat(pa.scalar(STAGE), len(rows)),
-        edits=cuts.edits(STAGE, spans[:, 0], kinds, np.concatenate(characters)),
+        edits=splice.edits(STAGE, spans[:, 0], kinds, np.concatenate(characters)),
     )
 
 

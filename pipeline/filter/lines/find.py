@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from corpusmill.pipeline.filter.lines import kernel
 from corpusmill.pipeline.filter.rules.files import LineRule
-from corpusmill.pipeline.filter.text.unicode import class_table
 from corpusmill.pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.text.unicode_classes import class_table
 
 Array = npt.NDArray[Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.scan import decode
-from corpusmill.pipeline.filter.text.unicode import ALPHA, PUNCT
+from corpusmill.pipeline.text.unicode_classes import ALPHA, PUNCT
 
 # Columns of `line_counts`.
 LETTERS, PUNCTS = range(2)

@@ -6,10 +6,10 @@ import gzip
 import zlib
 from collections.abc import Callable, Sequence
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Entry, Folder
 from corpusmill.schemas.filter import FilterParams
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Entry, Folder
 
 
 def read_entries(where: str, paths: Sequence[str], normal: Callable[[str], str]) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.classifiers.building import Made, build
 from corpusmill.pipeline.filter.classifiers.predictor import load_bytes
@@ -24,7 +25,6 @@ from corpusmill.pipeline.filter.classifiers.training import (
 )
 from corpusmill.pipeline.filter.models import made, sources
 from corpusmill.pipeline.filter.models.sources import one_class
-from corpusmill.schemas.ids import checksum
 
 THRESHOLDS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 SEED = 20

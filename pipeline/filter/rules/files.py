@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from corpusmill.schemas.config import parse_yaml, validate
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.config import parse_yaml, validate
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import Strict
-from corpusmill.schemas.storage import Folder
 
 Comparison = Literal["at_least", "at_most", "more_than", "less_than", "among"]
 COMPARISONS: Final[tuple[Comparison, ...]] = ("at_least", "at_most", "more_than", "less_than")

@@ -18,7 +18,35 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.text.marks import (
+from corpusmill.pipeline.filter.text.words import (
+    MIX,
+    PRIME,
+    SEED,
+    SHIFT,
+    STOP_BITS,
+    STOP_KEYS,
+    STOP_SHIFT,
+    STOP_SLOTS,
+    ZERO,
+    bare_word,
+    is_title,
+)
+from corpusmill.pipeline.text.unicode_classes import (
+    ALPHA,
+    BULLET,
+    CJK,
+    DIGIT,
+    LIST_MARK,
+    LOWER,
+    MARK,
+    OTHER,
+    PUNCT,
+    SPACE,
+    SPECIAL,
+    TERMINAL,
+    UPPER,
+)
+from corpusmill.pipeline.text.utf8 import (
     COOKIE,
     JAVASCRIPT,
     LOREM,
@@ -34,34 +62,6 @@ from corpusmill.pipeline.filter.text.marks import (
     ends_in_ellipsis,
     is_at,
     redpajama_end,
-)
-from corpusmill.pipeline.filter.text.unicode import (
-    ALPHA,
-    BULLET,
-    CJK,
-    DIGIT,
-    LIST_MARK,
-    LOWER,
-    MARK,
-    OTHER,
-    PUNCT,
-    SPACE,
-    SPECIAL,
-    TERMINAL,
-    UPPER,
-)
-from corpusmill.pipeline.filter.text.words import (
-    MIX,
-    PRIME,
-    SEED,
-    SHIFT,
-    STOP_BITS,
-    STOP_KEYS,
-    STOP_SHIFT,
-    STOP_SLOTS,
-    ZERO,
-    bare_word,
-    is_title,
 )
 
 # Bits of `line_flags`; `para_flags` holds those of any of its lines.

@@ -14,8 +14,8 @@ import pyarrow as pa
 from corpusmill.pipeline.filter.text import scan as kernels
 from corpusmill.pipeline.filter.text.line_kinds import line_kinds
 from corpusmill.pipeline.filter.text.repetition import later_copies, ngram_shares
-from corpusmill.pipeline.filter.text.unicode import class_table, lower_table
 from corpusmill.pipeline.filter.text.vocabulary import function_words, vocabulary
+from corpusmill.pipeline.text.unicode_classes import class_table, lower_table
 
 Array = npt.NDArray[Any]
 

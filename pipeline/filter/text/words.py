@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.text.marks import decode
-from corpusmill.pipeline.filter.text.unicode import ALPHA, OTHER, UPPER
+from corpusmill.pipeline.text.unicode_classes import ALPHA, OTHER, UPPER
+from corpusmill.pipeline.text.utf8 import decode
 
 SEED = np.uint64(0xCBF29CE484222325)
 PRIME = np.uint64(0x100000001B3)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.ingest.discover import UNKNOWN
 from corpusmill.pipeline.ingest.records import Event, Reader, Reading, Rejected
 from corpusmill.pipeline.ingest.sniff import sniff
 from corpusmill.pipeline.ingest.streams import Damaged
-from corpusmill.schemas.errors import UserError, WorkError
 
 # format -> module below this one; each defines `read`, a `corpusmill.pipeline.ingest.records.Reader`.
 _MODULES = {

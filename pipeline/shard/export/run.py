@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
+from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.inspect.takedown.find import open_set
 from corpusmill.pipeline.shard.export.sidecars import dali, webshart
 from corpusmill.pipeline.shard.export.tokens import datatrove, megatron
-from corpusmill.pipeline.shard.takedown.find import open_set
-from corpusmill.pipeline.stage import Scheduler
-from corpusmill.schemas.errors import UserError, nearest
 from corpusmill.schemas.shards import Shard, ShardIndex, TextShard
-from corpusmill.schemas.storage import Folder
 
 Target = Literal["megatron", "datatrove", "dali", "webshart"]
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import orjson
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.read import members
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.shards import Shard, TextShard
-from corpusmill.schemas.storage import Folder
 
 _BUFFER = 8 << 20  # of a remote tar read at once
 

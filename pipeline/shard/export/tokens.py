@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.read import read_tokens
-from corpusmill.schemas.errors import UserError, WorkError
 from corpusmill.schemas.shards import Shard, ShardIndex
-from corpusmill.schemas.storage import Folder
 
 MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_TYPES = {"uint16": 8, "uint32": 4}  # its codes of uint16 and int32: ids are far below 2**31

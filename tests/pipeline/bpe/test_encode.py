@@ -22,12 +22,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.bpe.encode import encode, how, normalized
 from corpusmill.pipeline.bpe.engine import Engine
 from corpusmill.pipeline.bpe.kernels.table import EMPTIED, new_table
 from corpusmill.pipeline.bpe.load import Bpe, decode, load_bpe
 from corpusmill.pipeline.bpe.recognise import read
-from corpusmill.schemas.errors import UserError
 from tests.conftest import DATA
 from tests.pipeline.bpe.vocabularies import (
     EOS,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.bpe.load import load_bpe
-from corpusmill.schemas.errors import UserError
 from tests.pipeline.bpe.vocabularies import EOS, of_library, trained
 
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.stage import Decontaminate
-from corpusmill.pipeline.publish import read_table
-from corpusmill.pipeline.stage import Context, Partition
-from corpusmill.pipeline.transform import check_conservation
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.stage import Context, Partition
+from corpusmill.pipeline.engine.transform import check_conservation
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, documents, partitions
 
 QUESTION = (

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corpusmill.pipeline.words import place_words, room, rule
+from corpusmill.pipeline.text.word_positions import place_words, room, rule
 
 
 class Word(NamedTuple):

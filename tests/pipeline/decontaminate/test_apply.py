@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.decontaminate.apply import Decontamination, cut_spans, rest
 from corpusmill.pipeline.decontaminate.judge import MATCHES
 from corpusmill.schemas.decontaminate import DecontaminateParams
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import text_hash
 from tests.pipeline.corpus import Here, documents
 from tests.pipeline.decontaminate.helpers import ANSWER, FILLER, QUESTION, SHORT, decontaminate, write_set
-from tests.pipeline.lineage.edited import check_edits
+from tests.pipeline.inspect.lineage.edited import check_edits
 
 TEXT = st.text(st.sampled_from("ab é日🦙\n \t.") | st.characters(), max_size=80)
 

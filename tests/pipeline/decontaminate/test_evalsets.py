@@ -16,10 +16,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile, find_files, records
 from corpusmill.pipeline.decontaminate.items import Item, read_items
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
 
 ROWS = [{"question": "What?", "answer": "That"}, {"question": "Qui, lui?", "answer": 'il "y" a'}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
@@ -149,7 +149,7 @@ def one(row: dict[str, Any], folder: Path, *fields: str) -> Item:
 
 
 def _sum(file: Path) -> str:
-    from corpusmill.schemas.ids import checksum
+    from corpusmill.common.ids import checksum
 
     return checksum(file.read_bytes())
 

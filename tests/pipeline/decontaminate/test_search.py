@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import index as indexes
 from corpusmill.pipeline.decontaminate.evalsets import find_files
 from corpusmill.pipeline.decontaminate.judge import judge
 from corpusmill.pipeline.decontaminate.kernel import candidates, matches
 from corpusmill.pipeline.decontaminate.scan import find_hits
-from corpusmill.pipeline.words import rule, view
+from corpusmill.pipeline.text.word_positions import rule, view
 from corpusmill.schemas.decontaminate import DecontaminateParams
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.decontaminate.helpers import write_set
 from tests.pipeline.decontaminate.reference import covered, share, words
 

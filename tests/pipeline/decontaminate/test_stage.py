@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.decontaminate.stage import Decontaminate
-from corpusmill.pipeline.stage import Partition
-from corpusmill.schemas.errors import UserError
+from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.recipe import Recipe
 from tests.pipeline.corpus import Here
 from tests.pipeline.decontaminate.helpers import ANSWER, FILLER, QUESTION, SHORT, decontaminate, write_set

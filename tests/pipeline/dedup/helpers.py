@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from corpusmill.common.ids import doc_id, text_hash
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.stage import Dedup
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.stage import Context, Partition, Scheduler
-from corpusmill.pipeline.transform import Outcome, check_conservation
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.stage import Context, Partition, Scheduler
+from corpusmill.pipeline.engine.transform import Outcome, check_conservation
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ids import doc_id, text_hash
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 
 

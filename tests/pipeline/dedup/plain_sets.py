@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 
-from tests.pipeline.dedup.kernels.reference import words_of
+from tests.pipeline.text.reference import words_of
 
 
 @lru_cache(maxsize=4096)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import BAND_BYTES, Banding, banding, budget_for, solve
 from corpusmill.pipeline.dedup.job import BAND, Job
-from corpusmill.pipeline.dedup.kernels import kernel
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.text import minhash
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
 
 
 def test_published_curves() -> None:
@@ -181,7 +181,7 @@ def test_hit_rate_lies_in_the_binomial_interval(size: int, wanted: float) -> Non
         both[0][trial], both[1][trial] = hashes[:size], hashes[size - shared :]
     bounds = np.arange(trials + 1, dtype=np.int64) * size
     signed = [shingling.sign_sets(bounds, sets.ravel()) for sets in both]
-    keys = [kernel.band_keys(some, bands, rows) for some in signed]
+    keys = [minhash.band_keys(some, bands, rows) for some in signed]
     hits = int((keys[0] == keys[1]).any(axis=1).sum())
     low, high = binomial_interval(trials, Banding(bands, rows).found(similarity), 0.99)
     assert low <= hits <= high
@@ -202,9 +202,9 @@ def test_band_keys_depend_on_band_and_every_value() -> None:
     generator = random.Random(0)
     signature = np.array([[generator.getrandbits(32) for _ in range(6)]], np.uint32)
     same = np.tile(signature[:, :2], 3)
-    assert len(set(kernel.band_keys(same, 3, 2)[0].tolist())) == 3, "equal values in two bands are no match"
+    assert len(set(minhash.band_keys(same, 3, 2)[0].tolist())) == 3, "equal values in two bands are no match"
     for place in range(6):
         other = signature.copy()
         other[0, place] ^= 1
-        changed = kernel.band_keys(signature, 3, 2)[0] != kernel.band_keys(other, 3, 2)[0]
+        changed = minhash.band_keys(signature, 3, 2)[0] != minhash.band_keys(other, 3, 2)[0]
         assert changed.tolist() == [band == place // 2 for band in range(3)]

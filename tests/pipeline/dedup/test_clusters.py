@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup import clusters
 from corpusmill.pipeline.dedup.clusters import Compare, elect
-from corpusmill.pipeline.unionfind import components
+from corpusmill.pipeline.engine.unionfind import components
 
 
 def choose(

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from corpusmill.pipeline.cluster import Workers
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import candidates, elect, groups, removals, run, sets, sketch, verify
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.dedup.quality import recall
-from corpusmill.pipeline.progress import Progress
-from corpusmill.schemas.errors import WorkError
+from corpusmill.pipeline.engine.cluster import Workers
+from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.dedup.helpers import Doc, Result, dedup, edited, words
 from tests.pipeline.dedup.vandal import Dying, Mortal, Vandal, contents, damage_some, refuse, until_it_lives
 

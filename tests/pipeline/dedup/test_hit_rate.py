@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.kernels import kernel
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.pipeline.text import minhash
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.dedup.plain_sets import jaccard, plain_shingles
 from tests.pipeline.dedup.test_banding import binomial_interval
@@ -67,7 +67,7 @@ def test_hit_rate_lies_in_the_binomial_interval(size: int, wanted: float, preset
     signed = [shingling.sign(side, np.arange(count, dtype=np.int64)) for side in both]
     assert (signed[0].counts == size).all() and (signed[1].counts == other).all()
     for banding in BANDINGS:
-        keys = [kernel.band_keys(_first(side.signatures, banding), *banding) for side in signed]
+        keys = [minhash.band_keys(_first(side.signatures, banding), *banding) for side in signed]
         hits = int((keys[0] == keys[1]).any(axis=1).sum())
         low, high = binomial_interval(count, banding.found(exact), LEVEL)
         assert low <= hits <= high, f"{hits} of {count}, expected {low} to {high} with {banding}"

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.job import EDGE, LABEL, Job
 from corpusmill.pipeline.dedup.labels import label
-from corpusmill.pipeline.dedup.records import Done, by_part, read_slices, write
+from corpusmill.pipeline.engine.shuffle import Done, by_part, read_slices, write
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.storage import Folder
 
 # Locations in three partitions, the planted ones far above.
 TEXT = st.builds(lambda part, row: part << 32 | row, st.sampled_from([0, 1, 7]), st.integers(0, 12))

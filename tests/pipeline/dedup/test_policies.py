@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.elect import slots
 from corpusmill.pipeline.dedup.stage import Dedup
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.stage import Context
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.stage import Context
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, Result, dedup, docs_of, edited, partitions, recipe, words
 

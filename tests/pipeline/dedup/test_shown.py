@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from tests.pipeline.dedup.helpers import Doc, Result, dedup, docs_of, edited, words
 from tests.pipeline.dedup.plain_sets import jaccard, similar
 

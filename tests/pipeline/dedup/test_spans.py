@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import text_hash
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.spans import SPANS, Kept, cut
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.transform import Outcome, check_conservation
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import text_hash
-from corpusmill.schemas.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.transform import Outcome, check_conservation
 from tests.pipeline.dedup.helpers import Doc, docs_of, partitions, table
 from tests.pipeline.dedup.lines import reference
-from tests.pipeline.lineage.edited import check_edits
+from tests.pipeline.inspect.lineage.edited import check_edits
 
 LINES, SUBSTRINGS = "dedup.lines", "dedup.substrings"
 NO_FLOOR = {LINES: 0, SUBSTRINGS: 0}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.stage import Dedup, remove
-from corpusmill.pipeline.stage import load_stage
+from corpusmill.pipeline.engine.stage import load_stage
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.errors import UserError, WorkError
 from corpusmill.schemas.ledger import DECISIONS
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.dedup.helpers import Doc, chain, dedup, docs_of, edited, recipe, table, words
 
 NEARDUP = Path(__file__).resolve().parents[4] / "shared/data/neardup/mccormick_minhash"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from tests.conftest import Serial
 
 T = TypeVar("T")

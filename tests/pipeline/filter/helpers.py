@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from corpusmill.common.ids import doc_id, text_hash
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.transform import Outcome, check_conservation
 from corpusmill.pipeline.filter.apply import Filtering, signals_of_text
 from corpusmill.pipeline.filter.stage import Filter
-from corpusmill.pipeline.transform import Outcome, check_conservation
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ids import doc_id, text_hash
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 
 # About 80 words of ordinary prose that no rule objects to.
 PROSE = (

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from corpusmill.pipeline.filter.text.line_kinds import COUNTED
-from corpusmill.pipeline.filter.text.unicode import CLOSER, TERMINAL, class_table
 from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS
+from corpusmill.pipeline.text.unicode_classes import CLOSER, TERMINAL, class_table
 
 STOP = {"the", "be", "to", "of", "and", "that", "have", "with"}
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")

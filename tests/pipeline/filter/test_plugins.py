@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.filter import plugins
 from corpusmill.pipeline.filter.apply import Filtering
 from corpusmill.pipeline.filter.signals.catalogue import every_spec, text_specs
 from corpusmill.pipeline.filter.signals.registry import MEASURES
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, documents, stage, without_models
 

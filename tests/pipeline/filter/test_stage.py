@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum, text_hash
+from corpusmill.pipeline.engine.stage import LocalStage, load_stage
+from corpusmill.pipeline.engine.transform import Outcome
 from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.apply import all_specs
 from corpusmill.pipeline.filter.lines import edit as edit_module
-from corpusmill.pipeline.stage import LocalStage, load_stage
-from corpusmill.pipeline.transform import Outcome
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.ids import checksum, text_hash
 from corpusmill.schemas.ledger import DECISIONS
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.signals import signals_schema
@@ -248,7 +248,7 @@ def test_a_foreign_model_needs_a_label_that_it_has() -> None:
 
 def test_importing_the_stage_is_light() -> None:
     code = (
-        "import sys, corpusmill.pipeline.filter.stage, corpusmill.pipeline.filter.classifiers.cli;"
+        "import sys, corpusmill.pipeline.filter.stage, corpusmill.pipeline.commands.classifier;"
         "print({'numba', 'fasttext', 'torch', 'dask'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -260,7 +260,7 @@ def test_the_same_bytes_for_any_hash_seed(hash_seed: str, tmp_path: Any) -> None
     code = (
         "import sys; from tests.pipeline.filter.helpers import *; from tests.pipeline.filter.test_stage "
         "import GERMAN;"
-        "from corpusmill.pipeline.publish import publish_table; from corpusmill.schemas.storage import Folder;"
+        "from corpusmill.pipeline.engine.publish import publish_table; from corpusmill.common.storage import Folder;"
         "o = apply(documents([PROSE, GERMAN, '{ x }', '']), language={'keep': ['fr', 'en', 'it']});"
         "print([publish_table(Folder(sys.argv[1]), f'{i}.parquet', t).xxh3 for i, t in enumerate(o[:3])])"
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.ingest import streams
-from corpusmill.schemas.errors import WorkError
 from tests.pipeline.ingest.helpers import ingest
 
 LINES = [json.dumps({"text": f"document number {i} " + "abc def " * 20}) + "\n" for i in range(500)]

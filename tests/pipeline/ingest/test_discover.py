@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import discover, format_of, hash_inputs
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.recipe import Source
-from corpusmill.schemas.storage import Folder
 
 
 def tree(root: Path, *names: str) -> Path:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.stage import load_stage
 from corpusmill.pipeline.ingest.builder import PartitionBuilder
 from corpusmill.pipeline.ingest.stage import STAGE, Ingest
-from corpusmill.pipeline.publish import publish_table
-from corpusmill.pipeline.stage import load_stage
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.ingest.helpers import ingest, ingest_recipe
 
 
@@ -98,7 +98,7 @@ def test_small_files_share_a_unit_big_ones_have_their_own(tmp_path: Path) -> Non
 def test_same_bytes_whatever_the_hash_seed(corpus: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from tests.pipeline.ingest.helpers import ingest\n"
-        "from corpusmill.pipeline.publish import publish_table; from corpusmill.schemas.storage import Folder\n"
+        "from corpusmill.pipeline.engine.publish import publish_table; from corpusmill.common.storage import Folder\n"
         "r = ingest(sys.argv[1], params={'partition_mb': 0.05})\n"
         "print(r.names, r.raw, sorted(r.counters.items()), r.decisions)\n"
         "out = Folder(sys.argv[2])\n"

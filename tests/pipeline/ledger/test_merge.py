@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from corpusmill.common.ids import doc_id, text_hash
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_table, read_table
+from corpusmill.pipeline.engine.transform import decisions
 from corpusmill.pipeline.ledger.stage import _merge_and_publish, merge
-from corpusmill.pipeline.publish import publish_table, read_table
-from corpusmill.pipeline.transform import decisions
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ids import doc_id, text_hash
 from corpusmill.schemas.ledger import INGEST_DECISIONS, LEDGER
-from corpusmill.schemas.storage import Folder
 
 IDS = {name: doc_id("s", name) for name in "abcd"}
 

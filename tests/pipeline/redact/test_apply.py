@@ -11,15 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.ids import text_hash
+from corpusmill.pipeline.engine.transform import Outcome, check_conservation
 from corpusmill.pipeline.redact.apply import redact
 from corpusmill.pipeline.redact.batch import Edit, compose
 from corpusmill.pipeline.redact.pseudonyms import tag
-from corpusmill.pipeline.transform import Outcome, check_conservation
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ids import text_hash
 from corpusmill.schemas.redact import RedactParams
 from tests.pipeline.corpus import documents
-from tests.pipeline.lineage.edited import check_edits
+from tests.pipeline.inspect.lineage.edited import check_edits
 
 KEY = b"a key for these tests only"
 TAGS, NAMES = RedactParams(), RedactParams(replacement="pseudonym")

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.redact import models
 from corpusmill.pipeline.redact.apply import redact
 from corpusmill.pipeline.redact.stage import Redact
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.redact import RedactParams
 from tests.pipeline.corpus import documents, recipe
 

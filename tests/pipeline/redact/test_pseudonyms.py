@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.redact.apply import redact
 from corpusmill.pipeline.redact.national import NUMBERS
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, read_key
 from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.pipeline.redact.standins import NATIONAL
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.redact import RedactParams
 from tests.pipeline.corpus import documents
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.redact.stage import Redact
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import documents, recipe
 
 

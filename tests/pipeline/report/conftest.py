@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corpusmill.pipeline.stage import Scheduler
+from corpusmill.pipeline.engine.stage import Scheduler
 from tests.pipeline.report import made
 from tests.pipeline.report.made import Doc, Made
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.quality.interval import share
-from corpusmill.pipeline.publish import publish_bytes, publish_table
-from corpusmill.schemas.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 
 BANDING = Banding(13, 7)
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from corpusmill.common.ids import doc_id, text_hash
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
+from corpusmill.pipeline.engine.stage import Context, Scheduler
+from corpusmill.pipeline.engine.transform import decisions
 from corpusmill.pipeline.ledger.stage import merge
-from corpusmill.pipeline.publish import publish_bytes, publish_table
 from corpusmill.pipeline.report.stage import Report
-from corpusmill.pipeline.stage import Context, Scheduler
-from corpusmill.pipeline.transform import decisions
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ids import doc_id, text_hash
 from corpusmill.schemas.ledger import INGEST_DECISIONS, KEPT, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import Counts, PublishedFile, StageManifest, manifest_name
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 
 LOCAL = ("ingest", "filter", "dedup", "redact")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from corpusmill.pipeline.publish import publish_bytes
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.report.card import card, front_matter, licences
 from corpusmill.schemas.manifest import Counts
-from corpusmill.schemas.storage import Folder
 from tests.conftest import ROOT
 from tests.pipeline.report.conftest import Maker
 from tests.pipeline.report.corpora import hostile, ordinary

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from corpusmill.pipeline.publish import publish_bytes, publish_table
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from tests.browser import check_page
 from tests.pipeline.report import copies
 from tests.pipeline.report.conftest import Maker

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from corpusmill.pipeline.publish import publish_bytes, publish_table, read_table
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.pipeline.report.survey import length_bins
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.manifest import Counts
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.report.conftest import Maker
 from tests.pipeline.report.corpora import SECRET, ordinary
 from tests.pipeline.report.made import Doc, publish_manifest

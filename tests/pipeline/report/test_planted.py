@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.report.stage import Report
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.recipe import Recipe
 from tests.pipeline.report.conftest import Maker
 from tests.pipeline.report.made import Doc

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.report.page import _similarity, environment
-from corpusmill.pipeline.runner import Run
 from corpusmill.pipeline.split.stage import Split
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, context, documents, partitions, recipe, words
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.report import words
 from corpusmill.pipeline.report.texts import cut, marked, masked, tag_in_context, window
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import recipe
 
 ANY = st.text(max_size=200)

@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.shard.read import read_index, read_set
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.split.stage import Split
-from corpusmill.pipeline.stage import Context
 from corpusmill.pipeline.tokenizer.stage import Tokenizer
-from corpusmill.schemas.ids import checksum
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.shards import ShardIndex
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, context, documents, partitions, recipe, words
 
 PARAMS = {"block_tokens": 256, "shard_mb": 0.006}

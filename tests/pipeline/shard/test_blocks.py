@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.blocks import Cut
 from corpusmill.pipeline.shard.blocks import Blocks
-from corpusmill.schemas.blocks import Cut
 from tests.pipeline.shard.helpers import tables
 
 # Tokens 0 to 5 stand for 1 to 3 bytes; 3 and 4 are the first and the last byte of a character; 9 ends a document.

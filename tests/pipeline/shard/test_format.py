@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.shards import verify_shards
 from corpusmill.pipeline.shard.read import read_block
 from corpusmill.pipeline.shard.stage import Shards
-from corpusmill.pipeline.shard.verify import verify_shards
-from corpusmill.schemas.errors import UserError, WorkError
 from corpusmill.schemas.shards import BlockDocuments
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import documents
 from tests.pipeline.shard.helpers import indexes, prepared
 

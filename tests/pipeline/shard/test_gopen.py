@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import PART, Folder
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.shard.gopen import gopen, register
 from corpusmill.pipeline.shard.stage import Shards
-from corpusmill.pipeline.stage import Context
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import PART, Folder
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, prepared
 

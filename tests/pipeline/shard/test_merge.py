@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard import merge
 from corpusmill.pipeline.shard.merge import in_order
 from corpusmill.pipeline.shard.route import Routed
 from corpusmill.pipeline.shard.scratch import HEAD, packed
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.shard.write import gather, write_blocks
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import contents
 from tests.pipeline.shard.helpers import corpus, prepared, tables
 

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.load import decode, load_bpe
+from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
+from corpusmill.pipeline.engine.stage import Context
+from corpusmill.pipeline.inspect.shards import verify_shards
 from corpusmill.pipeline.shard.read import iter_documents, read_block
 from corpusmill.pipeline.shard.stage import Shards
-from corpusmill.pipeline.shard.verify import verify_shards
 from corpusmill.pipeline.shard.write import gather
-from corpusmill.pipeline.splits import read_validation_groups, split_of
-from corpusmill.pipeline.stage import Context
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, prepared
 

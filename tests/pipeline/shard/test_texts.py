@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.ids import text_hash
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.read import iter_documents, read_set
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.shard.texts import COLUMNS, HASHES, STRINGS, rendered
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ids import text_hash
 from corpusmill.schemas.shards import TextDocument, TextIndex, TextSetEntry
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import contents, documents
 from tests.pipeline.shard.helpers import build, corpus, indexes, prepared
 

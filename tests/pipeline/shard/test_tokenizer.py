@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe import load
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.shard.tokenizer import Tokenizer
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.shard.helpers import corpus, prepared
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.split.components import Components, components_of
 from corpusmill.pipeline.split.measure import summed
 from corpusmill.schemas.documents import ID
-from corpusmill.schemas.ids import doc_id
 
 Row = tuple[str, int, str, int]  # source, cluster, host, bytes
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.shingles import Shingling
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import SIMILARITY, groups_of, read_validation_groups, split_of
 from corpusmill.pipeline.split.measure import MEMBERS, members
 from corpusmill.pipeline.split.sample import VIEW, draw, fair, views
 from corpusmill.pipeline.split.stage import Split
-from corpusmill.pipeline.splits import SIMILARITY, groups_of, read_validation_groups, split_of
+from corpusmill.pipeline.text.shingle_sets import Shingling
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe, words
 
 
@@ -130,7 +130,7 @@ def test_short_texts_and_texts_without_words(tmp_path: Path, text: str) -> None:
 
 def test_deduplicated_at_its_threshold_nothing_is_above(tmp_path: Path) -> None:
     """Real stages: near-copies of every similarity planted, `dedup` at 0.8, then the split."""
-    from corpusmill.pipeline.runner import Run
+    from corpusmill.pipeline.engine.runner import Run
 
     draw_ = np.random.default_rng(5)
     lines = []

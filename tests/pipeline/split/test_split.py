@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.cluster import Workers
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.cluster import Workers
+from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
 from corpusmill.pipeline.split import measure
 from corpusmill.pipeline.split.stage import Split
-from corpusmill.pipeline.splits import read_validation_groups, split_of
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.recipe import Cluster, Recipe
 from corpusmill.schemas.split import SplitParams
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe, words
 
 SOURCES = ["web", "books", "lone"]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build as build_cli
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.tokenizer.given import DEFAULT, TRAIN, end_token, read_given
 from corpusmill.pipeline.tokenizer.train import train
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.tokenizer.test_tokenizer import build, corpus, prepared
 
@@ -97,7 +97,7 @@ def test_a_given_tokenizer_is_measured_like_a_trained_one(tmp_path: Path) -> Non
 
 
 def test_its_own_end_of_documents_is_used_and_told(tmp_path: Path) -> None:
-    from corpusmill.pipeline.stage import Context
+    from corpusmill.pipeline.engine.stage import Context
     from corpusmill.pipeline.tokenizer.stage import Tokenizer
 
     data = train(corpus()["text"], TokenizerParams(vocab_size=300, eos_token="</s>"))

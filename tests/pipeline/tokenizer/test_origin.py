@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from corpusmill.pipeline.splits import read_validation_groups, split_of
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
 from corpusmill.pipeline.tokenizer.origin import Origin, describe
 from corpusmill.pipeline.tokenizer.train import train
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import documents, words
 from tests.pipeline.tokenizer.test_tokenizer import build

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
+from corpusmill.common.config import validate
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.tokenizer.stage import Tokenizer
-from corpusmill.schemas.config import validate
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import recipe
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import hash_ids, purpose_seed
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.split.stage import Split
-from corpusmill.pipeline.splits import hash_ids, purpose_seed
-from corpusmill.pipeline.stage import Context
 from corpusmill.pipeline.tokenizer.sample import Drawn, draw, parts
 from corpusmill.pipeline.tokenizer.stage import Tokenizer
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, context, documents, partitions, recipe, words
 
 HELD = {"web": 6000, "code": 3000, "lone": 1000}

@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import encode
 from corpusmill.pipeline.bpe.load import Bpe, decode, load_bpe
 from corpusmill.pipeline.bpe.names import token_bytes
+from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.split.stage import Split
-from corpusmill.pipeline.splits import read_validation_groups, split_of
-from corpusmill.pipeline.stage import Context
 from corpusmill.pipeline.tokenizer.sample import draw
 from corpusmill.pipeline.tokenizer.stage import Tokenizer
 from corpusmill.pipeline.tokenizer.train import train
-from corpusmill.schemas.errors import UserError, WorkError
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.conftest import IMPORT_PATH
 from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe, words

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.bpe.encode import encode
 from corpusmill.pipeline.bpe.load import load_bpe
 from corpusmill.pipeline.tokenizer import train as module
 from corpusmill.pipeline.tokenizer.train import cut, pieces, train
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import words
 from tests.pipeline.tokenizer.test_pretokenizers import DIGITS, NAMES, library

@@ -12,8 +12,8 @@ import torch
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.checkpoint import reshard
 from corpusmill.train.evaluate.evaluate import newest_checkpoint

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.train.checkpoint import files
 from corpusmill.train.checkpoint.files import CODES, Content, fill, hash_file, raw, slabs, write_file
 

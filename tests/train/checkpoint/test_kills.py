@@ -14,7 +14,7 @@ from tests.train.test_resume import outcome
 KILLED = """
 import os, signal
 from pathlib import Path
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 create = Folder.create
 def dying(self):
     if "step-000015/optimizer" in self.path and int(os.environ["RANK"]) in RANKS:

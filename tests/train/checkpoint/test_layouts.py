@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
 from tests.conftest import ROOT
 from tests.train.checkpoint.worker import CUT, act, reference

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.train.checkpoint import Cuts, pieces_of
 
 CUTS: dict[str, Cuts] = {"w": ((0, 1, 2),), "stack": ((0, 2, 3), (2, 1, 4)), "twice": ((0, 1, 2), (0, 2, 3))}

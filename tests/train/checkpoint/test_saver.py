@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import CheckpointConfig, TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.trainer import train

@@ -12,11 +12,11 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import checksum
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import CheckpointConfig, TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.checkpoint import MODEL, OPTIMIZER, STATE

@@ -15,10 +15,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from corpusmill.schemas.errors import WorkError
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import CheckpointConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.checkpoint import Cuts, Piece

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.run import CONFIG, PLAN, RESULT, dumped, write_json
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.train.dashboard.write import PAGE, write
 from tests.browser import listen
 from tests.train.dashboard.made import JOURNAL, make_run

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.train.dashboard.history import History
 from corpusmill.train.dashboard.page import render, script_json
 from corpusmill.train.run import PLAN

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.train.dashboard.history import History
 from corpusmill.train.dashboard.page import render
 from corpusmill.train.dashboard.plots import ALL_POINTS, POINTS, groups, schedule

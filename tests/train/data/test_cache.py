@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.train.data.cache import DiskCache, Range, object_hash
 
 OF = object_hash(Folder("s3://b/a.tar"), '"e"')

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder, Tagged
 from corpusmill.schemas.data import FetchConfig
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder, Tagged
 from corpusmill.train.data.block import decode, memory_of, spans, substitutes
 from corpusmill.train.data.fetch import Blocks, Key
 from corpusmill.train.data.requests import Closed, Wrong

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import DataConfig
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.data.plan import Plan
 from corpusmill.train.data.planning import WAVES, chunk_size, epochs, make_plan
 from corpusmill.train.data.shards import open_shards

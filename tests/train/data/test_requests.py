@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Changed, Folder, Missing, Tagged, Truncated
 from corpusmill.schemas.data import FetchConfig
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Changed, Folder, Missing, Tagged, Truncated
 from corpusmill.train.data import requests
 from corpusmill.train.data.requests import Closed, Damaged, Requests, Wrong
 

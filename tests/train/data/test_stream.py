@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.train.data import StreamingTokens
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.data.validation import sample, whole

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.data import DataConfig
-from corpusmill.schemas.errors import UserError
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.schemas.parallel import ParallelConfig

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from corpusmill.schemas.config import load
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.config import load
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.model import ModelConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.checkpoint import read_tensors

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from bench.peers import NotMeasured, environment
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.train.export.architecture import architecture
 from corpusmill.train.export.export import write_weights
 from corpusmill.train.export.load import load_weights

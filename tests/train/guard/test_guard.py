@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.guard import GuardConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig, changed
 from corpusmill.train.distributed import World
 from corpusmill.train.guard import guard as module

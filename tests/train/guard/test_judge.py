@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.schemas.config import validate
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.config import validate
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.guard import GuardConfig
 from corpusmill.train.guard.judge import History, Seen, Verdict, judge, limits, observe, unhealthy
 

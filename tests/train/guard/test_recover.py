@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.guard import GuardConfig
 from corpusmill.schemas.manifest import MANIFEST
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import STATE
 from corpusmill.train.data.inspect import describe_batch

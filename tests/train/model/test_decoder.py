@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from corpusmill.schemas.config import validate
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.config import validate
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.losses import IGNORED

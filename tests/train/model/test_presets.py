@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from corpusmill.schemas.config import load
+from corpusmill.common.config import load
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.model.cost import active_weights
 from corpusmill.train.model.decoder import Decoder

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.optim import ScheduleConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards

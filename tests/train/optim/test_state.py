@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from corpusmill.schemas.errors import WorkError
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
 from corpusmill.train.checkpoint import OPTIMIZER

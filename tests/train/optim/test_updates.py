@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.train.model.decoder import Decoder

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.distributed import World, join
 from corpusmill.train.model.decoder import Decoder

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from corpusmill.schemas.config import validate
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.config import validate
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.distributed import data_processes
 from corpusmill.train.parallel.pipeline import layers_of

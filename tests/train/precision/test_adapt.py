@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from corpusmill.schemas.config import validate
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.config import validate
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.precision import MemoryConfig
 from corpusmill.schemas.training import TrainConfig, changed
 from corpusmill.train.model.decoder import Decoder

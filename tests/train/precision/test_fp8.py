@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from corpusmill.schemas.errors import UserError
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.precision import fp8

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.metrics import read_metrics

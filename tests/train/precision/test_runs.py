@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
 from corpusmill.train.metrics import read_metrics

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from corpusmill.schemas.config import load
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.config import load
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.trainer import train
 from corpusmill.train.tune.trial import Trial

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.schemas.config import load
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.config import load
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.tune.lr_find import diverged, range_test, smoothed, suggestions, valley
 from tests.train.test_commands import command

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.search import Parameter, SearchConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.metrics import read_metrics
 from corpusmill.train.tune import population

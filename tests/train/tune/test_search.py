@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from corpusmill.schemas.config import load, override, read_yaml
-from corpusmill.schemas.errors import UserError, WorkError
+from corpusmill.common.config import load, override, read_yaml
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.search import SearchConfig
-from corpusmill.schemas.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.metrics import read_metrics
 from corpusmill.train.trainer import train

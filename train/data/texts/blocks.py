@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.schemas.blocks import Cut, Tokens
+from corpusmill.common.blocks import Cut, Tokens
 
 Longs = npt.NDArray[np.int64]
 CutsOf = Callable[[int, Sequence[int]], list[tuple[int, int]]]

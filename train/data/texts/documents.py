@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import doc_id, named_id
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import doc_id, named_id
 from corpusmill.train.data.texts.inputs import Tar
 from corpusmill.train.data.texts.samples import Sample, foreign, ours, samples
 from corpusmill.train.data.texts.tar import TarReader

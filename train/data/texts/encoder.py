@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.schemas.blocks import Tokens
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.blocks import Tokens
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 
 ENDS = (
     "<|endoftext|>",

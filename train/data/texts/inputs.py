@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.ids import checksum
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Entry, Folder
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.shards import INDEX, ShardSet, TextIndex, TextShard
-from corpusmill.schemas.storage import Entry, Folder
 from corpusmill.train.data.texts.encoder import Encoder, load_encoder, read_encoder
 
 Split = Literal["train", "validation"]

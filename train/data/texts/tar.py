@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from corpusmill.schemas.errors import WorkError
+from corpusmill.common.errors import WorkError
 
 UNIT = tarfile.BLOCKSIZE
 PIECE = 1 << 20  # bytes read at once where they are only hashed

@@ -18,11 +18,11 @@ from typing import Any
 import xxhash
 from pydantic import ValidationError
 
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.ids import checksum
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import MANIFEST, Counts, PublishedFile, StageManifest
 from corpusmill.schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.data.texts.encoder import Encoder
 from corpusmill.train.data.texts.inputs import Inputs, TextSet, survey
 from corpusmill.train.data.texts.write import Done, Task, publish, write
@@ -41,7 +41,7 @@ def token_set(
 
     `url`: a shard set with text shards, or a folder of WebDataset tars (`*.tar`, `<source>/*.tar`, `<source>/train/*.tar`,
     `<source>/validation/*.tar`) whose samples have a `.txt`, or a `.json` with the key `text`. `cache`: a folder. Both as
-    `corpusmill.schemas.storage.Folder` takes them. `tokenizer`: a tokenizer.json; without one, that of the shard set. `say` gets
+    `corpusmill.common.storage.Folder` takes them. `tokenizer`: a tokenizer.json; without one, that of the shard set. `say` gets
     a line when the set is taken up, and one for each tar otherwise.
 
     The folder's bytes depend on the texts, their order and the tokenizer alone. A killed call goes on at the tar. Processes

@@ -11,13 +11,13 @@ from typing import IO
 import numpy as np
 from pydantic import ValidationError
 
-from corpusmill.schemas.blocks import add_block
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import ID_BYTES, checksum
+from corpusmill.common.blocks import add_block
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import ID_BYTES, checksum
+from corpusmill.common.storage import Folder
+from corpusmill.common.tar import TarWriter
 from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
 from corpusmill.schemas.shards import Block, Shard
-from corpusmill.schemas.storage import Folder
-from corpusmill.schemas.tar import TarWriter
 from corpusmill.train.data.texts.blocks import Blocks
 from corpusmill.train.data.texts.documents import Documents, ahead
 from corpusmill.train.data.texts.encoder import Encoder

@@ -13,7 +13,9 @@ from corpusmill.pipeline.filter.signals.variants.contractions import known_units
 from corpusmill.pipeline.filter.signals.variants.once import once
 from corpusmill.pipeline.filter.signals.variants.segments import SPLITLINES, segments
 from corpusmill.pipeline.filter.signals.variants.spacy_words import words_of
-from corpusmill.pipeline.filter.text.marks import (
+from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.pipeline.text.unicode_classes import DIGIT, class_table
+from corpusmill.pipeline.text.utf8 import (
     COOKIE,
     EDIT,
     JAVASCRIPT,
@@ -29,8 +31,6 @@ from corpusmill.pipeline.filter.text.marks import (
     holds,
     is_just_at,
 )
-from corpusmill.pipeline.filter.text.unicode import DIGIT, class_table
-from corpusmill.pipeline.filter.text.view import TextView
 
 # Columns of `c4_counts`.
 KEPT_LINES: Final = 0

@@ -28,8 +28,8 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
     segments,
 )
 from corpusmill.pipeline.filter.text import scan as k
-from corpusmill.pipeline.filter.text.marks import before, decode
 from corpusmill.pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.text.utf8 import before, decode
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "datatrove 0.10, {}"

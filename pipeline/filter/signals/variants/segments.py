@@ -12,8 +12,8 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import SPACE, bits
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
-from corpusmill.pipeline.filter.text.marks import before, decode, is_at
 from corpusmill.pipeline.filter.text.repetition import table_size
+from corpusmill.pipeline.text.utf8 import before, decode, is_at
 
 # How a text is cut. The comments are what a Python tool calls.
 SPLITLINES: Final = 0  # text.splitlines()

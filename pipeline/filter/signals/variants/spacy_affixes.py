@@ -17,7 +17,7 @@ from corpusmill.pipeline.filter.signals.variants.codepoints import (
     UPPER,
 )
 from corpusmill.pipeline.filter.signals.variants.contractions import find
-from corpusmill.pipeline.filter.text.marks import before, decode
+from corpusmill.pipeline.text.utf8 import before, decode
 
 
 @compiled(inline="always")

@@ -7,7 +7,7 @@ from typing import Any
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, LOWER
-from corpusmill.pipeline.filter.text.marks import decode
+from corpusmill.pipeline.text.utf8 import decode
 
 _LOGINS = 8  # at so many `@` of a chunk the host is looked for
 

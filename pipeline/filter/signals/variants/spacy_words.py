@@ -21,7 +21,7 @@ from corpusmill.pipeline.filter.signals.variants.spacy_affixes import (
     suffix_of,
 )
 from corpusmill.pipeline.filter.signals.variants.spacy_urls import is_url
-from corpusmill.pipeline.filter.text.marks import decode
+from corpusmill.pipeline.text.utf8 import decode
 
 _NEIGHBOURS = 8  # so many words of a chunk, at most, make up a known one
 

@@ -13,8 +13,8 @@ from corpusmill.pipeline.filter.signals.variants.contractions import hash_of, kn
 from corpusmill.pipeline.filter.signals.variants.once import once
 from corpusmill.pipeline.filter.signals.variants.spacy_words import words_of
 from corpusmill.pipeline.filter.signals.variants.white_words import stop_word
-from corpusmill.pipeline.filter.text.marks import decode
 from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.pipeline.text.utf8 import decode
 
 # Columns of `counts`.
 WORDS: Final = 0  # not made of symbols alone

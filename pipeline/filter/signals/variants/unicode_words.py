@@ -14,9 +14,9 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants import codepoints
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
 from corpusmill.pipeline.filter.signals.variants.once import once
-from corpusmill.pipeline.filter.text.marks import decode
-from corpusmill.pipeline.filter.text.unicode import points
 from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.pipeline.text.unicode_classes import points
+from corpusmill.pipeline.text.utf8 import decode
 
 OTHER: Final = 0
 LETTER: Final = 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding, banding
 from corpusmill.pipeline.dedup.compact import COPIES, MOST_SLICES, NUMBERS, parts
 from corpusmill.pipeline.dedup.estimate.comparison import comparison
@@ -20,11 +21,10 @@ from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
 from corpusmill.pipeline.dedup.estimate.quantities import Quantities, quantities, verify_tasks, widths
 from corpusmill.pipeline.dedup.estimate.steps import loads
 from corpusmill.pipeline.dedup.job import BAND
-from corpusmill.pipeline.dedup.records import Done, once, write
 from corpusmill.pipeline.dedup.run import new_job
 from corpusmill.pipeline.dedup.verify import TASKS, groups_of
+from corpusmill.pipeline.engine.shuffle import Done, once, write
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.storage import Folder
 
 DEFAULTS = DedupParams()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.index import store
-from corpusmill.schemas.storage import Folder
 
 
 @pytest.fixture

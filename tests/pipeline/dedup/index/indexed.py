@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.run import Deduplication
 from corpusmill.pipeline.dedup.stage import Dedup
-from corpusmill.pipeline.stage import Context
-from corpusmill.schemas.storage import Folder
+from corpusmill.pipeline.engine.stage import Context
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, Result, dedup, edited, recipe, words
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import candidates, sketch
 from corpusmill.pipeline.dedup.stage import Dedup
-from corpusmill.pipeline.stage import Context
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.pipeline.engine.stage import Context
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, Result, partitions, recipe
 from tests.pipeline.dedup.index.indexed import PARAMS, SOURCES, add, changes, corpus, moved, scratch, take

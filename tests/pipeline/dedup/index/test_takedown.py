@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from tests.pipeline.dedup.helpers import Doc, chain, edited, words
 from tests.pipeline.dedup.index.indexed import add, changes, corpus, moved, scratch, take
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from datasketch import MinHash, MinHashLSH
 
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.kernels.stored import load_signatures, signatures_table, to_datasketch
-from corpusmill.pipeline.publish import parse_table, publish_table
+from corpusmill.pipeline.engine.publish import parse_table, publish_table
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
-from tests.pipeline.dedup.kernels.reference import HARD, shingles_of
+from tests.pipeline.text.reference import HARD, shingles_of
 
 PARAMS = DedupParams()
 RANDOM = random.Random(5)

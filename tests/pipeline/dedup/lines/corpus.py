@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines.run import find
 from corpusmill.pipeline.dedup.spans import SPANS, Kept, cut
-from corpusmill.pipeline.publish import read_table
-from corpusmill.pipeline.stage import Scheduler
-from corpusmill.pipeline.transform import check_conservation
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.engine.transform import check_conservation
 from corpusmill.schemas.dedup import LineParams
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, partitions
 

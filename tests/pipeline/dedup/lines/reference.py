@@ -7,10 +7,10 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from corpusmill.pipeline.dedup.kernels.unicode import ALONE, SEPARATOR
+from corpusmill.pipeline.text.word_rule import ALONE, SEPARATOR
 from corpusmill.schemas.dedup import LineParams
 from tests.pipeline.dedup.helpers import Doc
-from tests.pipeline.dedup.kernels.reference import kind_of, words_of
+from tests.pipeline.text.reference import kind_of, words_of
 
 WHITE = " \t\n\v\f\r"
 SENTENCE_END = re.compile(r"""[.?!。！？｡]+(?:[.?!。！？｡"')\]»’”》」』】）]*)""")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from corpusmill.pipeline.cluster import Workers
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines import run as run_module
 from corpusmill.pipeline.dedup.lines import steps
-from corpusmill.pipeline.progress import Progress
+from corpusmill.pipeline.engine.cluster import Workers
+from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.dedup import LineParams
-from corpusmill.schemas.errors import WorkError
 from corpusmill.schemas.recipe import Cluster
-from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc
 from tests.pipeline.dedup.lines import reference

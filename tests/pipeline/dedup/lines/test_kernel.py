@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.kernels import unicode
-from corpusmill.pipeline.dedup.kernels.shingles import view
 from corpusmill.pipeline.dedup.lines import kernel
+from corpusmill.pipeline.text import word_rule
+from corpusmill.pipeline.text.shingles import view
 from corpusmill.schemas.dedup import LineParams
 from tests.pipeline.dedup.lines import reference
 
@@ -68,13 +68,13 @@ def test_keys_know_neither_case_nor_punctuation_nor_digits() -> None:
 
 
 def test_all_digits_of_the_word_rule() -> None:
-    if unicodedata.unidata_version != unicode.VERSION:
+    if unicodedata.unidata_version != word_rule.VERSION:
         pytest.skip("this Python has another Unicode than the table")
-    digits = [p for p in range(unicode.CODE_POINTS) if unicodedata.category(chr(p)) == "Nd"]
+    digits = [p for p in range(word_rule.CODE_POINTS) if unicodedata.category(chr(p)) == "Nd"]
     assert digits == sorted(zero + i for zero in kernel.ZEROS for i in range(10))
     entries = kernel.rule().entries
     assert set(entries[digits].tolist()) == {int(entries[ord("0")])}
-    assert (np.delete(entries, digits) == np.delete(unicode.rule().entries, digits)).all()
+    assert (np.delete(entries, digits) == np.delete(word_rule.rule().entries, digits)).all()
 
 
 def test_lines_and_paragraphs() -> None:

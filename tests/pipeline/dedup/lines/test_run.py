@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines import steps
 from corpusmill.pipeline.dedup.lines.run import find
 from corpusmill.pipeline.dedup.spans import Kept
-from corpusmill.pipeline.publish import publish_table, read_table
+from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.schemas.dedup import LineParams
-from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, docs_of, partitions
 from tests.pipeline.dedup.lines import reference

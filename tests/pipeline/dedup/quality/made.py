@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding, banding
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
-from corpusmill.pipeline.dedup.records import Done, Records, once, write
+from corpusmill.pipeline.engine.shuffle import Done, Records, once, write
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.storage import Folder
 
 
 def job_of(folder: Folder, bands: Banding | None = None, **params: Any) -> Job:

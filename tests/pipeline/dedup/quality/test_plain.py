@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.kernels.shingles import Shingle, shingle_sets
 from corpusmill.pipeline.dedup.quality import plain
-from tests.pipeline.dedup.kernels.reference import HARD
+from corpusmill.pipeline.text.shingles import Shingle, shingle_sets
+from tests.pipeline.text.reference import HARD
 
 MIXED = "aB 漢ก\u0301\u0316\u00ad1,é\u1100\u1161\u11a8각か\u3099が\u0345\U0001d15e≠İß"
 ANY = st.one_of(st.text(st.characters(codec="utf-8"), max_size=60), st.text(MIXED, max_size=60))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.banding import Banding, banding
 from corpusmill.pipeline.dedup.job import PAIR
-from corpusmill.pipeline.dedup.kernels.shingling import Shingling
 from corpusmill.pipeline.dedup.quality import plain, planted
 from corpusmill.pipeline.dedup.quality.planted import LEVELS, PLANTED, Planted, choose, mark_found, plant
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.dedup.quality.made import made_up
 

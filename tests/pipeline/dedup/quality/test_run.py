@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.quality import recall
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.dedup.helpers import Result, dedup, docs_of
-from tests.pipeline.dedup.kernels.reference import expected_sets
 from tests.pipeline.dedup.quality.made import made_up, replaced
+from tests.pipeline.text.reference import expected_sets
 
 
 def family(seed: int, pairs: int, edits: tuple[int, ...], length: int = 150) -> list[str]:

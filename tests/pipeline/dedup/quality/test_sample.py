@@ -16,7 +16,7 @@ from corpusmill.pipeline.dedup.quality.sample import (
     shares,
     strata,
 )
-from corpusmill.pipeline.dedup.records import Records
+from corpusmill.pipeline.engine.shuffle import Records
 
 
 def made(seed: int, count: int, longest: int = 16, texts: int = 0) -> Records:

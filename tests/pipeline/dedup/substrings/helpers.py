@@ -6,14 +6,14 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from corpusmill.pipeline.dedup.kernels import unicode
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.spans import Kept
 from corpusmill.pipeline.dedup.substrings.run import find
-from corpusmill.pipeline.publish import read_table
-from corpusmill.pipeline.stage import Scheduler
+from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.text import word_rule
 from corpusmill.schemas.dedup import SubstringParams
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, partitions
 
@@ -24,15 +24,15 @@ def tokenize(text: str) -> list[tuple[int, int]]:
     """(start, stop) in bytes of each token, from `unicodedata` alone."""
     starts, at, state = [], 0, "between"
     for character in text:
-        kind = unicode.classify(unicodedata.normalize("NFD", character)[0])
-        if kind in (unicode.LETTER, unicode.JOIN):
+        kind = word_rule.classify(unicodedata.normalize("NFD", character)[0])
+        if kind in (word_rule.LETTER, word_rule.JOIN):
             if state != "inside":
                 starts.append(at)
             state = "inside"
-        elif kind == unicode.ALONE:
+        elif kind == word_rule.ALONE:
             starts.append(at)
             state = "alone"
-        elif kind == unicode.SEPARATOR:
+        elif kind == word_rule.SEPARATOR:
             state = "between"
         at += len(character.encode())
     return list(zip(starts, [*starts[1:], at], strict=False))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from corpusmill.pipeline.cluster import Workers
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.substrings import blocks, cut, run
-from corpusmill.pipeline.progress import Progress
-from corpusmill.schemas.errors import WorkError
+from corpusmill.pipeline.engine.cluster import Workers
+from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
-from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, words
 from tests.pipeline.dedup.substrings.helpers import Corpus, Found, search

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.spans import SPANS, Kept
 from corpusmill.pipeline.dedup.substrings import job, winnow
 from corpusmill.pipeline.dedup.substrings.run import find
-from corpusmill.pipeline.publish import publish_table, read_table
+from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.schemas.dedup import SubstringParams
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.storage import Folder
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, docs_of, partitions, words
 from tests.pipeline.dedup.substrings.helpers import Corpus, Links, Place, search, tokenize

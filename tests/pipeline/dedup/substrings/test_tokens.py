@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.kernels import unicode
-from corpusmill.pipeline.dedup.kernels.shingles import view
 from corpusmill.pipeline.dedup.substrings import tokens
+from corpusmill.pipeline.text import word_rule
+from corpusmill.pipeline.text.shingles import view
 from tests.pipeline.dedup.substrings.helpers import tokenize
 
 LETTERS = st.sampled_from("aZé\u0301 ,\n語ก็각\u1112\u1161\u11ab\u00ad\u200b\u200d1٣😀")
@@ -69,5 +69,5 @@ def test_what_code_points_do() -> None:
              "が": tokens.ALONE, "각": tokens.INSIDE, "é": tokens.INSIDE, "\u200b": tokens.BETWEEN}  # fmt: skip
     assert {c: table[ord(c)] for c in named} == named
     for point in range(0, 0x3000, 7):
-        kind = unicode.classify(unicodedata.normalize("NFD", chr(point))[0])
-        assert (table[point] == tokens.BETWEEN) == (kind == unicode.SEPARATOR)
+        kind = word_rule.classify(unicodedata.normalize("NFD", chr(point))[0])
+        assert (table[point] == tokens.BETWEEN) == (kind == word_rule.SEPARATOR)

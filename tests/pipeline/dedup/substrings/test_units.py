@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.kernels.shingles import view
 from corpusmill.pipeline.dedup.substrings import tokens, units, winnow
+from corpusmill.pipeline.text.shingles import view
 from tests.pipeline.dedup.substrings.helpers import tokenize
 
 TEXTS = st.lists(st.text(st.sampled_from("ab,語 \n"), max_size=80), min_size=1, max_size=4)

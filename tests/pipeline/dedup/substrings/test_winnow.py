@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.kernels.shingles import view
 from corpusmill.pipeline.dedup.substrings import tokens, winnow
 from corpusmill.pipeline.dedup.substrings.winnow import MANY, Winnow
+from corpusmill.pipeline.text.shingles import view
 from tests.pipeline.dedup.helpers import words
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
 from corpusmill.pipeline.filter.classifiers.fasttext_model import MODELS
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
 
 LID_SHA256 = "8f3472cfe8738a7b6099e8e999c3cbfae0dcd15696aac7d7738a8039db603e83"
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
 from corpusmill.pipeline.filter.classifiers.model_file import EOS, MAX_N, SUMMED, read_model
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
-from corpusmill.schemas.ids import checksum
 from tests.pipeline.filter.classifiers.oracle import compare, train, words_of
 from tests.pipeline.filter.helpers import PROSE
 

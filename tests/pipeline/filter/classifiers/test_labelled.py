@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers.labelled import read_identity, read_labelled
-from corpusmill.schemas.errors import UserError
 
 
 def broken_gzip() -> bytes:

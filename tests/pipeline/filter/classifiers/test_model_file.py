@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import predictor
 from corpusmill.pipeline.filter.classifiers.fasttext_model import MODELS
 from corpusmill.pipeline.filter.classifiers.model_file import NotUnderstood, read_model, tree
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.ids import checksum
 from tests.pipeline.filter.classifiers.oracle import train, words_of
 
 LINES = "".join(f"__label__{'ab'[i % 2]} w{i % 40} x{i % 7}\n" for i in range(400))

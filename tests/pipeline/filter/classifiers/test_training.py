@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor, training
 from corpusmill.pipeline.filter.classifiers.card import thresholds_table
 from corpusmill.pipeline.filter.classifiers.split import held_out
@@ -23,7 +24,6 @@ from corpusmill.pipeline.filter.classifiers.training import (
     train_classifier,
 )
 from corpusmill.pipeline.filter.models import made
-from corpusmill.schemas.errors import UserError
 from tests.pipeline.filter.classifiers.helpers import made_set
 
 TRAINING = Training(label="spam", epochs=15, buckets=1000, features=2000, seed=3)

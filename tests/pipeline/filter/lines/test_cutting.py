@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.filter.lines.edit import cut
 from corpusmill.pipeline.filter.lines.measure import LineRules
 from corpusmill.pipeline.filter.rules.files import LineEntry, LineRule
 from corpusmill.pipeline.filter.rules.sets import line_rules, rule_set
 from corpusmill.pipeline.filter.text.view import text_buffers, view_of
 from corpusmill.schemas.filter import FilterParams
-from corpusmill.schemas.ids import text_hash
 from tests.pipeline.filter.helpers import documents, measured
-from tests.pipeline.lineage.edited import check_edits
+from tests.pipeline.inspect.lineage.edited import check_edits
 
 SHORT: dict[str, Any] = {"name": "short", "value": "words", "less_than": 2}
 MARK: dict[str, Any] = {"name": "mark", "pattern": r"\[\d*\]|\[edit\]", "cut": "match"}

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
-from corpusmill.pipeline.publish import parse_table
+from corpusmill.pipeline.engine.publish import parse_table
 from tests.pipeline.filter.helpers import PROSE
 
 MINE = """

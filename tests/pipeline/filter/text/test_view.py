@@ -9,7 +9,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.filter.text.unicode import (
+from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
+from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS, function_words
+from corpusmill.pipeline.filter.text.words import word_hash_of
+from corpusmill.pipeline.text.unicode_classes import (
     ALPHA,
     CJK,
     DIGIT,
@@ -22,9 +25,6 @@ from corpusmill.pipeline.filter.text.unicode import (
     class_table,
     lower_table,
 )
-from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
-from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS, function_words
-from corpusmill.pipeline.filter.text.words import word_hash_of
 from tests.pipeline.filter import oracle
 from tests.pipeline.filter.signals.test_signals import texts
 

@@ -13,12 +13,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from corpusmill.pipeline.shard.export.cli import shard_export
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.commands.shard_export import shard_export
 from corpusmill.pipeline.shard.export.run import _TOKENS, export
 from corpusmill.pipeline.shard.export.tokens import _metric
 from corpusmill.pipeline.shard.read import iter_documents
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, rewritten
 

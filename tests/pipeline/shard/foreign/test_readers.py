@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.export.run import export
 from corpusmill.pipeline.shard.read import iter_documents, read_block, read_index
 from corpusmill.schemas.shards import TextIndex
-from corpusmill.schemas.storage import Folder
 from tests.pipeline.corpus import Here
 from tests.pipeline.shard.foreign import environments
 from tests.pipeline.shard.foreign.scripts.common import digest

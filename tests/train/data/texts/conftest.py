@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.storage import Folder
 from corpusmill.train.data.texts import token_set as module
 from corpusmill.train.data.texts.token_set import token_set
 from tests.train.data.texts.helpers import (

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from corpusmill.schemas.ids import checksum, doc_id
+from corpusmill.common.ids import checksum, doc_id
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.shards import BlockDocuments, ShardSet, TextIndex, TextSetEntry, TextShard
-from corpusmill.schemas.storage import Folder
 from corpusmill.train.data.shards import open_shards
 
 WORDS = [

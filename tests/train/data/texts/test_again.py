@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.train.data.texts import token_set as module
 from corpusmill.train.data.texts.token_set import token_set
 from tests.conftest import IMPORT_PATH, ROOT
@@ -117,7 +117,7 @@ def test_several_at_once_one_works_and_the_others_take_it_up(foreign: Path) -> N
 
 def test_the_lock_of_a_killed_holder_does_not_block(foreign: Path) -> None:
     code = (
-        "import sys, time; from corpusmill.schemas.storage import Folder; from corpusmill.train.data.texts.token_set import _alone\n"
+        "import sys, time; from corpusmill.common.storage import Folder; from corpusmill.train.data.texts.token_set import _alone\n"
         "with _alone(Folder(sys.argv[1]), print): print('held', flush=True); time.sleep(600)"
     )
     inputs = module.survey(str(foreign), str(foreign.parent / "tokenizer.json"))

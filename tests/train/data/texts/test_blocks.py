@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.schemas.blocks import Cut
+from corpusmill.common.blocks import Cut
 from corpusmill.train.data.texts.blocks import Blocks
 
 

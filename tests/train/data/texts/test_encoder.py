@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.schemas.errors import UserError
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
 from corpusmill.train.data.texts.encoder import load_encoder, read_encoder
 from tests.train.data.texts.helpers import library, tokenizer_file, tokenizer_json
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.schemas.errors import UserError, WorkError
-from corpusmill.schemas.ids import checksum
-from corpusmill.schemas.storage import Folder
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.train.data.texts.inputs import Inputs, is_text, survey
 from tests.train.conftest import write_shards
 from tests.train.data.texts.helpers import tokenizer_file, tokenizer_json, write_ours, write_tar

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.schemas.errors import WorkError
+from corpusmill.common.errors import WorkError
 from corpusmill.train.data.texts.tar import Member, TarReader
 from tests.train.data.texts.helpers import tar_of
 

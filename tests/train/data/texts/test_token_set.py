@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.schemas.errors import WorkError
-from corpusmill.schemas.ids import doc_id
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import doc_id
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.data.texts import token_set as module
 from corpusmill.train.data.texts.token_set import token_set

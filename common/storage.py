@@ -1,0 +1,388 @@
+"""Files by URL: a local path, `file://`, `s3://`, `gs://`, `az://` or `memory://`, all read and written alike.
+
+`Folder` is the only door to storage in both rooms. A `write` is atomic: readers see the whole new object or
+the old state (local files go through a temporary name and a rename; object stores publish on completion).
+Credentials come from the environment alone (`AWS_*`, `AWS_ENDPOINT_URL`), never from a config.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
+
+from corpusmill.common.errors import UserError, WorkError
+
+IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
+PART, PARTS = 16 << 20, 4  # bytes of a part of an upload, and parts under way at once
+REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https", "memory")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Entry(NamedTuple):
+    """A listed object: its path relative to the folder, bytes, and the store's change tag."""
+
+    path: str
+    size: int
+    tag: str
+
+
+class Missing(FileNotFoundError):
+    """No such object: what a `Folder` raises, with its URL."""
+
+
+class Truncated(WorkError):
+    """The object ends before the bytes that were asked for."""
+
+
+class Changed(Exception):
+    """The object is another one than the tag names that was asked for."""
+
+
+class Tagged(NamedTuple):
+    """Bytes of an object as they came (any buffer, not copied), what tells this object from a later one of the same
+    name (an ETag that `If-Match` takes; empty if the store has none, or a weak one), and the whole object's bytes."""
+
+    data: Any
+    tag: str
+    size: int
+
+
+@lru_cache(maxsize=64)
+def _store(root: str, once: bool = False) -> Any:
+    """The obstore store of a URL's root (scheme and bucket); local paths share one store at `/`. With `once`, a remote
+    store asks once per call and waits as long as its caller does: for callers with retries and limits of their own."""
+    import obstore.store
+
+    scheme = root.split("://", 1)[0]
+    try:
+        if scheme == "file":
+            return obstore.store.LocalStore("/")
+        if scheme == "memory":
+            return obstore.store.MemoryStore()
+        options: dict[str, Any] = {}
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        if scheme in ("s3", "s3a") and endpoint.startswith("http://"):
+            options["client_options"] = {"allow_http": True}  # obstore refuses plain HTTP unless told
+        if once:
+            options["client_options"] = {**options.get("client_options", {}), "timeout": "1h"}
+            options["retry_config"] = {"max_retries": 0}
+        return obstore.store.from_url(root, **options)
+    except Exception as error:
+        raise UserError(f"{root}: cannot be opened as a store: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+class Folder:
+    """A place in a store, named by a URL; `folder / "name"` goes down. Picklable, and safe in workers.
+
+    Raises `FileNotFoundError` for a missing object and `WorkError`, naming the URL, for any other failure.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        text = str(url)
+        scheme, sep, rest = text.partition("://")
+        if sep and scheme in REMOTE:
+            bucket, _, path = rest.partition("/")
+            self.root, self.path = f"{scheme}://{bucket}", path.strip("/")
+        elif sep and scheme != "file":
+            raise UserError(
+                f"{text}: unknown kind of URL '{scheme}://'; allowed: a path, file, {', '.join(REMOTE)}"
+            )
+        else:
+            local = Path(rest if sep else text).expanduser()
+            self.root, self.path = "file://", os.path.abspath(local).strip("/")  # noqa: PTH100 (links stay links)
+
+    @property
+    def local(self) -> bool:
+        return self.root == "file://"
+
+    @property
+    def url(self) -> str:
+        """What to show a user, and what `Folder` takes back."""
+        return f"/{self.path}" if self.local else f"{self.root}/{self.path}"
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __repr__(self) -> str:
+        return f"Folder({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Folder) and self.url == other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    def __truediv__(self, name: str) -> Folder:
+        down = Folder.__new__(Folder)
+        down.root = self.root
+        down.path = "/".join(part for part in (self.path, *name.split("/")) if part not in ("", "."))
+        return down
+
+    @property
+    def name(self) -> str:
+        return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def parent(self) -> Folder:
+        up = Folder.__new__(Folder)
+        up.root, up.path = self.root, self.path.rpartition("/")[0]
+        return up
+
+    def within(self, other: Folder) -> bool:
+        """Whether this is `other`, or below it; locally whatever links lead there."""
+        here, there = (os.path.realpath(f.url) if f.local else f.url for f in (self, other))
+        return f"{here.rstrip('/')}/".startswith(f"{there.rstrip('/')}/")
+
+    @property
+    def store(self) -> Any:
+        return _store(self.root)
+
+    def _failed(self, what: str, error: BaseException) -> Exception:
+        # Below a file there is nothing to find; what tries to write there is told so.
+        below_a_file = "Not a directory" in str(error) and what != "write"
+        # Where a store has no such prefix it lists nothing: 404 is said of the bucket (over HTTP, of the folder).
+        no_bucket = what == "list" and "404 Not Found" in str(error) and not self.root.startswith("http")
+        if no_bucket or (isinstance(error, FileNotFoundError) and what == "write"):
+            return UserError(
+                f"{self.root}: no such bucket, or no right to see it; create it, or check its name"
+            )
+        if isinstance(error, FileNotFoundError) or below_a_file:
+            return Missing(f"{self.url}: not found")
+        return WorkError(f"{self.url}: cannot {what}: {_first_line(error)}")
+
+    def read(self) -> bytes:
+        """The whole object."""
+        try:
+            return bytes(self.store.get(self.path).bytes())
+        except Exception as error:
+            raise self._failed("read", error) from None
+
+    def read_range(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset`; raises `WorkError` if the object ends before that."""
+        if size == 0:
+            return b""  # stores refuse such a range
+        try:
+            data = bytes(self.store.get_range(self.path, start=offset, length=size))
+        except Exception as error:
+            raise self._failed("read", error) from None
+        if len(data) != size:
+            raise Truncated(f"{self.url}: truncated: {size} bytes asked at {offset}, {len(data)} there")
+        return data
+
+    def read_tagged(self, offset: int, size: int, if_match: str = "") -> Tagged:
+        """Up to `size` bytes from `offset` of a local file, in one read; its tag is made of inode, time and size.
+
+        Raises `Changed` if the tag is not `if_match`, `Truncated` if the file has no byte at `offset`.
+        """
+        try:
+            handle = os.open("/" + self.path, os.O_RDONLY)
+            try:
+                there = os.fstat(handle)
+                tag = f"{there.st_ino:x}-{there.st_mtime_ns:x}-{there.st_size:x}"
+                data = os.pread(handle, size, offset)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise self._failed("read", error) from None
+        if if_match and tag != if_match:
+            raise Changed(f"{self.url}: the file is another one now")
+        if size and not data:
+            raise Truncated(f"{self.url}: truncated: ends at byte {there.st_size}, {size} asked at {offset}")
+        return Tagged(data, tag, there.st_size)
+
+    async def read_tagged_async(self, offset: int, size: int, if_match: str = "") -> Tagged:
+        """Up to `size` bytes from `offset` of a remote object, in one request that is never repeated: to cancel the
+        call ends the request. `size` 0 asks for the tag alone. Needs no more than a running event loop.
+
+        Raises `Changed` if the tag is not `if_match`, `Truncated` if the object has no byte at `offset`.
+        """
+        import obstore
+        from obstore.exceptions import PreconditionError
+
+        store = self.store if self.root.startswith("memory://") else _store(self.root, once=True)
+        options: dict[str, Any] = {"range": (offset, offset + size)} if size else {"head": True}
+        if if_match:
+            options["if_match"] = if_match
+        try:
+            answer = await obstore.get_async(store, self.path, options=options)  # type: ignore[arg-type]
+            data = await answer.bytes_async() if size else b""
+        except PreconditionError:
+            raise Changed(f"{self.url}: the object is another one now") from None
+        except Exception as error:
+            if "416 Range Not Satisfiable" in str(error):
+                raise Truncated(
+                    f"{self.url}: truncated: ends before byte {offset}, where {size} are asked"
+                ) from None
+            raise self._failed("read", error) from None
+        tag = answer.meta["e_tag"] or ""
+        return Tagged(data, "" if tag.startswith("W/") else tag, answer.meta["size"])
+
+    def read_ranges(self, ranges: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
+        """`size` bytes from `offset` of each object (path, offset, size) below the folder, in this order."""
+        return self.at_once(lambda some: (self / some[0]).read_range(*some[1:]), ranges)
+
+    def at_once(self, call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """`call(item)` of each item, in this order, where calls wait for this store: if it is remote, on threads,
+        up to `IN_FLIGHT` ahead of the one that is taken. So many results lie in memory."""
+        if self.local:
+            yield from map(call, items)
+            return
+        under_way: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(IN_FLIGHT) as threads:
+            try:
+                for item in items:
+                    under_way.append(threads.submit(call, item))
+                    if len(under_way) == IN_FLIGHT:
+                        yield under_way.popleft().result()
+                while under_way:
+                    yield under_way.popleft().result()
+            finally:
+                threads.shutdown(cancel_futures=True)
+
+    def open(self, buffer_size: int = 4 << 20) -> BinaryIO:
+        """A seekable stream over the object; local files are the operating system's own."""
+        try:
+            if self.local:
+                return cast(BinaryIO, Path("/" + self.path).open("rb"))
+            import io
+
+            import obstore
+
+            failed = self._failed
+
+            class Reader(io.RawIOBase):
+                def __init__(self, source: Any) -> None:
+                    self.source = source
+
+                def readable(self) -> bool:
+                    return True
+
+                def seekable(self) -> bool:
+                    return True
+
+                def seek(self, offset: int, whence: int = 0) -> int:
+                    return int(self.source.seek(offset, whence))
+
+                def tell(self) -> int:
+                    return int(self.source.tell())
+
+                def readinto(self, buffer: Any) -> int:
+                    try:
+                        data = bytes(self.source.read(len(buffer)))
+                    except Exception as error:
+                        raise failed("read", error) from None
+                    buffer[: len(data)] = data
+                    return len(data)
+
+            source = obstore.open_reader(self.store, self.path, buffer_size=buffer_size)
+            return cast(BinaryIO, io.BufferedReader(Reader(source), 1 << 20))
+        except Exception as error:
+            raise self._failed("open", error) from None
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Publish the object atomically."""
+        try:
+            self.store.put(self.path, bytes(data))
+        except Exception as error:
+            raise self._failed("write", error) from None
+
+    @contextlib.contextmanager
+    def create(self) -> Iterator[IO[bytes]]:
+        """A stream to write the object through; it appears, whole, when the block ends without an error.
+
+        Locally the bytes go to a temporary name, on an object store into a multipart upload of parts of `PART`
+        bytes, `PARTS` of them under way at once: so much lies in memory, however large the object is, and an object
+        has room for 10,000 parts. What a killed writer had sent stays invisible; a rule of the bucket that aborts
+        incomplete uploads after some days frees its space.
+        """
+        import obstore
+
+        try:
+            writer = obstore.open_writer(self.store, self.path, buffer_size=PART, max_concurrency=PARTS)
+            yield cast(IO[bytes], writer)
+            writer.close()  # a writer that is dropped without it leaves nothing
+        except (WorkError, UserError, Missing):  # of what was read in the block, it may be
+            raise
+        except Exception as error:
+            raise self._failed("write", error) from None
+
+    def exists(self) -> bool:
+        try:
+            self.store.head(self.path)
+        except Exception as error:
+            failure = self._failed("look up", error)
+            if isinstance(failure, FileNotFoundError):
+                return False
+            raise failure from None
+        return True
+
+    def entry(self) -> Entry:
+        """Size and change tag of the object itself."""
+        try:
+            meta = self.store.head(self.path)
+        except Exception as error:
+            raise self._failed("look up", error) from None
+        return Entry(self.name, meta["size"], meta["e_tag"] or str(meta["last_modified"]))
+
+    def list(self) -> Iterator[Entry]:
+        """Every object below the folder, sorted by path; unfinished temporary files are left out."""
+        prefix = f"{self.path}/" if self.path else ""
+        found = []
+        try:
+            for batch in self.store.list(prefix or None):
+                for meta in batch:
+                    name = meta["path"][len(prefix) :]
+                    if not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
+                        found.append(Entry(name, meta["size"], meta["e_tag"] or str(meta["last_modified"])))
+        except Exception as error:
+            failure = self._failed("list", error)
+            if isinstance(failure, FileNotFoundError):
+                return iter(())
+            raise failure from None
+        return iter(sorted(found))
+
+    def sweep(self, of: Collection[str] | None = None) -> None:
+        """Delete what killed local writers had begun: `name#1` and the like, which `list` leaves out; all, or
+        those of the objects `of`."""
+        if not self.local:
+            return
+        for place, _, names in os.walk(self.url):
+            for name in names:
+                head, _, number = name.rpartition("#")
+                if (
+                    number.isdigit()
+                    and head
+                    and (of is None or os.path.relpath(f"{place}/{head}", self.url) in of)
+                ):
+                    (Path(place) / name).unlink(missing_ok=True)
+
+    def delete(self, paths: Sequence[str] | None = None) -> None:
+        """Delete these objects below the folder, or all of them."""
+        names = [entry.path for entry in self.list()] if paths is None else paths
+        prefix = f"{self.path}/" if self.path else ""
+        # Object stores delete many at once, and whether they are there or not; files go one by one.
+        batches = [[prefix + name] for name in names] if self.local else [[prefix + name for name in names]]
+        for batch in batches:
+            try:
+                if batch:
+                    self.store.delete(batch)
+            except FileNotFoundError:
+                continue
+            except Exception as error:
+                raise self._failed("delete", error) from None
+        if self.local:  # a store has no empty folders: nor do we leave any behind
+            for folder, _, _ in os.walk(self.url, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()

@@ -1,0 +1,172 @@
+"""`classifier train` and `classifier evaluate`: fastText classifiers from the user's own labelled text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from corpusmill.pipeline.commands.options import Json, print_json
+
+if TYPE_CHECKING:
+    from corpusmill.pipeline.filter.classifiers.identity import IdentityReport
+    from corpusmill.pipeline.filter.classifiers.training import Evaluation
+
+app = typer.Typer(no_args_is_help=True, help="Train and judge fastText classifiers for `filter`.")
+
+THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+TRAIN_EXAMPLE = "corpusmill classifier train reviews.jsonl --model mine/spam.ftz --positive spam --label spam --precision 0.95"
+EVALUATE_EXAMPLE = (
+    "corpusmill classifier evaluate test.csv --model mine/spam.ftz --label spam --positive spam"
+)
+
+Data = Annotated[list[Path], typer.Argument(help="Labelled JSONL, CSV or TSV files (.gz too).")]
+TextColumn = Annotated[str, typer.Option(help="Field that holds the text.")]
+LabelColumn = Annotated[str, typer.Option(help="Field that holds the label.")]
+Positive = Annotated[list[str], typer.Option(help="Value of the label that is looked for; repeatable.")]
+Identity = Annotated[
+    Path | None,
+    typer.Option(help="Phrases that name identities: false positives are counted on the harmless ones."),
+]
+Worst = Annotated[
+    bool, typer.Option("--worst", help="Score by the worst windows, as toxicity, not by their mean.")
+]
+
+
+@app.command(epilog=f"Example: {TRAIN_EXAMPLE}")
+def train(
+    data: Data,
+    model: Annotated[Path, typer.Option(help="Where the .ftz model goes; its card goes beside it, as .md.")],
+    positive: Positive,
+    text_column: TextColumn = "text",
+    label_column: LabelColumn = "label",
+    label: Annotated[str, typer.Option(help="The model's name for what is looked for.")] = "positive",
+    precision: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Choose the threshold for this precision.")
+    ] = None,
+    kept: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Choose the threshold that leaves this share above."),
+    ] = None,
+    unseen: Annotated[
+        list[Path] | None, typer.Option(help="A labelled file to judge by, never trained on; repeatable.")
+    ] = None,
+    identity: Identity = None,
+    worst: Worst = False,
+    held_out: Annotated[
+        float, typer.Option(min=0.01, max=0.9, help="Share of the texts not trained on.")
+    ] = 0.2,
+    epochs: Annotated[int, typer.Option(min=1)] = 10,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1)] = 0,
+    licence: Annotated[str, typer.Option(help="Licence of the data, for the card.")] = "not stated",
+    json: Json = False,
+) -> None:
+    """Train a quantised model on labelled text and write it with its card."""
+    from dataclasses import asdict
+
+    from corpusmill.common.errors import UserError
+    from corpusmill.pipeline.filter.classifiers.building import build
+    from corpusmill.pipeline.filter.classifiers.labelled import read_identity, read_labelled
+    from corpusmill.pipeline.filter.classifiers.training import Training
+
+    if precision is not None and kept is not None:
+        raise UserError("--precision and --kept: give one of them; both choose the threshold")
+    columns = (text_column, label_column, positive)
+    sets = [read_labelled(path, *columns, licence) for path in data]
+    judges = [read_labelled(path, *columns) for path in unseen or []]
+    phrases = None if identity is None else read_identity(identity, *columns)
+    training = Training(
+        label=label, pool="worst" if worst else "mean", epochs=epochs, seed=seed, held_out=held_out
+    )
+    made = build(
+        model, model.stem, "A classifier of the user's own.", sets, judges, training, THRESHOLDS,
+        precision=precision, kept=kept, identity=phrases,
+    )  # fmt: skip
+    if json:
+        print_json({**asdict(made), "model": str(model), "label": label})
+        return
+    typer.echo(
+        f"{model}: {made.size:,} bytes, xxh3 {made.xxh3}, threshold {made.threshold}; card {made.card}\n"
+    )
+    _print_evaluation(made.held_out)
+    if made.identity is not None:
+        _print_identity(made.identity)
+    section = "toxicity" if worst else "quality"  # which pool as the threshold was chosen
+    typer.echo(
+        "In a recipe, to remove what scores high (with remove_below: what scores low):\n"
+        f"  filter: {{{section}: {{model: {model}, label: {label}, remove_above: {made.threshold}}}}}"
+    )
+
+
+@app.command(epilog=f"Example: {EVALUATE_EXAMPLE}")
+def evaluate(
+    data: Data,
+    model: Annotated[str, typer.Option(help="Path or URL of a fastText model (.ftz or .bin).")],
+    label: Annotated[str, typer.Option(help="The model's label that is scored.")],
+    positive: Positive,
+    text_column: TextColumn = "text",
+    label_column: LabelColumn = "label",
+    identity: Identity = None,
+    worst: Worst = False,
+    input: Annotated[
+        Literal["windows", "text"],
+        typer.Option(help="`windows` of lower-case words, for models made here; the `text` as it stands."),
+    ] = "windows",
+    threshold: Annotated[
+        list[float] | None, typer.Option(min=0.0, max=1.0, help="Judge at this one; repeatable.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """AUC, precision, recall and false positives of a model on labelled text, by threshold."""
+    from dataclasses import asdict
+
+    from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
+    from corpusmill.pipeline.filter.classifiers.identity import identity_report
+    from corpusmill.pipeline.filter.classifiers.labelled import read_identity, read_labelled
+    from corpusmill.pipeline.filter.classifiers.scores import Pool, known_label
+    from corpusmill.pipeline.filter.classifiers.training import evaluate_classifier, score_texts
+
+    columns = (text_column, label_column, positive)
+    sets = [read_labelled(path, *columns) for path in data]
+    phrases = None if identity is None else read_identity(identity, *columns)
+    file = fasttext_model.find(model)
+    loaded = predictor.load(file.path, file.xxh3)
+    label = known_label("--label", loaded, label, model)
+    pool: Pool = "worst" if worst else "mean"
+    steps = sorted(set(threshold or THRESHOLDS))
+    results = [evaluate_classifier(loaded, label, part, pool, steps, input) for part in sets]
+    bias = []
+    if phrases is not None:
+        found = score_texts(loaded, label, phrases.texts, pool, input)
+        bias = [identity_report(phrases, found, step) for step in steps]
+    if json:
+        print_json(
+            {
+                "model": model,
+                "label": label,
+                "sets": list(map(asdict, results)),
+                "identity": list(map(asdict, bias)),
+            }
+        )
+        return
+    for result in results:
+        _print_evaluation(result)
+    for report in bias:
+        _print_identity(report)
+
+
+def _print_evaluation(result: Evaluation) -> None:
+    from corpusmill.pipeline.filter.classifiers.card import thresholds_table
+
+    auc = "–" if result.auc is None else f"{result.auc:.3f}"
+    typer.echo(f"{result.name}: {result.documents:,} texts, {result.positives:,} positive, AUC {auc}\n")
+    typer.echo(thresholds_table(result.rows) + "\n")
+
+
+def _print_identity(report: IdentityReport) -> None:
+    worst = ", ".join(f"{term} {above / phrases:.0%}" for term, phrases, above in report.terms[:5])
+    typer.echo(
+        f"Identity terms, {report.name}: {report.above:,} of {report.phrases:,} harmless phrases"
+        f" ({report.rate:.1%}) above {report.threshold}; most: {worst}\n"
+    )

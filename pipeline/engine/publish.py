@@ -1,0 +1,103 @@
+"""Publishing: bytes that depend on the data alone, a checksum taken on the way, one atomic write."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.manifest import PublishedFile
+
+_ROWS = 16_384  # in a row group
+_PARQUET: dict[str, Any] = {
+    "compression": "zstd", "compression_level": 1, "write_statistics": True, "store_schema": True,
+}  # fmt: skip
+
+
+def publish_bytes(folder: Folder, path: str, data: bytes, rows: int | None = None) -> PublishedFile:
+    """Write `data` at `folder/path`, atomically."""
+    (folder / path).write(data)
+    return PublishedFile(path=path, rows=rows, bytes=len(data), xxh3=checksum(data))
+
+
+def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema: pa.Schema) -> PublishedFile:
+    """Write `tables`, one after the other, as one Parquet file (zstd), atomically; one is held at a time. The
+    bytes do not show where one ended and the next began."""
+    with (folder / path).create() as stream:
+        sink = _Checked(stream)
+        rows = 0
+        with pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, **_PARQUET) as writer:
+            rest = schema.empty_table()
+            for table in tables:
+                rows += len(table)
+                rest = pa.concat_tables([rest, table])
+                whole = len(rest) // _ROWS * _ROWS
+                if whole:
+                    writer.write_table(rest.slice(0, whole).combine_chunks(), row_group_size=_ROWS)
+                rest = rest.slice(whole)
+            if len(rest):
+                writer.write_table(rest.combine_chunks(), row_group_size=_ROWS)
+    return PublishedFile(path=path, rows=rows, bytes=sink.size, xxh3=sink.hash.hexdigest())
+
+
+class _Checked:
+    """What is written to a stream, counted and hashed on the way."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.hash, self.size, self.closed = stream, xxhash.xxh3_128(), 0, False
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        self.size += len(data)
+        return self.stream.write(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def publish_table(folder: Folder, path: str, table: pa.Table) -> PublishedFile:
+    """Write `table` as Parquet (zstd), atomically. Equal tables give equal bytes."""
+    sink = io.BytesIO()
+    # One chunk per column first: how a table was put together must not show in the file.
+    pq.write_table(
+        table.combine_chunks(),
+        sink,
+        row_group_size=_ROWS,
+        **_PARQUET,
+    )
+    return publish_bytes(folder, path, sink.getvalue(), rows=len(table))
+
+
+def read_table(file: Folder, xxh3: str = "", columns: Sequence[str] | None = None) -> pa.Table:
+    """The Parquet file as a table; raises `WorkError` if its bytes are not the published ones."""
+    data = file.read()
+    if xxh3 and checksum(data) != xxh3:
+        raise WorkError(
+            f"{file}: its bytes changed since they were published (checksum differs); delete it, run again"
+        )
+    return parse_table(data, columns)
+
+
+def parse_table(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+    """A Parquet file's bytes as a table.
+
+    On this thread alone: with `pre_buffer`, Arrow's own threads hold Python's bytes, and one of them that lets go
+    while the interpreter ends aborts the process ("terminate called without an active exception").
+    """
+    file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+    if columns is None:
+        return file.read(use_threads=False)
+    return file.read(columns=list(columns), use_threads=False).select(list(columns))

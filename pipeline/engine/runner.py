@@ -1,0 +1,357 @@
+"""The recipe runner: what must run and why, in which order, and what was published.
+
+Stage keys chain (stage, version, parameters, keys of its inputs): a stage whose manifest holds the wanted
+key and whose files are there is finished; a changed parameter changes the keys of that stage and of
+everything that reads it, and of nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.inputs import INPUTS, Inputs, made_in, parse_inputs
+from corpusmill.pipeline.engine.layout import KIND, RUN
+from corpusmill.pipeline.engine.places import FOLDERS
+from corpusmill.pipeline.engine.progress import Progress
+from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.stage import (
+    Context,
+    GlobalStage,
+    LocalStage,
+    Partition,
+    Scheduler,
+    SourceStage,
+    Stage,
+    load_stage,
+)
+from corpusmill.pipeline.engine.tasks import (
+    PartitionTask,
+    Step,
+    UnitTask,
+    as_partition,
+    run_partition,
+    run_unit,
+)
+from corpusmill.schemas.manifest import (
+    MANIFEST,
+    Counts,
+    PartitionManifest,
+    PublishedFile,
+    StageManifest,
+    manifest_name,
+    stage_key,
+)
+from corpusmill.schemas.recipe import LOCAL, Recipe
+
+
+@dataclass
+class Planned:
+    """One stage of a run: its key, and whether and why it must run."""
+
+    stage: Stage
+    folder: Folder
+    key: str
+    inputs: dict[str, str]
+    done: StageManifest | None = None
+    why: str = ""
+    reads: list[str] = field(default_factory=list)
+    old_files: set[str] = field(default_factory=set)  # what an outdated manifest names: deleted when replaced
+
+    @property
+    def name(self) -> str:
+        return self.stage.name
+
+    @property
+    def manifest(self) -> str:
+        return manifest_name(self.name)
+
+    @property
+    def step(self) -> Step:
+        return Step(self.name, self.key, self.folder)
+
+
+class Run:
+    """A recipe bound to a folder. `plan` decides, `execute` works, both may be called again.
+
+    `folders` overrides the place of single stages (a stage command publishes straight into OUT).
+    """
+
+    def __init__(
+        self, recipe: Recipe, folder: Folder, scheduler: Scheduler, progress: Progress | None = None,
+        folders: dict[str, Folder] | None = None,
+    ) -> None:  # fmt: skip
+        self.recipe, self.folder, self.scheduler = recipe, folder, scheduler
+        self.progress = progress or Progress(quiet=True)
+        self.folders = folders or {}
+        self.recipe_json = recipe.model_dump_json()
+        self._inputs_to_save: Inputs | None = None
+
+    def folder_of(self, name: str) -> Folder:
+        return self.folders.get(name, self.folder / FOLDERS.get(name, name))
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """All stages in order, the ledger among them; the local ones."""
+        names: list[str] = list(self.recipe.stages)
+        local = [n for n in names if n in LOCAL]
+        names.insert(len(local), "ledger")
+        return names, local
+
+    def report(self) -> list[StageManifest]:
+        """Write the report of a finished run anew. Only what was published is read: the raw input may be gone."""
+        names, local = self._names()
+        planned = []
+        for name in names[:-1]:
+            folder = self.folder_of(name)
+            try:
+                manifest = StageManifest.model_validate_json((folder / manifest_name(name)).read())
+            except (FileNotFoundError, ValidationError):
+                raise WorkError(f"{folder}: {name} is not finished there; run the recipe first") from None
+            planned.append(
+                Planned(load_stage(name, self.recipe), folder, manifest.key, manifest.inputs, done=manifest)
+            )
+        stage = load_stage("report", self.recipe)
+        inputs = {entry.name: entry.key for entry in planned}
+        key = stage_key("report", stage.version, stage.key_params(), inputs)
+        entry = Planned(stage, self.folder_of("report"), key, inputs, reads=names[:-1])
+        self._run_global(entry, self._partitions(planned[len(local) - 1]), [*planned, entry])
+        manifests = [p.done for p in (*planned, entry) if p.done is not None]
+        self._publish_run(manifests)
+        return manifests
+
+    def plan(self) -> list[Planned]:
+        """Every stage in order, with its key and why it would run (empty: finished and valid)."""
+        names, local = self._names()
+        planned: list[Planned] = []
+        keys: dict[str, str] = {}
+        for name in names:
+            stage = load_stage(name, self.recipe)
+            reads = self._reads(name, names, local)
+            inputs = (
+                self._raw_inputs(stage) if isinstance(stage, SourceStage) else {n: keys[n] for n in reads}
+            )
+            params = stage.key_params()
+            key = keys[name] = stage_key(name, stage.version, params, inputs)
+            entry = Planned(stage, self.folder_of(name), key, inputs, reads=reads)
+            entry.done, entry.why = self._status(entry, params)
+            planned.append(entry)
+        return planned
+
+    @staticmethod
+    def _reads(name: str, names: list[str], local: list[str]) -> list[str]:
+        """The stages whose output a stage depends on."""
+        if name in local:
+            position = local.index(name)
+            return local[position - 1 : position] if position else []
+        if name == "ledger":
+            return local
+        earlier = names[: names.index(name)]
+        if name == "report":
+            return earlier
+        return [local[-1], *(n for n in earlier if n in ("split", "tokenizer"))]
+
+    def _raw_inputs(self, stage: Any) -> dict[str, str]:
+        """Content hashes of the raw files; files whose size and change tag are known are not read again."""
+        try:
+            before = parse_inputs((self.folder / INPUTS).read())
+        except FileNotFoundError:
+            before = Inputs({})
+        stage.known_inputs = dict(before.files)
+        inputs: dict[str, str] = stage.inputs()
+        paths = [path for source in self.recipe.sources.values() for path in source.paths]
+        now = Inputs(dict(stage.known_inputs), made_in(self.folder, paths))
+        self._inputs_to_save = now if now != before else None
+        return inputs
+
+    def _status(self, entry: Planned, params: dict[str, Any]) -> tuple[StageManifest | None, str]:
+        try:
+            manifest = StageManifest.model_validate_json((entry.folder / entry.manifest).read())
+        except FileNotFoundError:
+            started = sum(1 for e in entry.folder.list() if e.path.startswith("parts/"))
+            return None, f"unfinished: {started} partitions are there" if started else "not run yet"
+        except ValidationError:
+            return None, "its manifest cannot be read"
+        entry.old_files = {file.path for file in manifest.files}
+        if manifest.key != entry.key:
+            changed = [
+                n for n in sorted({*params, *manifest.params}) if params.get(n) != manifest.params.get(n)
+            ]
+            if changed:
+                return None, f"parameters changed: {', '.join(changed)}"
+            if manifest.version != entry.stage.version:
+                return None, f"code changed: version {manifest.version} -> {entry.stage.version}"
+            return (
+                None,
+                f"input changed: {', '.join(_differences(manifest.inputs, entry.inputs)[:3]) or 'order'}",
+            )
+        sizes = {e.path: e.size for e in entry.folder.list()}
+        wanted = list(manifest.files)
+        for name in manifest.partitions:
+            part = _part(entry.folder, name)
+            if part is None:
+                return None, f"partition {name} is missing"
+            wanted += part.files
+        for file in wanted:
+            if sizes.get(file.path) != file.bytes:
+                return None, f"{file.path} is missing or has another size"
+        return manifest, ""
+
+    def execute(self, planned: list[Planned] | None = None) -> list[StageManifest]:
+        """Run what `plan` says must run; the manifests of all stages."""
+        planned = planned or self.plan()
+        if self._inputs_to_save is not None:
+            publish_bytes(self.folder, INPUTS, self._inputs_to_save.json())
+        for entry in planned:
+            if entry.done is None:  # no reader may take the old result for the new one
+                entry.folder.delete([entry.manifest] if (entry.folder / entry.manifest).exists() else [])
+        local = [entry for entry in planned if isinstance(entry.stage, SourceStage | LocalStage)]
+        partitions: list[Partition] = []
+        for group in _groups(local):
+            partitions = self._run_group(group, partitions, planned)
+        for entry in planned:
+            if isinstance(entry.stage, GlobalStage) and entry.done is None:
+                self._run_global(entry, partitions, planned)
+        manifests = [entry.done for entry in planned if entry.done is not None]
+        self._publish_run(manifests)
+        return manifests
+
+    def _run_group(
+        self, group: list[Planned], partitions: list[Partition], planned: list[Planned]
+    ) -> list[Partition]:
+        """Run fused stages over all partitions; the partitions that come out."""
+        unfinished = [entry for entry in group if entry.done is None]
+        if unfinished:
+            label = "+".join(entry.name for entry in group)
+            prepared: tuple[list[PublishedFile], dict[str, int]] = ([], {})
+            first = group[0].stage
+            if isinstance(first, LocalStage) and first.looks_across and group[0].done is None:
+                prepared = first.prepare(self._context(group[0], partitions, planned))
+            steps = tuple(entry.step for entry in group)
+            columns: Sequence[Sequence[PartitionManifest]]
+            if isinstance(first, SourceStage):
+                tasks = [UnitTask(self.recipe_json, steps, i, unit) for i, unit in enumerate(first.units())]
+                chains = self.scheduler.map(run_unit, tasks, label)
+                columns = [[m for chain in chains for m in chain[i]] for i in range(len(group))]
+            else:
+                jobs = [PartitionTask(self.recipe_json, steps, partition) for partition in partitions]
+                rows = self.scheduler.map(run_partition, jobs, label, [p.text_bytes for p in partitions])
+                columns = [[row[i] for row in rows] for i in range(len(group))]
+            for entry, manifests in zip(group, columns, strict=True):
+                if entry.done is None:
+                    extra = prepared if entry is group[0] else ([], {})
+                    entry.done = self._publish_stage(entry, manifests, *extra)
+        return self._partitions(group[-1])
+
+    @staticmethod
+    def _partitions(entry: Planned) -> list[Partition]:
+        assert entry.done is not None
+        parts = [_part(entry.folder, name) for name in entry.done.partitions]
+        return [as_partition(entry.folder, part) for part in parts if part is not None]
+
+    def _run_global(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> None:
+        assert isinstance(entry.stage, GlobalStage)
+        clock = time.process_time()
+        start = time.monotonic()
+        files, counters = entry.stage.run(self._context(entry, partitions, planned))
+        self.progress.say(f"{entry.name:<22} {'done':>11}  {time.monotonic() - start:7.1f} s")
+        entry.done = self._publish_stage(entry, [], files, counters, time.process_time() - clock)
+
+    def _context(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> Context:
+        previous = {p.name: p.folder for p in planned if p.name in entry.reads}
+        return Context(
+            self.recipe, self.folder, entry.folder, partitions, previous, self.scheduler, self.progress.say
+        )
+
+    def _publish_stage(
+        self, entry: Planned, parts: Sequence[PartitionManifest], files: list[PublishedFile],
+        counters: dict[str, int], seconds: float = 0.0,
+    ) -> StageManifest:  # fmt: skip
+        """The stage's manifest, after which whatever it does not name is deleted."""
+        totals: dict[str, int] = dict(counters)
+        per_source: dict[str, Counts] = {}
+        counts = Counts()
+        for part in parts:
+            counts += part.counts
+            seconds += part.seconds
+            for name, number in part.counters.items():
+                totals[name] = totals.get(name, 0) + number
+            for source, number_of in part.per_source.items():
+                per_source[source] = per_source.get(source, Counts()) + number_of
+        manifest = StageManifest(
+            stage=entry.name, version=entry.stage.version, key=entry.key, params=entry.stage.key_params(),
+            inputs=entry.inputs, partitions=[part.partition for part in parts], counts=counts,
+            per_source=dict(sorted(per_source.items())), counters=dict(sorted(totals.items())),
+            files=files, seconds=round(seconds, 3),
+        )  # fmt: skip
+        wanted = {entry.manifest, *(f.path for f in files)}
+        for part in parts:
+            wanted |= {f"parts/{part.partition}.json", *(f.path for f in part.files)}
+        roots = ("documents/", "decisions/", "signals/", "parts/", "scratch/")
+        whole = (
+            isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
+        )  # the folder is all ours
+        stale = [
+            e.path
+            for e in entry.folder.list()
+            if e.path not in wanted and (whole or e.path.startswith(roots) or e.path in entry.old_files)
+        ]
+        entry.folder.delete(stale)
+        for root in [""] if whole else [*roots, "removals/", "spans/"]:
+            (entry.folder / root).sweep()
+        entry.folder.sweep(wanted)
+        publish_bytes(entry.folder, entry.manifest, (manifest.model_dump_json(indent=1) + "\n").encode())
+        return manifest
+
+    def _publish_run(self, manifests: list[StageManifest]) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            release = version("corpusmill")
+        except PackageNotFoundError:
+            release = "uninstalled"
+        run = {
+            "kind": KIND,
+            "corpusmill": release,
+            "recipe": self.recipe.model_dump(mode="json", exclude={"cluster", "output"}),
+            "stages": {m.stage: {"key": m.key, "folder": FOLDERS.get(m.stage, m.stage)} for m in manifests},
+        }
+        data = (json.dumps(run, indent=1) + "\n").encode()
+        name = RUN if self.folders else MANIFEST
+        publish_bytes(self.folder, name, data)
+        report = next((m for m in manifests if m.stage == "report"), None)
+        if report is not None:  # where people look for it first
+            publish_bytes(self.folder, "report.html", (self.folder_of("report") / "report.html").read())
+
+
+def _groups(local: list[Planned]) -> list[list[Planned]]:
+    """Consecutive stages that run as one task; one that looks across partitions begins a new group."""
+    groups: list[list[Planned]] = []
+    for entry in local:
+        crosses = isinstance(entry.stage, LocalStage) and entry.stage.looks_across
+        if groups and not crosses:
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    return groups
+
+
+def _part(folder: Folder, name: str) -> PartitionManifest | None:
+    try:
+        return PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise WorkError(
+            f"{folder}/parts/{name}.json: not a partition manifest; delete it, run again"
+        ) from error
+
+
+def _differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    return [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]

@@ -1,0 +1,139 @@
+"""What the runner asks of a stage. Three kinds: a source makes partitions, a local stage maps each partition
+to one of the same name, a global stage looks at all of them and publishes files of its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.transform import Outcome, Transform
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.recipe import Recipe
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Scheduler(Protocol):
+    """Runs a function over items, on Dask or in this process, and shows progress.
+
+    `function` and its items travel to other processes: module-level functions, or `functools.partial` of
+    them, with small arguments (partition names and folders, never tables). Results come back in the order
+    of the items. A task whose worker died is tried again; one that keeps dying raises `WorkError`. `sizes`
+    (bytes per item) turns the progress into MB/s.
+    """
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        label: str,
+        sizes: Sequence[int] | None = None,
+    ) -> list[Result]: ...
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One document partition of a finished stage."""
+
+    name: str
+    folder: Folder = field(repr=False)  # the stage's folder
+    rows: int = 0
+    text_bytes: int = 0
+    xxh3: str = ""
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The documents; raises `WorkError` if the file's bytes are not those that were published."""
+        from corpusmill.pipeline.engine.publish import read_table
+
+        return read_table(self.folder / f"documents/{self.name}.parquet", self.xxh3, columns)
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a global stage works with. `previous` maps the names of finished stages to their folders."""
+
+    recipe: Recipe
+    run: Folder  # the run's folder
+    folder: Folder  # this stage's own folder
+    partitions: Sequence[Partition]  # the documents, after the last local stage before this one
+    previous: dict[str, Folder]
+    scheduler: Scheduler
+    say: Callable[[str], None] = field(default=_silent)  # tells the user a line
+
+
+class Stage(ABC):
+    """`version` changes with every change of code that may change a byte of the output."""
+
+    name: str
+    version: str
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.params: Any = getattr(recipe, self.name)
+
+    def key_params(self) -> dict[str, Any]:
+        """Everything but the inputs that the output depends on, as JSON."""
+        return {**self.recipe.params_of(self.name), "seed": self.recipe.seed}
+
+
+class SourceStage(Stage):
+    """Reads raw input. Units and what each yields depend on the input alone, never on the workers."""
+
+    @abstractmethod
+    def units(self) -> Sequence[Any]:
+        """Small picklable descriptions of the work, in a fixed order."""
+
+    @abstractmethod
+    def inputs(self) -> dict[str, str]:
+        """Input file -> hash of its content, for the key."""
+
+    @abstractmethod
+    def read(self, unit: Any) -> Iterator[tuple[str, Outcome, int]]:
+        """(partition name, outcome, bytes of raw input read) in order, in bounded memory.
+
+        `decisions` follow `corpusmill.schemas.ledger.INGEST_DECISIONS`. Names are unique over all units and sort in
+        the order of the units.
+        """
+
+
+class LocalStage(Stage):
+    """Partition in, partition out. `prepare`, if a stage looks across partitions first, runs on the driver."""
+
+    looks_across = False
+
+    def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
+        """Publish what `transform` will need under `context.folder`; (files, counters). Resumable."""
+        return [], {}
+
+    @abstractmethod
+    def transform(self, folder: Folder, partition: str) -> Transform:
+        """The pure function for one partition. Called in the worker; models and tables are loaded here.
+
+        `folder` is the stage's own folder, where `prepare` left its files.
+        """
+
+
+class GlobalStage(Stage):
+    """Publishes files of its own: split, tokenizer, shards, report."""
+
+    @abstractmethod
+    def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
+        """Do the work, resuming what a killed run left; (files under `context.folder`, counters)."""
+
+
+def load_stage(name: str, recipe: Recipe) -> Stage:
+    """The stage of that name, imported only now: `pipeline/<name>/stage.py` defines `STAGE`."""
+    from importlib import import_module
+
+    stage: Callable[[Recipe], Stage] = import_module(f"corpusmill.pipeline.{name}.stage").STAGE
+    return stage(recipe)

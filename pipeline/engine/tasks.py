@@ -1,0 +1,273 @@
+"""One fused task: a partition goes through consecutive local stages in memory, each publishing what it made.
+
+Whatever a killed run left is used again when its key says that it is the same: the task starts after the
+last stage whose partition is already there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
+from corpusmill.pipeline.engine.stage import LocalStage, Partition, SourceStage, Stage, load_stage
+from corpusmill.pipeline.engine.transform import Outcome, check_conservation
+from corpusmill.schemas.ledger import QUARANTINED, REMOVED
+from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, hash_json
+from corpusmill.schemas.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of a fused group, as a worker needs it."""
+
+    name: str
+    key: str
+    folder: Folder
+
+
+@dataclass(frozen=True)
+class UnitTask:
+    """Raw input to partitions, and on through the local stages fused with ingest."""
+
+    recipe_json: str
+    steps: tuple[Step, ...]
+    index: int
+    unit: Any
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """A published partition, on through the local stages of a group."""
+
+    recipe_json: str
+    steps: tuple[Step, ...]
+    partition: Partition
+
+
+class UnitManifest(Strict):
+    """Which partitions a unit of raw input became; written after the last of them."""
+
+    key: str
+    partitions: list[str]
+
+
+@lru_cache(maxsize=4)
+def _stage(recipe_json: str, name: str) -> Stage:
+    return load_stage(name, Recipe.model_validate_json(recipe_json))
+
+
+def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
+    """The manifests of every partition of a unit: one list per stage of the group."""
+    ingest, *rest = task.steps
+    key = hash_json({"stage": ingest.key, "unit": task.index})
+    marker = ingest.folder / f"units/{task.index:05d}.json"
+    known = _load(UnitManifest, marker)
+    chains: list[list[PartitionManifest]] = []
+    if known is not None and known.key == key:
+        manifests = [valid_partition(ingest, name, hash_json([key, name])) for name in known.partitions]
+        if all(manifests):
+            for manifest in manifests:
+                assert manifest is not None
+                chains.append(
+                    [manifest, *run_steps(task.recipe_json, rest, as_partition(ingest.folder, manifest))]
+                )
+            return [list(column) for column in zip(*chains, strict=True)]
+    stage = _stage(task.recipe_json, ingest.name)
+    assert isinstance(stage, SourceStage)
+    names = []
+    clock = time.process_time()
+    for name, outcome, raw_bytes in stage.read(task.unit):
+        docs_in = len(outcome.kept) + len(outcome.decisions)
+        manifest = publish_outcome(
+            ingest,
+            name,
+            hash_json([key, name]),
+            docs_in,
+            raw_bytes,
+            outcome,
+            _ingest_sources(outcome),
+            time.process_time() - clock,
+        )
+        chains.append(
+            [
+                manifest,
+                *run_steps(task.recipe_json, rest, as_partition(ingest.folder, manifest), outcome.kept),
+            ]
+        )
+        names.append(name)
+        clock = time.process_time()
+    publish_bytes(
+        ingest.folder, f"units/{task.index:05d}.json", _json(UnitManifest(key=key, partitions=names))
+    )
+    return [list(column) for column in zip(*chains, strict=True)]
+
+
+def run_partition(task: PartitionTask) -> list[PartitionManifest]:
+    """The manifest of a partition in each stage of the group."""
+    return run_steps(task.recipe_json, task.steps, task.partition)
+
+
+def run_steps(
+    recipe_json: str, steps: Sequence[Step], partition: Partition, docs: pa.Table | None = None
+) -> list[PartitionManifest]:
+    """Take a partition through `steps`, skipping those already published; read it only if one is not."""
+    manifests = []
+    for step in steps:
+        key = hash_json([step.key, partition.name, partition.xxh3])
+        manifest = valid_partition(step, partition.name, key)
+        if manifest is None:
+            if docs is None:
+                docs = partition.read()
+            stage = _stage(recipe_json, step.name)
+            assert isinstance(stage, LocalStage)
+            clock = time.process_time()
+            outcome = stage.transform(step.folder, partition.name)(docs)
+            seconds = time.process_time() - clock
+            bytes_in = text_bytes(docs)
+            manifest = publish_outcome(
+                step, partition.name, key, len(docs), bytes_in, outcome, _sources(docs, outcome), seconds
+            )
+            docs = outcome.kept
+        else:
+            docs = None
+        partition = as_partition(step.folder, manifest)
+        manifests.append(manifest)
+    return manifests
+
+
+def publish_outcome(
+    step: Step, name: str, key: str, docs_in: int, bytes_in: int, outcome: Outcome,
+    per_source: dict[str, Counts], seconds: float,
+) -> PartitionManifest:  # fmt: skip
+    """Write a stage's files of one partition, its manifest last."""
+    removed, quarantined = check_conservation(f"{step.name}, partition {name}", docs_in, outcome)
+    files = [
+        publish_table(step.folder, f"documents/{name}.parquet", outcome.kept),
+        publish_table(step.folder, f"decisions/{name}.parquet", outcome.decisions),
+    ]
+    if outcome.signals is not None:
+        files.append(publish_table(step.folder, f"signals/{name}.parquet", outcome.signals))
+    manifest = PartitionManifest(
+        partition=name,
+        key=key,
+        counts=Counts(
+            docs_in=docs_in, kept=len(outcome.kept), removed=removed, quarantined=quarantined,
+            bytes_in=bytes_in, bytes_kept=text_bytes(outcome.kept),
+        ),
+        per_source=per_source,
+        files=files,
+        counters=dict(sorted(outcome.counters.items())),
+        seconds=round(seconds, 6),
+    )  # fmt: skip
+    publish_bytes(step.folder, f"parts/{name}.json", _json(manifest))
+    return manifest
+
+
+def valid_partition(step: Step, name: str, key: str) -> PartitionManifest | None:
+    """The manifest of a published partition, if its key is the wanted one and its files are all there."""
+    manifest = _load(PartitionManifest, step.folder / f"parts/{name}.json")
+    if manifest is None or manifest.key != key:
+        return None
+    for file in manifest.files:
+        try:
+            if (step.folder / file.path).entry().size != file.bytes:
+                return None
+        except FileNotFoundError:
+            return None
+    return manifest
+
+
+def as_partition(folder: Folder, manifest: PartitionManifest) -> Partition:
+    """The document partition that a manifest describes."""
+    documents = next(f for f in manifest.files if f.path.startswith("documents/"))
+    return Partition(
+        manifest.partition, folder, manifest.counts.kept, manifest.counts.bytes_kept, documents.xxh3
+    )
+
+
+def text_bytes(docs: pa.Table) -> int:
+    """UTF-8 bytes of a table's texts."""
+    return pc.sum(pc.binary_length(docs["text"])).as_py() or 0
+
+
+def _load(model: type[Any], file: Folder) -> Any:
+    """A manifest, or None: a missing, cut or foreign file is simply not a finished one."""
+    try:
+        return model.model_validate_json(file.read())
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def _json(model: Strict) -> bytes:
+    return (model.model_dump_json(indent=1) + "\n").encode()
+
+
+def _ingest_sources(outcome: Outcome) -> dict[str, Counts]:
+    kept = _by_source(outcome.kept)
+    gone = _by_outcome(outcome.decisions["source"], outcome.decisions["outcome"])
+    return _counts(kept, gone, {})
+
+
+def _sources(docs: pa.Table, outcome: Outcome) -> dict[str, Counts]:
+    """Counts per source: the decisions name documents, the incoming table knows their sources."""
+    sources = docs["source"].take(pc.index_in(outcome.decisions["doc_id"], docs["doc_id"]))
+    return _counts(
+        _by_source(outcome.kept), _by_outcome(sources, outcome.decisions["outcome"]), _by_source(docs)
+    )
+
+
+def _by_source(docs: pa.Table) -> dict[str, tuple[int, int]]:
+    """source -> (documents, bytes of text)."""
+    names, codes = _codes(docs["source"])
+    sizes = pc.binary_length(docs["text"]).to_numpy().astype(np.int64)
+    found = {}
+    for code, name in enumerate(names):
+        mine = sizes[codes == code]
+        found[name] = (len(mine), int(mine.sum()))
+    return found
+
+
+def _by_outcome(sources: pa.ChunkedArray, outcomes: pa.ChunkedArray) -> dict[tuple[str, str], int]:
+    """(source, outcome) -> documents, of those removed or quarantined."""
+    names, codes = _codes(sources)
+    kinds, kind_codes = _codes(outcomes)
+    found = {
+        (name, kind): int(np.count_nonzero((codes == code) & (kind_codes == kind_code)))
+        for code, name in enumerate(names)
+        for kind_code, kind in enumerate(kinds)
+        if kind in (REMOVED, QUARANTINED)
+    }
+    return {pair: count for pair, count in found.items() if count}
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """The distinct values of a column, and for each row the number of its value."""
+    encoded = pc.dictionary_encode(
+        pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
+    )
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
+
+def _counts(
+    kept: dict[str, tuple[int, int]], gone: dict[tuple[str, str], int], incoming: dict[str, tuple[int, int]]
+) -> dict[str, Counts]:
+    result = {}
+    for source in sorted({*kept, *incoming, *(name for name, _ in gone)}):
+        documents, size = kept.get(source, (0, 0))
+        removed, quarantined = gone.get((source, REMOVED), 0), gone.get((source, QUARANTINED), 0)
+        result[source] = Counts(
+            docs_in=documents + removed + quarantined, kept=documents, removed=removed, quarantined=quarantined,
+            bytes_in=incoming.get(source, (0, 0))[1], bytes_kept=size,
+        )  # fmt: skip
+    return result

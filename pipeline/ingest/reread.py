@@ -1,0 +1,163 @@
+"""A record as its source file holds it, read once more: the door to ingest's readers for those who follow a document back."""
+
+from __future__ import annotations
+
+import codecs
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.archive import ArchiveRecord, records
+from corpusmill.pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file, root_of
+from corpusmill.pipeline.ingest.readers import read_file, warc
+from corpusmill.pipeline.ingest.readers.jsonl import parse
+from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
+from corpusmill.pipeline.ingest.sniff import sniff
+from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines
+from corpusmill.pipeline.ingest.text import Undecodable, clean, decode
+from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.stages import IngestParams
+
+HEAD_BYTES = 16
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SPACE = b" \t\r\n"  # of JSON
+
+
+class Line(NamedTuple):
+    """A line of a JSON Lines file: counted from 0, where its object begins in the decompressed file, its bytes and value."""
+
+    number: int
+    offset: int
+    data: bytes
+    value: dict[str, Any]
+
+
+class RawFile:
+    """One input file of a source, as ingest reads it with the run's parameters."""
+
+    def __init__(self, file: InputFile, source: Source, params: IngestParams) -> None:
+        self.file, self.source, self.params = file, source, params
+        self.mended: tuple[str, ...] = ()  # encodings found in place of the ones expected, by the last `text`
+        reading = self._reading()
+        try:
+            self.compression = codec_of(reading.raw().read(HEAD_BYTES))
+            self.format = sniff(reading) if file.format == UNKNOWN else file.format
+        finally:
+            reading.close()
+
+    def text(self, record: str) -> str | None:
+        """The text that the reader finds for a record, before anything is mended; None if it finds none."""
+        reading = self._reading()
+        found = next(filter(None, (_text(event, record) for event in self._events(reading, record))), None)
+        head = "encoding_repaired/"
+        self.mended = tuple(name.removeprefix(head) for name in reading.counters if name.startswith(head))
+        return found
+
+    def _events(self, reading: Reading, record: str) -> Iterator[Event]:
+        if self.format not in ("warc", "wet"):
+            yield from read_file(reading)
+            return
+        # Pages before the wanted one are not extracted, which would take most of the time.
+        response = self.format == "warc"
+        try:
+            for found in records(reading, "response" if response else "conversion"):
+                if isinstance(found, ArchiveRecord) and found.name == record:
+                    if response:
+                        yield warc.response(found, reading)
+                    else:
+                        yield Document(record, decode(found.content).text)
+                    return
+        except (Damaged, Undecodable):
+            return
+        finally:
+            reading.close()
+
+    def content(self) -> bytes:
+        """The whole file, decompressed, if it is no longer than a record may be; b"" otherwise."""
+        reading = self._reading()
+        try:
+            data = reading.stream().read_up_to(reading.max_bytes)
+        finally:
+            reading.close()
+        return data if len(data) <= reading.max_bytes else b""
+
+    def line(self, record: str) -> Line | None:
+        """The line that is a record of a JSON Lines file; None if it cannot be told (a file in UTF-16)."""
+        reading = self._reading()
+        try:
+            stream = reading.stream()
+            if stream.peek(2) in _UTF16:
+                return None
+            seen = 0
+            for number, (offset, line, _) in enumerate(lines(stream, reading.max_bytes)):
+                if line is not None:
+                    left = line.lstrip(_SPACE)
+                    if not offset:
+                        left = left.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
+                    data = left.rstrip(_SPACE)
+                    if not data:
+                        continue
+                    if str(seen) == record:
+                        value = parse(data, reading)
+                        at = offset + len(line) - len(left)
+                        return Line(number, at, data, value) if isinstance(value, dict) else None
+                seen += 1
+        except Damaged:
+            return None
+        finally:
+            reading.close()
+        return None
+
+    def _reading(self) -> Reading:
+        return Reading(self.file, self.source, self.params)
+
+
+def _text(event: Event, record: str) -> str | None:
+    if isinstance(event, Document):
+        return event.text if event.record == record else None
+    if isinstance(event, Batch) and "record" in event.table.column_names:
+        numbers = event.table["record"].combine_chunks()
+        place = pc.index(numbers, pa.scalar(record, numbers.type)).as_py()
+        return str(event.table["text"][place].as_py()) if place >= 0 else None
+    return None
+
+
+def find_file(name: str, source: Source, path: str) -> InputFile | None:
+    """The input file of that relative path, among the paths of a source; None if it is no longer there.
+
+    Paths of the recipe are tried as they are first, so that a large folder need not be listed.
+    """
+    for root in source.paths:
+        for file in (Folder(root) / path, Folder(root)):
+            if (file.name == path.rpartition("/")[2] and is_file(file)) and (
+                file.path.endswith(f"/{path}") or file.path == path
+            ):
+                kind = source.format if source.format != "auto" else format_of(file.name)
+                entry = file.entry()
+                return InputFile(name, path, file.url, entry.size, entry.tag, kind)
+    # A path where nothing is any more hides no file of another one.
+    alone = [source.model_copy(update={"paths": [root]}) for root in source.paths]
+    for some in (source, *alone):
+        try:
+            return next(file for file in discover(name, some) if file.path == path)
+        except (UserError, StopIteration):
+            continue
+    return None
+
+
+def leads_somewhere(path: str) -> bool:
+    """Whether anything is where a local path of a recipe leads; of a glob, where its first wildcard begins."""
+    return Path(root_of(path).url).exists()
+
+
+def cleaned(texts: Sequence[str], repair: bool) -> list[str]:
+    """What ingest makes of texts: mojibake mended (if `repair`), line ends as \\n, controls out."""
+    array = pa.array(texts, pa.large_string())
+    found: list[str] = clean(array, repair, Counter()).to_pylist()
+    return found

@@ -1,0 +1,244 @@
+"""A whole shard set: its lists against each other, its tars, and what they hold together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.inspect.shards.contents import IDS, Told, joined
+from corpusmill.pipeline.inspect.shards.tar import TarTask, check_tar
+from corpusmill.pipeline.inspect.shards.text import TextTask, check_text
+from corpusmill.pipeline.inspect.shards.walk import TarReport
+from corpusmill.pipeline.shard.index import totals
+from corpusmill.pipeline.shard.read import read_listed, read_set
+from corpusmill.pipeline.shard.takedown_log import STAGING, read_log, under_way
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.shards import INDEX, TAKEDOWNS, Index, SetEntry, ShardIndex, ShardSet, TextIndex
+
+AT_ONCE = 256  # tasks given to the scheduler at once
+SAMPLE = 400  # documents that are decoded, if nobody says how many
+
+
+@dataclass
+class ShardsChecked:
+    """What was read, what is wrong, and which documents are where (16 bytes each)."""
+
+    problems: list[str] = field(default_factory=list)
+    files: int = 0
+    bytes: int = 0
+    documents: int = 0
+    limit: int = 0  # the limit of the hash by which documents were chosen
+    tokens_sample: list[Told] = field(default_factory=list)
+    texts_sample: list[Told] = field(default_factory=list)
+    validation: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, IDS))
+    taken: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, IDS))
+    checked: bool = False  # the tars were looked at
+    tokenizer: tuple[Folder, int] | None = None  # the file, and the token that ends documents
+
+    @property
+    def decoded(self) -> int:
+        """Documents whose tokens or texts were turned into a hash of the text."""
+        return sum(len(told.ids) for told in (*self.tokens_sample, *self.texts_sample))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A (source, split) whose lists are right."""
+
+    folder: Folder
+    entry: SetEntry
+    index: Index
+
+
+def verify_shards(folder: Folder) -> list[str]:
+    """Problems of a folder of shards (the one with the `ShardSet`), each a line that begins with the file; an
+    empty list if there is none."""
+    return check_shards(folder).problems
+
+
+def check_shards(
+    folder: Folder, scheduler: Scheduler | None = None, published: Sequence[PublishedFile] = (),
+    sample: int | None = SAMPLE,
+) -> ShardsChecked:  # fmt: skip
+    """Check a folder of shards. `published`: what the stage's manifest says of its files. `sample`: how many
+    documents are decoded, None for all.
+
+    A tar is read once, a member at a time. In memory lie the ids of the documents of one source and of all
+    validation (16 bytes each), and 32 bytes for each document that is decoded.
+    """
+    result = ShardsChecked()
+    files = {file.path: file for file in published}
+    top = _top(folder, files, result)
+    if top is None:
+        return result
+    held = [one for entry in top.entries if (one := _index(folder, entry, top, result)) is not None]
+    result.documents = sum(e.ndocs for e in top.sets) or sum(e.ndocs for e in top.texts)
+    share = 1.0 if sample is None else min(1.0, sample / max(1, result.documents))
+    result.limit = int(share * 2**64)
+    result.checked = True
+    result.tokenizer = (folder / top.tokenizer, top.eos_id)
+    by_source = itertools.groupby(held, key=lambda one: (isinstance(one.index, TextIndex), one.entry.source))
+    owners = {shard.sha256: f"{one.folder}/{shard.url}" for one in held for shard in one.index.shardlist}
+    for _, mine in by_source:
+        _source(folder, list(mine), files, owners, scheduler, result)
+    _strays(folder, {entry.place for entry in top.entries}, held, result)
+    return result
+
+
+def _top(folder: Folder, files: dict[str, PublishedFile], result: ShardsChecked) -> ShardSet | None:
+    """The set's own list, if it can be trusted."""
+    try:
+        request = under_way(folder)
+        if request is not None:
+            result.problems.append(in_between(folder, request))
+            return None
+        data = (folder / INDEX).read()
+        top = read_set(folder, data)
+        said = files.get(INDEX)
+        if said is not None and checksum(data) != said.xxh3:
+            result.problems.append(f"{folder / INDEX}: checksum differs from the published one")
+            return None
+        result.taken = np.frombuffer(b"".join(read_log(folder).taken), IDS)
+        if checksum((folder / top.tokenizer).read()) != top.tokenizer_xxh3:
+            result.problems.append(f"{folder / top.tokenizer}: checksum differs")
+    except (FileNotFoundError, WorkError) as error:
+        result.problems.append(str(error))
+        return None
+    return top
+
+
+def in_between(folder: Folder, request: str) -> str:
+    """What is said of a set that is neither the old nor the new one."""
+    return f"{folder / request}: a takedown was begun and not finished: give the same command again"
+
+
+def _index(folder: Folder, entry: SetEntry, top: ShardSet, result: ShardsChecked) -> _Held | None:
+    """The list of a (source, split), if it is the one that the set names."""
+    file = folder / entry.index
+    try:
+        data = file.read()
+        index = read_listed(folder, entry, data)
+    except (FileNotFoundError, WorkError) as error:
+        result.problems.append(str(error))
+        return None
+    if checksum(data) != entry.index_xxh3:
+        other = (
+            ""
+            if (index.source, index.split) == (entry.source, entry.split)
+            else f"; it is that of {index.name}"
+        )
+        result.problems.append(
+            f"{file}: checksum differs from the one in {folder / INDEX}{other}; its tars were not checked"
+        )
+        return None
+    problems = _totals(index, entry, top)
+    result.problems += [f"{file}: {problem}" for problem in problems]
+    return _Held(file.parent, entry, index)
+
+
+def _totals(index: Index, entry: SetEntry, top: ShardSet) -> Iterable[str]:
+    """What the list of a (source, split) says against its own shards and against the set."""
+    for name, total in totals(type(index), index.shardlist).items():
+        said, of_set = getattr(index, name), getattr(entry, name)
+        if not total == said == of_set:
+            yield f"{name}: shards add up to {total}, it says {said}, the set {of_set}"
+    ours: dict[str, Any] = {"source": entry.source, "split": entry.split}
+    if isinstance(index, ShardIndex):
+        ours |= {name: getattr(top, name) for name in ("vocab_size", "eos_id", "dtype", "tokenizer_xxh3")}
+        for shard in index.shardlist:
+            counts = (len(shard.blocks), sum(block.ntokens for block in shard.blocks))
+            if counts != (shard.nsamples, shard.ntokens):
+                yield f"{shard.url}: blocks and tokens {counts}, it says {(shard.nsamples, shard.ntokens)}"
+            long = [b.key for b in shard.blocks[:-1] if b.ntokens != index.block_tokens]
+            if long:
+                yield f"{shard.url}: {long[0]}: not of {index.block_tokens} tokens, and not the last block"
+    for name, value in ours.items():
+        if getattr(index, name) != value:
+            yield f"{name} {getattr(index, name)}, the set says {value}"
+
+
+def _source(
+    folder: Folder, mine: list[_Held], files: dict[str, PublishedFile], owners: dict[str, str],
+    scheduler: Scheduler | None, result: ShardsChecked,
+) -> None:  # fmt: skip
+    """The tars of a source: no document may be there twice, in one split or in both."""
+    splits: dict[str, npt.NDArray[np.void]] = {}
+    for one in mine:
+        tasks = _tasks(one, files, result.limit)
+        check = check_text if isinstance(one.index, TextIndex) else check_tar
+        reports: list[TarReport] = []
+        for start in range(0, len(tasks), AT_ONCE):
+            some = tasks[start : start + AT_ONCE]
+            sizes = [task.shard.filesize for task in some]
+            label = f"verify: {one.index.name}"
+            reports += (
+                scheduler.map(check, some, label, sizes) if scheduler else [check(task) for task in some]
+            )
+        for task, report in zip(tasks, reports, strict=True):
+            _take(task, report, owners, result)
+        whole = [r.ids for task, r in zip(tasks, reports, strict=True) if r.sha256 == task.shard.sha256]
+        ids = splits[one.entry.split] = joined(whole)  # what a damaged tar holds is not believed
+        found, times = np.unique(ids, return_counts=True)
+        _told(result, f"{folder / one.entry.index}", found[times > 1], "are there twice")
+        gone = np.intersect1d(found, result.taken)
+        _told(
+            result, f"{folder / one.entry.index}", gone, f"stand in {TAKEDOWNS} as taken down, and are there"
+        )
+        if one.entry.split == "validation":
+            result.validation = np.union1d(result.validation, ids)
+    if len(splits) == 2:
+        both = np.intersect1d(splits["train"], splits["validation"])
+        _told(result, f"{folder / mine[0].entry.index}", both, "are in both splits, train and validation")
+
+
+def _tasks(one: _Held, files: dict[str, PublishedFile], limit: int) -> list[Any]:
+    tasks: list[Any] = []
+    published = {shard.url: files.get(one.entry.path(shard.url)) for shard in one.index.shardlist}
+    if isinstance(one.index, TextIndex):
+        source = one.entry.source
+        tasks += [TextTask(one.folder, source, s, limit, published[s.url]) for s in one.index.shardlist]
+    else:
+        bare = one.index.model_copy(update={"shardlist": []})
+        tasks += [TarTask(one.folder, bare, s, limit, published[s.url]) for s in one.index.shardlist]
+    return tasks
+
+
+def _take(task: Any, report: TarReport, owners: dict[str, str], result: ShardsChecked) -> None:
+    """What a tar's check found, into the whole."""
+    file = f"{task.folder / task.shard.url}"
+    owner = owners.get(report.sha256, file)
+    if report.sha256 != task.shard.sha256 and owner != file:  # it says more than what follows from it
+        result.problems.append(f"{file}: holds the bytes of {owner}: swapped")
+        result.problems += [line for line in report.problems if line.startswith(f"{file}.idx")]
+    else:
+        result.problems += report.problems
+    result.files += 1
+    result.bytes += report.bytes
+    sample = result.texts_sample if isinstance(task, TextTask) else result.tokens_sample
+    sample.append(report.sample)
+
+
+def _told(result: ShardsChecked, file: str, ids: npt.NDArray[np.void], what: str) -> None:
+    if len(ids):
+        result.problems.append(f"{file}: {len(ids)} documents {what}, first {ids[0].tobytes().hex()}")
+
+
+def _strays(folder: Folder, lists: set[str], held: list[_Held], result: ShardsChecked) -> None:
+    """Tars that no list names; those of lists that could not be read are not known."""
+    known = {one.entry.path(shard.url) for one in held for shard in one.index.shardlist}
+    unread = lists - {one.entry.place for one in held}
+    for found in folder.list():
+        stem = found.path.removesuffix(".idx")
+        place = found.path.rpartition("/")[0]
+        staged = place.split("/")[0] == STAGING  # of a takedown that was never decided
+        if stem.endswith(".tar") and not staged and stem not in known and place not in unread:
+            result.problems.append(f"{folder / found.path}: in no index")

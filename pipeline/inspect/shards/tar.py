@@ -1,0 +1,198 @@
+"""One tar against its entry in the index: read once, from its first byte to its last, a member at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from pydantic import ValidationError
+
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.common.tar import energon_index, member_header
+from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.inspect.shards.contents import Contents
+from corpusmill.pipeline.inspect.shards.walk import PIECE, UNIT, TarReport, Walk, read_header
+from corpusmill.pipeline.shard.read import above, decode_block, members, read_tokenizer
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.shards import Block, Shard, ShardIndex
+
+
+@dataclass(frozen=True)
+class TarTask:
+    """A tar to check. `index` is that of its (source, split) without the list of shards."""
+
+    folder: Folder  # of the index
+    index: ShardIndex
+    shard: Shard
+    limit: int  # documents whose hash lies below it are decoded; 2**64: all
+    published: PublishedFile | None  # what the stage's manifest says of the tar
+
+
+def check_tar(task: TarTask) -> TarReport:
+    """Every byte of the tar and of its `.idx`. One damage makes one line, which begins with the file."""
+    file = task.folder / task.shard.url
+    bpe = _tokenizer(task)
+    contents = Contents(task.index, bpe, task.limit)
+    walk = _Walk(task, contents)
+    try:
+        with file.open() as stream:
+            walk.run(stream)
+        problems = _settled(file, task, walk)
+    except (FileNotFoundError, WorkError) as error:
+        problems = [str(error)]
+    problems += sidecar(task.folder / f"{task.shard.url}.idx", task.shard)
+    ids, sample = walk.contents.found()
+    return TarReport(problems, walk.position, walk.sha256.hexdigest(), ids, sample)
+
+
+def _tokenizer(task: TarTask) -> Bpe | None:
+    """The tokenizer beside the shards; None if it cannot be used, which is told where it is checked."""
+    try:
+        return read_tokenizer(above(task.folder, task.index.tokenizer), task.index.eos_id)
+    except (FileNotFoundError, UserError, WorkError):
+        return None
+
+
+class _Walk(Walk):
+    """The pass over a tar of blocks. `moved`: members whose headers are others'."""
+
+    def __init__(self, task: TarTask, contents: Contents) -> None:
+        super().__init__()
+        self.task, self.contents = task, contents
+        self.moved: list[str] = []
+        self.cut = ""  # where the tar ended too early
+        self.names = {
+            f"{b.key}{suffix}": xxh3 for b in task.shard.blocks for suffix, _, _, xxh3 in members(b)
+        }
+
+    def run(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        for block in self.task.shard.blocks:
+            payloads = self._block(block)
+            if self.cut:
+                break
+            self._judge(block, payloads)
+        if not self.cut:
+            self._end()
+        while self.take(PIECE):
+            pass
+
+    def _block(self, block: Block) -> list[bytes]:
+        """Payloads of the members that are as the index says."""
+        payloads = []
+        for suffix, offset, size, xxh3 in members(block):
+            name = f"{block.key}{suffix}"
+            if offset - UNIT != self.position:
+                where = f"{self.task.folder / 'index.json'}: {self.task.shard.url}: {name}"
+                self.lines.append(f"{where}: at byte {offset}, but the member before ends at {self.position}")
+                self.cut = "-"
+                return []
+            header = self.take(UNIT)
+            if len(header) < UNIT:
+                self.cut = f"inside the header of {name}" if header else f"before {name}"
+                return []
+            there = self.payload(size)
+            if there is None:
+                self.cut = f"inside {name}"
+                return []
+            payload, padding = there
+            if header != member_header(name, size):
+                self._header(name, header)
+            elif checksum(payload) != xxh3:
+                self._payload(name, payload)
+            elif self.filled(name, padding):
+                payloads.append(payload)
+        return payloads
+
+    def _header(self, name: str, header: bytes) -> None:
+        there = read_header(header)
+        if isinstance(there, str):
+            self.lines.append(f"{name}: header {there}")
+        elif there.name != name and there.name in self.names:
+            self.moved.append(f"{there.name} is in the place of {name}")
+        else:
+            self.lines.append(f"{name}: header differs")
+
+    def _payload(self, name: str, payload: bytes) -> None:
+        digest = checksum(payload)
+        owner = next((other for other, xxh3 in self.names.items() if xxh3 == digest and other != name), None)
+        said = (
+            "payload differs (checksum)"
+            if owner is None
+            else f"payload differs: swapped, it is that of {owner}"
+        )
+        self.lines.append(f"{name}: {said}")
+
+    def _judge(self, block: Block, payloads: list[bytes]) -> None:
+        if len(payloads) < 3:
+            self.contents.lost()
+            return
+        try:
+            data = decode_block(*payloads)
+        except (ValueError, ValidationError) as error:
+            self.lines.append(f"{block.key}: {str(error).splitlines()[0]}")
+            self.contents.lost()
+            return
+        self.lines += [f"{block.key}: {what}" for what in self.contents.judge(data, block)]
+
+    def _end(self) -> None:
+        """The end of the archive: two blocks of zeros or more, up to the size that the index says."""
+        said = self.task.shard.filesize
+        end = self.take(max(0, said - self.position))
+        if self.position < said:
+            self.cut = "inside the zeros at its end"
+        else:
+            self.ended(len(end), bool(end.strip(b"\x00")))
+
+
+def _settled(file: Folder, task: TarTask, walk: _Walk) -> list[str]:
+    """The lines to show: the one that explains the others, where there is such a one."""
+    shard, size, digest = task.shard, walk.position, walk.sha256.hexdigest()
+    if walk.cut not in ("", "-") and size < shard.filesize:
+        return [
+            f"{file}: truncated: {size} bytes, the index says {shard.filesize}; it ends {walk.cut}",
+            *_lines(file, walk),
+        ]
+    if walk.moved or any("header differs" in line for line in walk.lines):
+        actual, expected = _names(file, size), list(walk.names)
+        if sorted(actual) == sorted(expected) and actual != expected:
+            first = next(i for i, (a, b) in enumerate(zip(actual, expected, strict=True)) if a != b)
+            return [f"{file}: reordered: member {first} is {actual[first]}, the index says {expected[first]}"]
+    found = _lines(file, walk)
+    found += [f"{file}: reordered: {there}" for there in walk.moved[:1]]
+    if size > shard.filesize:
+        found.append(f"{file}: {size} bytes, the index says {shard.filesize}: {size - shard.filesize} trail")
+    if found:
+        return found
+    if digest != shard.sha256:
+        return [f"{file}: sha256 differs, outside of the blocks"]
+    return [f"{file}: {what}" for what in walk.unlike(task.published) or walk.contents.totals(shard)]
+
+
+def _lines(file: Folder, walk: _Walk) -> list[str]:
+    return [line if line.startswith(str(file.parent)) else f"{file}: {line}" for line in walk.lines]
+
+
+def _names(file: Folder, size: int) -> list[str]:
+    """The members that a reader finds who believes the headers: only asked for when something is wrong."""
+    names, position = [], 0
+    while position + UNIT <= size:
+        info = read_header(file.read_range(position, UNIT))
+        if isinstance(info, str):
+            break
+        names.append(info.name)
+        position += UNIT + info.size + -info.size % UNIT
+    return names
+
+
+def sidecar(file: Folder, shard: Shard) -> list[str]:
+    """Problems of `<tar>.idx`."""
+    last = shard.blocks[-1] if shard.blocks else None
+    end = last.json_offset + last.json_size + -last.json_size % UNIT if last else 0
+    try:
+        right = file.read() == energon_index([*(b.offset - UNIT for b in shard.blocks), end])
+    except (FileNotFoundError, WorkError) as error:
+        return [str(error)]
+    return [] if right else [f"{file}: its offsets are not those of the index"]

@@ -1,0 +1,239 @@
+"""Which tars hold given documents, without reading them: documents lie in the order of the hash of their id."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import hash_ids
+from corpusmill.pipeline.engine.places import FOLDERS
+from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.shard.read import read_documents, read_listed, read_set
+from corpusmill.schemas.documents import ID
+from corpusmill.schemas.shards import INDEX, Index, SetEntry, Shard, ShardSet, TextShard
+
+SIZE = slice(124, 135)  # of a USTAR header: the member's size, in octal digits
+
+Key = tuple[int, bytes]  # (hash, id): the order of a set's documents
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A (source, split), as tokens or as text: its line in the set and its index."""
+
+    entry: SetEntry
+    index: Index
+
+    @property
+    def place(self) -> str:
+        """Its folder, relative to the set."""
+        return self.entry.place
+
+    def path(self, tar: int) -> str:
+        """A tar of it, by its number in the index, relative to the set."""
+        return self.entry.path(self.index.shardlist[tar].url)
+
+
+class Opened(NamedTuple):
+    """A shard set, all of whose lists are those that it names."""
+
+    folder: Folder
+    top: ShardSet
+    sets: list[Listed]
+    data: bytes  # of its own list
+
+
+@dataclass
+class Finds:
+    """Documents (16 bytes each) by tar: its number in the list of sets, its number there. `read`: range requests."""
+
+    tars: dict[tuple[int, int], set[bytes]] = field(default_factory=dict)
+    read: int = 0
+
+    def add(self, place: tuple[int, int], doc_id: bytes) -> None:
+        self.tars.setdefault(place, set()).add(doc_id)
+
+    @property
+    def documents(self) -> set[bytes]:
+        return set().union(*self.tars.values())
+
+
+def set_folder(place: Folder) -> Folder | None:
+    """The folder of the shard set of a run, a stage's output, or shards by themselves; None if there is none."""
+    return next((f for f in (place / FOLDERS["shard"], place) if (f / INDEX).exists()), None)
+
+
+def open_set(place: Folder) -> Opened:
+    """The shard set of a run, or in a folder. Raises `UserError` if there is none, `WorkError` if a list is not the one
+    that it names."""
+    shards = set_folder(place)
+    if shards is None:
+        raise UserError(f"{place}: no shards there; give a run with shards, or its shards folder")
+    data = (shards / INDEX).read()
+    top = read_set(shards, data)
+    sets: list[Listed] = []
+    for entry in top.entries:
+        file = shards / entry.index
+        found = file.read()
+        if checksum(found) != entry.index_xxh3:
+            raise WorkError(
+                f"{file}: changed since {shards / INDEX} was written; `corpusmill verify` tells more"
+            )
+        sets.append(Listed(entry, read_listed(shards, entry, found)))
+    return Opened(shards, top, sets, data)
+
+
+def find(
+    opened: Opened, sources: Mapping[bytes, str | None], seed: int | None, scheduler: Scheduler
+) -> Finds:
+    """Where the documents are. `sources`: of each the source, None if it is not known. `seed`: of the hash that orders
+    them; without it, or for so many that halving comes by all of them, every block's list of documents is read, of text
+    every header."""
+    finds = Finds()
+    ids = sorted(sources)
+    if not ids:
+        return finds
+    hashes = hash_ids(pa.array(ids, ID), seed or 0).tolist()
+    for number, listed in enumerate(opened.sets):
+        mine = [i for i, doc_id in enumerate(ids) if sources[doc_id] in (None, listed.entry.source)]
+        keys = sorted((hashes[i], ids[i]) for i in mine)
+        if not keys:
+            continue
+        items = sum(shard.nsamples for shard in listed.index.shardlist)
+        if seed is None or len(keys) * items.bit_length() >= items:
+            _scan(opened, number, {doc_id for _, doc_id in keys}, scheduler, finds)
+        else:
+            _search(_Probe(opened, number, seed, finds), keys)
+    return finds
+
+
+class _Probe:
+    """The items of a set in their order, each a block (tokens) or a document (text): its documents, as keys."""
+
+    def __init__(self, opened: Opened, number: int, seed: int, finds: Finds) -> None:
+        self.listed, self.number, self.seed, self.finds = opened.sets[number], number, seed, finds
+        self.folder = opened.folder / self.listed.place
+        shards = self.listed.index.shardlist
+        self.ends = np.cumsum([shard.nsamples for shard in shards]).tolist()
+        self.count = self.ends[-1] if self.ends else 0
+        self._known: dict[int, list[Key]] = {}
+
+    def tar(self, item: int) -> int:
+        return int(np.searchsorted(self.ends, item, side="right"))
+
+    def keys(self, item: int) -> list[Key]:
+        """(hash, id) of each document of an item, in their order."""
+        if item not in self._known:
+            shard = self.listed.index.shardlist[self.tar(item)]
+            sample = item - (self.ends[self.tar(item)] - shard.nsamples)
+            if isinstance(shard, Shard):
+                documents = read_documents(self.folder, shard, shard.blocks[sample])
+                ids = [bytes.fromhex(doc_id) for doc_id in documents.doc_ids]
+                self.finds.read += 1
+            else:
+                ids = [_text_id(self.folder / shard.url, sample)]
+                self.finds.read += 2
+            self._known[item] = list(zip(hash_ids(pa.array(ids, ID), self.seed).tolist(), ids, strict=True))
+        return self._known[item]
+
+
+def _search(probe: _Probe, keys: Sequence[Key]) -> None:
+    """Each key by halving; an item is read once for all of them."""
+    low = 0
+    for key in keys:
+        high = probe.count
+        while low < high:  # the first item that does not end before the key
+            middle = (low + high) // 2
+            if probe.keys(middle)[-1] < key:
+                low = middle + 1
+            else:
+                high = middle
+        item = low
+        while item < probe.count and probe.keys(item)[0] <= key:
+            if key in probe.keys(item):
+                probe.finds.add((probe.number, probe.tar(item)), key[1])
+            item += 1
+
+
+def _text_id(file: Folder, sample: int) -> bytes:
+    """The document of a sample of a text shard, by its place in `.idx` and its header."""
+    start = int(np.frombuffer((file.parent / f"{file.name}.idx").read_range(8 * sample, 8), "<u8")[0])
+    return _id_at(file, start)
+
+
+def text_ids(folder: Folder, shard: TextShard) -> Iterator[tuple[int, bytes]]:
+    """(place of the first header, document) of every sample of a text shard, by one request each and one for all."""
+    file, starts = folder / shard.url, text_edges(folder, shard)[:-1]
+    yield from zip(starts, folder.at_once(lambda start: _id_at(file, start), starts), strict=True)
+
+
+def read_text(file: Folder, start: int) -> str:
+    """The text of the sample whose first header stands there."""
+    size = int(file.read_range(start, tarfile.BLOCKSIZE)[SIZE], 8)
+    return file.read_range(start + tarfile.BLOCKSIZE, size).decode()
+
+
+def text_edges(folder: Folder, shard: TextShard) -> list[int]:
+    """Where the samples of a text shard begin and the last one ends, by its `.idx`. Raises `WorkError` if that is not
+    of so many."""
+    file = folder / f"{shard.url}.idx"
+    data = file.read()
+    edges: list[int] = np.frombuffer(data[: len(data) // 8 * 8], "<u8").tolist()
+    whole = len(data) == 8 * (shard.nsamples + 1)
+    if not whole or edges != sorted(edges) or edges[-1] > shard.filesize:
+        raise WorkError(f"{file}: its offsets are not those of the tar; `corpusmill verify` tells more")
+    return edges
+
+
+def _id_at(file: Folder, start: int) -> bytes:
+    return id_in(file.read_range(start, tarfile.BLOCKSIZE), f"{file}: byte {start}")
+
+
+def id_in(header: bytes, where: str) -> bytes:
+    """The document that a header of a text shard names; raises `WorkError` naming the place if it names none."""
+    try:
+        doc_id = bytes.fromhex(header[:32].decode("ascii"))
+    except ValueError:
+        doc_id = b""
+    if len(doc_id) != 16 or header[32:33] != b".":
+        raise WorkError(f"{where}: no document's header there; `corpusmill verify` tells what is wrong")
+    return doc_id
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Look through one tar."""
+
+    folder: Folder
+    shard: Shard | TextShard
+    wanted: frozenset[bytes]
+
+
+def _scan(opened: Opened, number: int, wanted: set[bytes], scheduler: Scheduler, finds: Finds) -> None:
+    listed = opened.sets[number]
+    folder = opened.folder / listed.place
+    tasks = [_Scan(folder, shard, frozenset(wanted)) for shard in listed.index.shardlist]
+    for tar, (found, read) in enumerate(scheduler.map(_scanned, tasks, f"takedown: {listed.index.name}")):
+        finds.read += read
+        for doc_id in found:
+            finds.add((number, tar), doc_id)
+
+
+def _scanned(task: _Scan) -> tuple[set[bytes], int]:
+    """(the wanted documents in a tar, range requests)."""
+    shard, folder = task.shard, task.folder
+    if isinstance(shard, TextShard):
+        ids = {doc_id for _, doc_id in text_ids(folder, shard) if doc_id in task.wanted}
+        return ids, 1 + shard.nsamples
+    found: set[bytes] = set()
+    for documents in folder.at_once(lambda block: read_documents(folder, shard, block), shard.blocks):
+        found |= {bytes.fromhex(doc_id) for doc_id in documents.doc_ids} & task.wanted
+    return found, len(shard.blocks)

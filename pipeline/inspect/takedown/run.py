@@ -1,0 +1,189 @@
+"""A takedown from its file to its report: finish what is under way, find, prepare, decide, put in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.document_hash import purpose_seed
+from corpusmill.pipeline.engine.requested_documents import read_names
+from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.inspect.takedown.change import (
+    Plan,
+    Request,
+    decide,
+    discard,
+    finish,
+    prepare,
+    read_plan,
+    sweep,
+)
+from corpusmill.pipeline.inspect.takedown.find import Finds, Opened, find, open_set, set_folder
+from corpusmill.pipeline.inspect.takedown.who import Who, who
+from corpusmill.pipeline.shard.takedown_log import read_log, under_way
+from corpusmill.schemas.manifest import MANIFEST, StageManifest, hash_json
+from corpusmill.schemas.recipe import LOCAL
+from corpusmill.schemas.shards import INDEX
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the shards lie; the run and the ledger that they belong to, if these are known."""
+
+    shards: Folder
+    run: Folder | None
+    ledger: Folder | None
+
+
+def place_of(run: str | None, shards: str | None) -> Place:
+    """Of a run (or the output of a stage's command), or else of a folder of shards. Raises `UserError` if there are
+    none."""
+    if run is not None:
+        root = Folder(run)
+        there = set_folder(root)
+        if there is None:
+            raise UserError(f"{run}: no shards there; give the folder of a run with shards, or --shards DIR")
+        return Place(there, root, root / "ledger" if _there(root / "ledger") else None)
+    found = Folder(str(shards))
+    if not (found / INDEX).exists():
+        raise UserError(f"{shards}: no shards there; give the folder that has the set's index.json")
+    ledger = next((f for f in (found / "ledger", found.parent / "ledger") if _there(f)), None)
+    return Place(found, ledger.parent if ledger is not None else None, ledger)
+
+
+def _there(ledger: Folder) -> bool:
+    return any(entry.path.endswith(".parquet") for entry in ledger.list())
+
+
+def take_down(
+    place: Place, file: Folder, cluster: bool, dry_run: bool, scheduler: Scheduler, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Take the documents that `file` names out of the shards; what there is to tell (see `docs/takedown.md`).
+
+    With `cluster` their duplicate clusters too. With `dry_run` nothing is written. Raises `UserError` if nothing that
+    is named was ever seen, `WorkError` if the shards are damaged.
+    """
+    named = read_names(file)
+    names = hash_json([sorted(named), cluster])
+    pending = under_way(place.shards)
+    if pending is not None and dry_run:
+        raise UserError(f"{place.shards / pending}: a takedown is under way; give its command again first")
+    if pending is not None:
+        plan = _finish(place.shards, pending.rpartition("/")[2], say)
+        if plan is not None and plan.names == names:
+            return {**plan.result, "resumed": True}
+    opened = open_set(place.shards)
+    meant = who(place.ledger, named, cluster, scheduler)
+    finds = find(opened, meant.sources, _seed(place.shards), scheduler)
+    taken = set(read_log(place.shards).taken)
+    if meant.kept - finds.documents - taken:
+        finds = find(opened, meant.sources, None, scheduler)  # the order is another one: look everywhere
+    result = _report(place, opened, named, meant, finds, taken)
+    if not result["found"] and not result["already"]:
+        raise UserError(f"{file}: none of the {len(named)} documents named there is known; {hint(place)}")
+    if dry_run:
+        return {**result, "dry_run": True}
+    doc_ids = {i for i in meant.sources if place.ledger is not None} | finds.documents
+    if not finds.tars and doc_ids <= taken:
+        sweep(place.shards, "")
+        return {**result, "shards": [], "emptied": [], "tokens": 0}
+    key = hash_json([sorted(i.hex() for i in doc_ids), checksum(opened.data)])[:16]
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    plan = prepare(opened, finds, Request(key, names, time, tuple(sorted(doc_ids))), scheduler, result)
+    decide(place.shards, plan)
+    finish(place.shards, plan)
+    return plan.result
+
+
+def _finish(shards: Folder, request: str, say: Callable[[str], None]) -> Plan | None:
+    """Put in place what a killed takedown had decided; None if the shards were written anew since."""
+    plan = read_plan(shards, request)
+    if checksum((shards / INDEX).read()) not in (plan.before, plan.after):
+        say(
+            f"{shards}: a takedown was under way, but the shards were written anew since, without its documents"
+        )
+        discard(shards, request)
+        return None
+    say(f"{shards}: finishing the takedown of {len(plan.result['doc_ids'])} documents that was under way")
+    finish(shards, plan)
+    return plan
+
+
+def _seed(shards: Folder) -> int | None:
+    """The seed of the documents' order, from the stage's manifest."""
+    try:
+        params = StageManifest.model_validate_json((shards / MANIFEST).read()).params
+        return purpose_seed(int(params["seed"]), "shard")
+    except (FileNotFoundError, ValidationError, KeyError, ValueError):
+        return None
+
+
+def state_of(place: Place) -> str:
+    """What an interrupted takedown leaves, and what to do."""
+    if under_way(place.shards) is None:
+        return "the shards are as they were: run the same command again"
+    return "the new shards are in place in part, and readers stop there: run the same command again, which finishes it"
+
+
+def hint(place: Place) -> str:
+    """What names a document there."""
+    if place.ledger is None:
+        return "without a ledger only a doc_id names one; give --run DIR"
+    return "a doc_id (32 hex digits), the input's own id, a locator or a URL is wanted"
+
+
+def _report(
+    place: Place, opened: Opened, named: tuple[str, ...], meant: Who, finds: Finds, taken: set[bytes]
+) -> dict[str, Any]:
+    held = finds.documents
+    there = set(meant.sources) if place.ledger is not None else held
+    unknown = meant.unknown or [i.hex() for i in sorted(set(meant.sources) - there - taken)]
+    tars = [opened.sets[number].path(tar) for number, tar in sorted(finds.tars)]
+    return {
+        "named": len(named),
+        "found": len(there),
+        "not_found": unknown,
+        "in_shards": len(held),
+        "already": len(taken & set(meant.sources) - held),
+        "doc_ids": sorted(i.hex() for i in held),
+        "not_in_shards": [row for row in meant.removed if bytes.fromhex(row["doc_id"]) not in held],
+        "copies_stay": [i.hex() for i in meant.copies_stay if i not in taken],
+        "shards": tars,
+        "read": finds.read,
+        "still_held": still_held(place),
+    }
+
+
+def still_held(place: Place) -> list[str]:
+    """What else may hold the text: told, and left alone."""
+    found = []
+    if place.run is not None:
+        roots = {e.path.partition("/documents/")[0] for e in place.run.list() if "/documents/" in e.path}
+        order = {name: rank for rank, name in enumerate(LOCAL)}
+        for root in sorted(roots, key=lambda r: (order.get(r.rpartition("/")[2], 99), r)):
+            found.append(
+                f"{place.run / root}/documents: the documents of that stage, and what it read before them"
+            )
+        for name, what in (
+            ("tokenizer", "tokens that were learned from its text, if it was in the sample"),
+            (
+                "report",
+                "a report made before: `corpusmill report` writes it anew; its examples may show the text",
+            ),
+        ):
+            if any(True for _ in (place.run / name).list()):
+                found.append(f"{place.run / name}: {what}")
+    found.append(
+        "checkpoints of models trained on these shards before, and what was exported or copied from them"
+    )
+    found.append(
+        "the index of `dedup --index`, if there is one: `corpusmill dedup OUT --index DIR --takedown FILE`"
+    )
+    return found

@@ -1,0 +1,125 @@
+"""`corpusmill why`: everything that was decided about one document, with values and thresholds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from corpusmill.common.errors import UserError
+from corpusmill.common.ids import named_id
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.publish import parse_table
+from corpusmill.pipeline.text.escape import spelled
+from corpusmill.schemas.ledger import readable
+
+
+def ledger_folder(run: Folder) -> Folder:
+    """The ledger of a run, or of a stage command's output; raises `UserError` if there is none."""
+    for folder in (run / "ledger", run):
+        if any(entry.path.endswith(".parquet") and "/" not in entry.path for entry in folder.list()):
+            return folder
+    raise UserError(
+        f"{run}: no ledger there; give the folder of a finished run, such as --run runs/quickstart"
+    )
+
+
+def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
+    """The ledger rows whose doc_id (32 hex digits), source_id or locator is `wanted`, each with its signals.
+
+    Raises `UserError` when no row matches.
+    """
+    ledger = ledger_folder(run)
+    found: list[dict[str, Any]] = []
+    for entry in ledger.list():
+        if not entry.path.endswith(".parquet"):
+            continue
+        data = (ledger / entry.path).read()
+        hits = _matches(parse_table(data, ["doc_id", "source_id", "locator"]), wanted)
+        if not hits:
+            continue
+        rows = parse_table(data).take(hits).to_pylist()
+        for row in rows:
+            row["signals"] = _signals(run, entry.path, row["doc_id"])
+            found.append(row)
+    if not found:
+        raise UserError(
+            f"{wanted}: no such document in {run}: a doc_id (32 hex digits), the input's own id or a locator is wanted"
+        )
+    return [readable(row) for row in found]
+
+
+def _matches(ids: pa.Table, wanted: str) -> list[int]:
+    mask = pc.or_kleene(pc.equal(ids["source_id"], wanted), pc.equal(ids["locator"], wanted))
+    raw = named_id(wanted)
+    if raw is not None:
+        mask = pc.or_kleene(mask, pc.equal(ids["doc_id"], pa.scalar(raw, ids["doc_id"].type)))
+    return pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
+
+
+def _signals(run: Folder, partition: str, doc_id: bytes) -> dict[str, Any]:
+    """The measured values of a document, of every stage that measured."""
+    values: dict[str, Any] = {}
+    for folder in _signal_folders(run):
+        try:
+            table = parse_table((folder / partition).read())
+        except FileNotFoundError:
+            continue
+        hits = table.filter(pc.equal(table["doc_id"], pa.scalar(doc_id, table["doc_id"].type)))
+        for row in hits.to_pylist():
+            values |= {name: value for name, value in row.items() if name != "doc_id"}
+    return values
+
+
+def _signal_folders(run: Folder) -> list[Folder]:
+    found = {entry.path.rpartition("/")[0] for entry in run.list() if "signals/" in entry.path}
+    return [run / path for path in sorted(found)]
+
+
+def explain(row: dict[str, Any]) -> str:
+    """A ledger row in words, for a terminal: what a document brought along is on the line where it belongs."""
+    lines = [f"{row['doc_id']}  {row['source']}  {row['locator']}"]
+    if row["source_id"]:
+        lines.append(f"  own id      {row['source_id']}")
+    if row["url"]:
+        lines.append(f"  url         {row['url']}")
+    size = f", {row['text_bytes']:,} bytes of text" if row["text_bytes"] is not None else ""
+    if row["outcome"] == "kept":
+        lines.append(f"  kept        by every stage{size}")
+    else:
+        limit = (
+            f" (value {_number(row['value'])}, threshold {_number(row['threshold'])})"
+            if row["value"] is not None
+            else ""
+        )
+        lines.append(f"  {row['outcome']:<11} at {row['stage']} by {row['rule']}{limit}{size}")
+    if row["detail"]:
+        lines.append(f"  detail      {row['detail']}")
+    if row["duplicate_of"]:
+        lines.append(f"  duplicate   of {row['duplicate_of']}, exact Jaccard {_number(row['jaccard'])}")
+    if row["cluster_id"]:
+        lines.append(f"  cluster     {row['cluster_id']}")
+    for failed in row["failed"] or []:
+        limit = "" if failed["threshold"] is None else f" against {_number(failed['threshold'])}"
+        lines.append(f"  failed      {failed['rule']}: {_number(failed['value'])}{limit}")
+    for edit in row["edits"] or []:
+        lines.append(
+            f"  edited      {edit['kind']}: {edit['length']} characters at {edit['offset']} ({edit['stage']})"
+        )
+    for name, value in row["signals"].items():
+        lines.append(f"  signal      {name} = {_number(value)}")
+    return "\n".join(map(spelled, lines))
+
+
+def _number(value: Any) -> str:
+    return (
+        "none"
+        if value is None
+        else f"{value:.6g}"
+        if isinstance(value, float)
+        else json.dumps(value)
+        if not isinstance(value, str)
+        else value
+    )

@@ -1,0 +1,166 @@
+"""Ctrl-C: never a traceback, a line where there is a state to tell, and no workers closed or started by half."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from corpusmill.pipeline.engine.interrupts import explained, held
+from tests.conftest import IMPORT_PATH, ROOT
+
+AT_IMPORT = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, *rest):
+        if name == sys.argv[0]:
+            raise KeyboardInterrupt
+
+sys.argv = sys.argv[1:]
+sys.meta_path.insert(0, Interrupted())
+from corpusmill.__main__ import main
+
+main()
+"""
+WORKERS = """
+import os, signal, sys, threading
+
+from corpusmill.pipeline.engine.cluster import Workers
+from corpusmill.pipeline.engine.progress import Progress
+from corpusmill.schemas.recipe import Cluster
+
+def soon(seconds):
+    timer = threading.Timer(seconds, os.killpg, (0, signal.SIGINT))
+    timer.start()
+    return timer
+
+def closing(seconds):
+    timer = soon(seconds)
+    workers.client.cluster.close()
+    timer.join()
+
+if __name__ == "__main__":
+    try:
+        with Workers(Cluster(workers=1), progress=Progress(quiet=True)) as workers:
+            if sys.argv[1] == "start":
+                soon(float(sys.argv[2]))
+                workers.client
+                print("never")
+            assert workers.map(str, [1, 2], "two") == ["1", "2"]
+            workers._stack.callback(closing, float(sys.argv[2]))
+        print("closed")
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def python(*arguments: str | Path, timeout: int = 60) -> subprocess.CompletedProcess[str]:
+    """A process in a group of its own, as of a terminal."""
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, env=env, cwd=ROOT, timeout=timeout,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("typer", ""), ("corpusmill.common.errors", ""), ("corpusmill.pipeline.commands.stages", ""), ("corpusmill.train.cli", ""),
+        ("corpusmill.pipeline.inspect.verify", "interrupted; verify writes nothing and finds all again: run the same command again\n"),
+    ],
+)  # fmt: skip
+def test_while_it_is_imported(module: str, said: str) -> None:
+    done = python("-c", AT_IMPORT, module, "verify", "nowhere")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+
+
+@pytest.mark.xdist_group("dask")
+@pytest.mark.parametrize(
+    ("when", "seconds", "said"),
+    [
+        ("start", 0.1, "interrupted\n"),
+        ("start", 0.7, "interrupted\n"),
+        ("end", 0.05, "closed\n"),
+    ],
+)
+def test_workers_start_and_close_as_a_whole(when: str, seconds: float, said: str, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WORKERS)
+    done = python(tmp_path / "work.py", when, str(seconds))
+    assert (done.stdout, done.stderr) == (said, "")
+
+
+def test_it_waits_for_the_end_of_the_block() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), held(answer=True):
+        ctrl_c()
+        done.append(1)
+    with held(answer=False):
+        ctrl_c()
+        done.append(2)
+    with pytest.raises(ValueError, match="the reason"), held(answer=True):
+        ctrl_c()
+        raise ValueError("the reason")
+    with held(answer=True):
+        done.append(3)
+    assert done == [1, 2, 3] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+
+
+def test_who_ignores_it_goes_on_to() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with held(answer=True):
+            ctrl_c()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_processes_that_begin_in_the_block_never_get_it() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('alive')"
+    ends = []
+
+    def start() -> None:
+        ends.append(python("-c", code).stdout)
+
+    with held(answer=True):
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+    start()
+    assert ends == ["alive\n", ""]
+
+
+def test_other_threads_are_let_alone() -> None:
+    ends = []
+
+    def work() -> None:
+        with held(answer=True):
+            ends.append("done")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert ends == ["done"]
+
+
+def test_the_state_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for state in ("nothing was written", lambda: "nothing was written"):
+        with pytest.raises(KeyboardInterrupt), explained(state):
+            raise KeyboardInterrupt
+        assert capsys.readouterr().err == "interrupted; nothing was written\n"
+    with explained("never"):
+        pass
+    assert capsys.readouterr().err == ""

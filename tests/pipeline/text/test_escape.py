@@ -1,0 +1,84 @@
+"""Nothing of a document acts on the terminal that shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from corpusmill.__main__ import build
+from corpusmill.pipeline.text.escape import spelled
+
+BAD = "\x1b]0;x\x07\x9b\u202e\u2066\u200f\ufeff\u00ad\U000e0041\u2028\x85\r\n\t"
+
+
+def command(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(build(), [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_spelled() -> None:
+    assert spelled(BAD) == r"\x1b]0;x\x07\x9b\u202e\u2066\u200f\ufeff\xad\U000e0041\u2028\x85\r\n\t"
+    plain = "né 日本\u3000 👩🏽\u200d🚀 \u00a0 می\u200cخواهم \\ '\""  # joiners are part of words
+    assert spelled(plain) == plain
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of documents whose text, own ids and URLs are full of them."""
+    folder = tmp_path_factory.mktemp("hidden")
+    lines = [
+        {
+            "id": f"n{i}{BAD}",
+            "text": f"Note {i} \u202eof a kind {BAD}that hides. " * 3,
+            "url": f"http://x/{BAD}{i}",
+        }
+        for i in range(4)
+    ]
+    lines += [{"id": name, "text": "A line.\r\n" * count} for name, count in (("one", 1), ("two", 2))]
+    (folder / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    command(
+        "tokenizer", folder / "in.jsonl", folder / "tokenizer", "--vocab-size", "300", "--workers", "0", "-q"
+    )
+    options = [
+        "--tokenizer",
+        folder / "tokenizer/tokenizer.json",
+        "--id-column",
+        "id",
+        "--workers",
+        "0",
+        "-q",
+    ]
+    command("shard", folder / "in.jsonl", folder / "out", *options)
+    return folder / "out"
+
+
+def first(document: str, out: Path) -> str:
+    """The address of a document's first token."""
+    (found,) = json.loads(command("find", document, "--run", out, "--json"))["documents"]
+    place = found["places"][0]
+    return f"{Path(place['tar']).stem}:{place['block']}:{place['first']}"
+
+
+def test_what_commands_print(out: Path) -> None:
+    address = first("http://x/" + BAD + "0", out)
+    (said,) = json.loads(command("trace", address, "--run", out, "--json"))
+    assert "\u202e" in said["cleaned"]["after"]
+    shown = command("trace", address, "--run", out)
+    assert r"\u202e" in shown and "own id" in shown
+    for text in (
+        shown,
+        command("find", said["doc_id"], "--run", out),
+        command("why", said["doc_id"], "--run", out),
+    ):
+        assert not [char for line in text.split("\n") for char in line if spelled(char) != char], text
+        # A line end in an id or a URL begins no line of its own.
+        assert all(line.startswith((" ", said["doc_id"], address)) for line in text.splitlines())
+
+
+def test_one_edit_and_many(out: Path) -> None:
+    assert "by ingest, in 1 place: " in command("trace", first("one", out), "--run", out)
+    assert "by ingest, in 2 places: " in command("trace", first("two", out), "--run", out)
