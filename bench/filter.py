@@ -57,8 +57,8 @@ def fused(docs: pa.Table, keep_all: bool) -> tuple[float, int]:
     """(CPU seconds, bytes of text that reach `redact`) of one partition through `filter` and `redact` as a run does
     it: Parquet in, Parquet out. `keep_all`: everything is measured and nothing removed."""
     from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.stage import Outcome
     from corpusmill.pipeline.engine.tasks import Step, as_partition, publish_outcome, run_steps
-    from corpusmill.pipeline.engine.transform import Outcome
     from corpusmill.schemas.ledger import DECISIONS
 
     recipe = _recipe(keep_all).model_dump_json()

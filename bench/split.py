@@ -36,7 +36,7 @@ def books(share: float) -> tuple[float, float, float, float]:
     from corpusmill.pipeline.split.index import build, empty_best
     from corpusmill.pipeline.split.kernels.overlap import compare
     from corpusmill.pipeline.split.sample import views
-    from corpusmill.pipeline.text.shingle_sets import Shingling
+    from corpusmill.pipeline.text.shingling import Shingling
     from corpusmill.schemas.dedup import DedupParams
 
     text = "".join(sources()["books"]())

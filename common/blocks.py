@@ -9,7 +9,6 @@ import numpy.typing as npt
 import orjson
 
 from corpusmill.common.tar import TarWriter, npy
-from corpusmill.schemas.shards import Block
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -28,19 +27,19 @@ class Cut(NamedTuple):
     char_ends: npt.NDArray[np.int64]
 
 
-def add_block(tar: TarWriter, cut: Cut, key: str) -> Block:
-    """Append the members of a block; where they lie, for the index. `key` as in `shards.Block`."""
+def add_block(tar: TarWriter, cut: Cut, key: str) -> dict[str, Any]:
+    """Append the members of a block; the fields of its line in the index (`schemas.shards.Block`), where they lie."""
     header, tokens = npy(cut.tokens)
     tar.begin_sample()
     first = tar.add(f"{key}.tokens.npy", header, tokens)
     second = tar.add(f"{key}.docs.npy", *npy(cut.starts))
     third = tar.add(f"{key}.json", described(cut))
-    return Block(
-        key=key, offset=first.offset, size=first.size, header=len(header), xxh3=first.xxh3,
-        docs_offset=second.offset, docs_size=second.size, docs_xxh3=second.xxh3,
-        json_offset=third.offset, json_size=third.size, json_xxh3=third.xxh3,
-        ntokens=len(cut.tokens), ndocs=len(cut.ids),
-    )  # fmt: skip
+    return {
+        "key": key, "offset": first.offset, "size": first.size, "header": len(header), "xxh3": first.xxh3,
+        "docs_offset": second.offset, "docs_size": second.size, "docs_xxh3": second.xxh3,
+        "json_offset": third.offset, "json_size": third.size, "json_xxh3": third.xxh3,
+        "ntokens": len(cut.tokens), "ndocs": len(cut.ids),
+    }  # fmt: skip
 
 
 def described(cut: Cut) -> bytes:

@@ -6,42 +6,81 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 
-ROOMS = {"schemas": {"schemas"}, "pipeline": {"schemas", "pipeline"}, "train": {"schemas", "train"}}
-SHARED = {"bpe"}  # folders of `pipeline` that are no stage: any stage may use them
-FILES = [file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py"))]
+STAGES = {
+    "ingest",
+    "filter",
+    "dedup",
+    "decontaminate",
+    "redact",
+    "ledger",
+    "split",
+    "tokenizer",
+    "shard",
+    "report",
+}
+BELOW = {"pipeline.bpe", "pipeline.text", "pipeline.engine", "schemas", "common"}  # what a stage may import
+ALLOWED: dict[str, set[str]] = {
+    "common": set(),
+    "schemas": {"common"},
+    "pipeline.engine": {"pipeline.text", "schemas", "common"},
+    "pipeline.text": {"schemas", "common"},
+    "pipeline.bpe": {"pipeline.text", "pipeline.engine", "schemas", "common"},
+    **{f"pipeline.{stage}": BELOW for stage in STAGES},
+    "pipeline.inspect": {*(f"pipeline.{stage}" for stage in STAGES), *BELOW},
+    "pipeline.commands": {*(f"pipeline.{stage}" for stage in STAGES), "pipeline.inspect", *BELOW},
+    "train": {"schemas", "common"},
+}
+FOLDERS = ("common", "schemas", "pipeline", "train")
+FILES = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def imports(file: Path) -> Iterator[str]:
+    """Modules, and names taken from modules, that a file imports anywhere."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{file}: a relative import"
             yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_meet_only_in_schemas(room: str) -> None:
-    for file in (ROOT / room).rglob("*.py"):
-        across = {name.split(".")[0] for name in imports(file)} & (set(ROOMS) - ROOMS[room])
-        assert not across, f"{file.relative_to(ROOT)} imports {across}"
+def layer(parts: Sequence[str]) -> str:
+    """The layer of a file or module below the package: `train`, or `pipeline.text`."""
+    return ".".join(parts[:2]) if parts[0] == "pipeline" else parts[0]
 
 
-def test_stages_do_not_import_each_other() -> None:
-    for file in (ROOT / "pipeline").rglob("*.py"):
-        parts = file.relative_to(ROOT / "pipeline").parts
-        if len(parts) < 2 or file.name == "train_shipped.py":
-            continue
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_go_down(folder: str) -> None:
+    """Commands, inspect, stages, then bpe, text and engine, then schemas, then common; `train` beside `pipeline`."""
+    wrong = set()
+    for file in (ROOT / folder).rglob("*.py"):
+        own = layer(file.relative_to(ROOT).parts) if file.parent != ROOT / "pipeline" else "pipeline"
         for name in imports(file):
-            pieces = name.split(".")
-            if pieces[0] == "pipeline" and len(pieces) > 2:
-                assert pieces[1] in {parts[0], *SHARED}, f"{file.relative_to(ROOT)} imports {name}"
+            if name.startswith("corpusmill."):
+                other = layer(name.split(".")[1:])
+                if other not in {own, *ALLOWED.get(own, set())} and other != "pipeline":
+                    wrong.add(f"{file.relative_to(ROOT)} imports {name}")
+    assert sorted(wrong) == []
+
+
+def test_no_module_stands_beside_the_folders_of_the_pipeline() -> None:
+    assert [file.name for file in (ROOT / "pipeline").glob("*.py")] == ["__init__.py"]
+    folders = {file.relative_to(ROOT / "pipeline").parts[0] for file in (ROOT / "pipeline").rglob("*/*.py")}
+    assert folders == {name.split(".")[1] for name in ALLOWED if name.startswith("pipeline.")}
+
+
+def test_everything_is_imported_as_corpusmill() -> None:
+    for folder in (*FOLDERS, "tests", "bench"):
+        for file in (ROOT / folder).rglob("*.py"):
+            assert not {name.split(".")[0] for name in imports(file)} & set(FOLDERS), file
 
 
 def test_no_pickle_no_shell() -> None:

@@ -35,7 +35,7 @@ def take_down(
     from corpusmill.pipeline.engine.requested_documents import read_names
     from corpusmill.pipeline.engine.stage import Context
     from corpusmill.pipeline.inspect.holding import holding
-    from corpusmill.pipeline.inspect.takedown.find import open_set
+    from corpusmill.pipeline.shard.read import open_set
     from corpusmill.schemas.dedup import DedupParams
     from corpusmill.schemas.recipe import Cluster, Recipe
 

@@ -19,7 +19,7 @@ def report(
     from corpusmill.common.config import override, validate
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
-    from corpusmill.pipeline.engine.places import recipe_of, stage_folders
+    from corpusmill.pipeline.engine.layout import recipe_of, stage_folders
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run
     from corpusmill.schemas.recipe import Cluster, Recipe

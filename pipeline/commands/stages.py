@@ -27,7 +27,7 @@ from corpusmill.pipeline.commands.takedown import EXAMPLE as TAKEDOWN_EXAMPLE
 from corpusmill.pipeline.commands.takedown import takedown
 from corpusmill.pipeline.commands.what_if import EXAMPLE as WHAT_IF_EXAMPLE
 from corpusmill.pipeline.commands.what_if import what_if
-from corpusmill.pipeline.engine.places import stage_folders
+from corpusmill.pipeline.engine.layout import stage_folders
 from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.filter import FilterParams

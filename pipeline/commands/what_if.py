@@ -75,7 +75,7 @@ def what_if(
 def find_run(url: str) -> Finished:
     """The finished run in a folder, or the output of `corpusmill filter`; raises `UserError` if there is none."""
     from corpusmill.common.storage import Folder
-    from corpusmill.pipeline.engine.places import FOLDERS, recipe_of, stage_folders
+    from corpusmill.pipeline.engine.layout import FOLDERS, recipe_of, stage_folders
     from corpusmill.pipeline.inspect.what_if.answer import Finished
 
     recipe, alone = recipe_of(url)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import WorkError
-from corpusmill.pipeline.engine.transform import Outcome, decisions, with_texts
+from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
 from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.ledger import KEPT, REMOVED
 

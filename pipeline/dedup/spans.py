@@ -15,8 +15,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines import kernel, splice
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.engine.transform import Outcome, decisions
+from corpusmill.pipeline.engine.stage import Outcome, Partition, decisions
 from corpusmill.pipeline.text import splice as cuts
 from corpusmill.pipeline.text import word_rule
 from corpusmill.pipeline.text.shingles import one_array, view

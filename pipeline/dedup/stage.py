@@ -14,8 +14,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.spans import SPANS, cut
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.engine.stage import Context, LocalStage
-from corpusmill.pipeline.engine.transform import Outcome, Transform
+from corpusmill.pipeline.engine.stage import Context, LocalStage, Outcome, Transform
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import DECISIONS, FAILED_RULE, REMOVED

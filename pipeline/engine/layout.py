@@ -4,15 +4,107 @@ of it, whatever it says."""
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from corpusmill.common.errors import WorkError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.places import FOLDERS, stage_folders
 from corpusmill.schemas.manifest import MANIFEST, manifest_name
 from corpusmill.schemas.shards import INDEX
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.recipe import Recipe
+
+# Where a stage's folder has another name than the stage.
+FOLDERS = {"shard": "shards"}
+BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself
+
+
+def stage_folders(stages: list[str], out: str) -> dict[str, str]:
+    """Where a stage command publishes: the stage, the last one, straight in OUT; its ledger below, and a report that
+    was asked for later; what comes before it below OUT/before."""
+    *before, name = [stage for stage in stages if stage not in BESIDE]
+    root = out.rstrip("/")
+    return {
+        name: out,
+        **{stage: f"{root}/before/{stage}" for stage in before},
+        **{stage: f"{root}/{stage}" for stage in BESIDE if stage in ("ledger", *stages)},
+    }
+
+
+def recipe_of(run: str) -> tuple[Recipe, bool]:
+    """The recipe of a run, and whether it was a stage by itself, whose folder is laid out in its own way."""
+    import json
+
+    from corpusmill.common.config import validate
+    from corpusmill.common.storage import Folder
+    from corpusmill.schemas.recipe import Recipe
+
+    file = "manifest.json"
+    try:
+        manifest = json.loads((Folder(run) / file).read())
+        alone = "recipe" not in manifest
+        if alone:
+            file = "run.json"
+            manifest = json.loads((Folder(run) / file).read())
+        return validate(Recipe, manifest["recipe"], f"{run}/{file}"), alone
+    except FileNotFoundError:
+        raise UserError(
+            f"{run}: no finished run there; give the folder of a run, such as runs/quickstart, or the OUT of a"
+            " stage's command"
+        ) from None
+    except (ValueError, KeyError):
+        raise UserError(f"{run}/{file}: not the manifest of a run") from None
+
+
+INPUTS = "inputs.json"
+
+
+class Inputs(NamedTuple):
+    """`files`: "<source>/<path>" -> (bytes, change tag, xxh3). `made_in`: the directory that relative paths of the recipe
+    start from, relative to the run's folder, so that both may move together; "" if it is not known or not needed."""
+
+    files: dict[str, tuple[int, str, str]]
+    made_in: str = ""
+
+    def json(self) -> bytes:
+        return json.dumps(self._asdict(), indent=0).encode()
+
+
+def parse_inputs(data: bytes) -> Inputs:
+    """What `inputs.json` says; nothing if it is no such file."""
+    try:
+        content = json.loads(data)
+        files = content.get("files")
+        if not isinstance(files, dict):  # written before there was more in it than files
+            content = {"files": content}
+        known = {
+            path: (int(size), str(tag), str(digest)) for path, (size, tag, digest) in content["files"].items()
+        }
+        return Inputs(known, str(content.get("made_in", "")))
+    except (ValueError, TypeError, AttributeError):
+        return Inputs({})
+
+
+def is_relative(path: str) -> bool:
+    """Whether a path of a recipe depends on the directory in which the command is given."""
+    return "://" not in path and not Path(path).expanduser().is_absolute()
+
+
+def made_in(run: Folder, paths: Iterable[str]) -> str:
+    """What to keep of the present directory for a run that reads `paths`."""
+    if not run.local or not any(map(is_relative, paths)):
+        return ""
+    return os.path.relpath(Path.cwd(), os.path.realpath(run.url))
+
+
+def where_made(run: Folder, kept: str) -> str:
+    """That directory, from what was kept of it; "" if it is not known."""
+    return os.path.normpath(f"{os.path.realpath(run.url)}/{kept}") if run.local and kept else ""
+
 
 RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
 KIND = "corpusmill-run-v1"

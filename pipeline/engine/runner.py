@@ -17,9 +17,7 @@ from pydantic import ValidationError
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.inputs import INPUTS, Inputs, made_in, parse_inputs
-from corpusmill.pipeline.engine.layout import KIND, RUN
-from corpusmill.pipeline.engine.places import FOLDERS
+from corpusmill.pipeline.engine.layout import FOLDERS, INPUTS, KIND, RUN, Inputs, made_in, parse_inputs
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import (

@@ -20,8 +20,15 @@ from pydantic import ValidationError
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
-from corpusmill.pipeline.engine.stage import LocalStage, Partition, SourceStage, Stage, load_stage
-from corpusmill.pipeline.engine.transform import Outcome, check_conservation
+from corpusmill.pipeline.engine.stage import (
+    LocalStage,
+    Outcome,
+    Partition,
+    SourceStage,
+    Stage,
+    check_conservation,
+    load_stage,
+)
 from corpusmill.schemas.ledger import QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, hash_json
 from corpusmill.schemas.recipe import Recipe

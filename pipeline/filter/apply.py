@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.errors import UserError, nearest
-from corpusmill.pipeline.engine.transform import Outcome
+from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
 from corpusmill.pipeline.filter.lines.edit import counters as cut_counters
 from corpusmill.pipeline.filter.lines.edit import cut

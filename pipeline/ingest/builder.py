@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from corpusmill.common.ids import doc_id
-from corpusmill.pipeline.engine.transform import Outcome
+from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.text import clean, scrub_surrogates
 from corpusmill.schemas.documents import DOCUMENTS, ID

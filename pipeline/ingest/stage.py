@@ -8,8 +8,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from corpusmill.pipeline.engine.stage import SourceStage
-from corpusmill.pipeline.engine.transform import Outcome
+from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.discover import InputFile, Known, discover, hash_inputs
 from corpusmill.schemas.recipe import Recipe
 

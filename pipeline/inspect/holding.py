@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.takedown.find import find, open_set, read_text, text_ids
-from corpusmill.pipeline.shard.read import read_documents
+from corpusmill.pipeline.inspect.takedown.find import find, read_text, text_ids
+from corpusmill.pipeline.shard.read import open_set, read_documents
 from corpusmill.schemas.shards import Shard, TextShard
 
 HOLDING = pa.schema(

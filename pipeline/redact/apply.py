@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.engine.transform import Outcome, decisions, with_texts
+from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
 from corpusmill.pipeline.redact import models
 from corpusmill.pipeline.redact.batch import Edit, Look, find_edits, rewrite
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, tag

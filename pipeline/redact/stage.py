@@ -7,8 +7,7 @@ from typing import Any
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.stage import LocalStage
-from corpusmill.pipeline.engine.transform import Transform
+from corpusmill.pipeline.engine.stage import LocalStage, Transform
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.redact import RedactParams
 

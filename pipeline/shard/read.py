@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
+from corpusmill.pipeline.engine.layout import FOLDERS
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.shards import (
     INDEX,
@@ -161,3 +163,54 @@ def iter_documents(folder: Folder, index: ShardIndex) -> Iterator[Document]:
                 if int(data.tokens[high - 1]) == index.eos_id:
                     yield Document(doc_id, np.concatenate(pending)[:-1])
                     pending = []
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A (source, split), as tokens or as text: its line in the set and its index."""
+
+    entry: SetEntry
+    index: Index
+
+    @property
+    def place(self) -> str:
+        """Its folder, relative to the set."""
+        return self.entry.place
+
+    def path(self, tar: int) -> str:
+        """A tar of it, by its number in the index, relative to the set."""
+        return self.entry.path(self.index.shardlist[tar].url)
+
+
+class Opened(NamedTuple):
+    """A shard set, all of whose lists are those that it names."""
+
+    folder: Folder
+    top: ShardSet
+    sets: list[Listed]
+    data: bytes  # of its own list
+
+
+def set_folder(place: Folder) -> Folder | None:
+    """The folder of the shard set of a run, a stage's output, or shards by themselves; None if there is none."""
+    return next((f for f in (place / FOLDERS["shard"], place) if (f / INDEX).exists()), None)
+
+
+def open_set(place: Folder) -> Opened:
+    """The shard set of a run, or in a folder. Raises `UserError` if there is none, `WorkError` if a list is not the one
+    that it names."""
+    shards = set_folder(place)
+    if shards is None:
+        raise UserError(f"{place}: no shards there; give a run with shards, or its shards folder")
+    data = (shards / INDEX).read()
+    top = read_set(shards, data)
+    sets: list[Listed] = []
+    for entry in top.entries:
+        file = shards / entry.index
+        found = file.read()
+        if checksum(found) != entry.index_xxh3:
+            raise WorkError(
+                f"{file}: changed since {shards / INDEX} was written; `corpusmill verify` tells more"
+            )
+        sets.append(Listed(entry, read_listed(shards, entry, found)))
+    return Opened(shards, top, sets, data)

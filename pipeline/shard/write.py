@@ -124,12 +124,12 @@ def write_blocks(windows: Iterable[Window], bpe: Bpe, stem: str, block_tokens: i
     for window in windows:
         window.elements[window.offsets[1:] - 1] = bpe.eos_id
         for cut in cutter.feed(window.elements, window.offsets, window.ids):
-            blocks.append(add_block(tar, cut, f"{stem}-{len(blocks):06d}"))
+            blocks.append(Block(**add_block(tar, cut, f"{stem}-{len(blocks):06d}")))
         ntokens += len(window.elements)
         ndocs += len(window.ids)
         text_bytes += window.text_bytes
     for cut in cutter.rest():
-        blocks.append(add_block(tar, cut, f"{stem}-{len(blocks):06d}"))
+        blocks.append(Block(**add_block(tar, cut, f"{stem}-{len(blocks):06d}")))
     sidecar = tar.finish()
     shard = Shard(
         url=f"{stem}.tar", nsamples=len(blocks), filesize=tar.size, sha256=tar.sha256, ntokens=ntokens, ndocs=ndocs,

@@ -19,7 +19,8 @@ from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.pipeline.split.index import SAMPLE, empty_best, load
 from corpusmill.pipeline.split.kernels.overlap import compare
 from corpusmill.pipeline.split.sample import Draw, views
-from corpusmill.pipeline.text.shingle_sets import Shingling, one_array
+from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import PublishedFile, hash_json

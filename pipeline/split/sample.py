@@ -15,7 +15,8 @@ from corpusmill.pipeline.engine.document_hash import groups_of, hash_ids
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.split.index import SAMPLE
-from corpusmill.pipeline.text.shingle_sets import Shingling, one_array
+from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import PublishedFile

@@ -13,7 +13,7 @@ from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.split.compare import MEASURES, Nearest, gather, nearest
 from corpusmill.pipeline.split.sample import Draw, draw
-from corpusmill.pipeline.text.shingle_sets import RULE
+from corpusmill.pipeline.text.word_rule import RULE
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.split import MIB, SplitParams
 

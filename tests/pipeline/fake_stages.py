@@ -12,8 +12,15 @@ import pyarrow.compute as pc
 from corpusmill.common.ids import checksum, doc_id, text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
-from corpusmill.pipeline.engine.stage import Context, GlobalStage, LocalStage, SourceStage
-from corpusmill.pipeline.engine.transform import Outcome, Transform, decisions
+from corpusmill.pipeline.engine.stage import (
+    Context,
+    GlobalStage,
+    LocalStage,
+    Outcome,
+    SourceStage,
+    Transform,
+    decisions,
+)
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import INGEST_DECISIONS
 from corpusmill.schemas.manifest import PublishedFile

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corpusmill.pipeline.engine.transform import decisions
+from corpusmill.pipeline.engine.stage import decisions
 from corpusmill.pipeline.filter.text.view import spans as pieces
 from corpusmill.pipeline.filter.text.view import text_buffers
 from corpusmill.pipeline.text import splice

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import ID_BYTES, checksum
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes, read_table
 from corpusmill.pipeline.inspect.lineage.shards import Requests
@@ -29,7 +30,23 @@ PAGE: Final = 8_192  # entries
 FILE_KEYS: Final = 1 << 22  # in a file, at least, if there are as many: 64 MiB
 BASIS, PRIME = 0xCBF29CE484222325, 0x100000001B3  # of FNV-1a
 _MASK = 2**64 - 1
+_BASIS, _PRIME, _SHIFT = np.uint64(BASIS), np.uint64(PRIME), np.uint64(32)
 Keys = npt.NDArray[np.uint64]
+
+
+@compiled
+def keys(offsets: Any, data: Any, valid: Any) -> Any:
+    """uint64[n]: FNV-1a (Fowler, Noll, Vo; http://www.isthe.com/chongo/tech/comp/fnv) of UTF-8 strings between int64
+    offsets, folded so that the high bits depend on all bytes; 0 where not `valid`."""
+    found = np.zeros(len(offsets) - 1, np.uint64)
+    for row in range(len(found)):
+        if not valid[row]:
+            continue
+        value = _BASIS
+        for i in range(offsets[row], offsets[row + 1]):
+            value = (value ^ np.uint64(data[i])) * _PRIME
+        found[row] = (value ^ (value >> _SHIFT)) * _PRIME
+    return found
 
 
 class IdFile(Strict):
@@ -165,7 +182,6 @@ def _sorted(held: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 def _entries(rows: pa.Table, partition: int) -> npt.NDArray[Any]:
     """An entry for the doc_id of each row, one for its own id, one for its URL, as far as it has them."""
-    from corpusmill.pipeline.inspect.lineage.kernel import keys
 
     ids = rows["doc_id"].combine_chunks()
     whole = (

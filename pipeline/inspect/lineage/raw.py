@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from corpusmill.common.ids import text_hash
-from corpusmill.pipeline.engine.inputs import is_relative
+from corpusmill.pipeline.engine.layout import is_relative
 from corpusmill.pipeline.ingest.reread import RawFile, cleaned, find_file, leads_somewhere
 from corpusmill.pipeline.inspect.lineage.edits import Piece, StageEdits
 from corpusmill.pipeline.inspect.lineage.jsonl import Edges, edges_of, field_bytes, utf8_edges

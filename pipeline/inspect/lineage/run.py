@@ -14,8 +14,15 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import doc_id, named_id
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.inputs import INPUTS, is_relative, parse_inputs, where_made
-from corpusmill.pipeline.engine.places import FOLDERS, recipe_of, stage_folders
+from corpusmill.pipeline.engine.layout import (
+    FOLDERS,
+    INPUTS,
+    is_relative,
+    parse_inputs,
+    recipe_of,
+    stage_folders,
+    where_made,
+)
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.inspect.lineage.edits import StageEdits, by_stage
 from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text

@@ -18,9 +18,10 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.takedown.find import Finds, Opened
+from corpusmill.pipeline.inspect.takedown.find import Finds
 from corpusmill.pipeline.inspect.takedown.rewrite import Rewrite, Rewritten, rewrite
 from corpusmill.pipeline.shard.index import by_kind, counted, json_of, publish_index, totals
+from corpusmill.pipeline.shard.read import Opened
 from corpusmill.pipeline.shard.takedown_log import PLAN, STAGING
 from corpusmill.schemas.manifest import MANIFEST, PublishedFile, StageManifest, Strict
 from corpusmill.schemas.shards import (

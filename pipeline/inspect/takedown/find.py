@@ -5,50 +5,24 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.ids import checksum
+from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import hash_ids
-from corpusmill.pipeline.engine.places import FOLDERS
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.shard.read import read_documents, read_listed, read_set
+from corpusmill.pipeline.shard.read import (
+    Opened,
+    read_documents,
+)
 from corpusmill.schemas.documents import ID
-from corpusmill.schemas.shards import INDEX, Index, SetEntry, Shard, ShardSet, TextShard
+from corpusmill.schemas.shards import Shard, TextShard
 
 SIZE = slice(124, 135)  # of a USTAR header: the member's size, in octal digits
 
 Key = tuple[int, bytes]  # (hash, id): the order of a set's documents
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A (source, split), as tokens or as text: its line in the set and its index."""
-
-    entry: SetEntry
-    index: Index
-
-    @property
-    def place(self) -> str:
-        """Its folder, relative to the set."""
-        return self.entry.place
-
-    def path(self, tar: int) -> str:
-        """A tar of it, by its number in the index, relative to the set."""
-        return self.entry.path(self.index.shardlist[tar].url)
-
-
-class Opened(NamedTuple):
-    """A shard set, all of whose lists are those that it names."""
-
-    folder: Folder
-    top: ShardSet
-    sets: list[Listed]
-    data: bytes  # of its own list
 
 
 @dataclass
@@ -64,31 +38,6 @@ class Finds:
     @property
     def documents(self) -> set[bytes]:
         return set().union(*self.tars.values())
-
-
-def set_folder(place: Folder) -> Folder | None:
-    """The folder of the shard set of a run, a stage's output, or shards by themselves; None if there is none."""
-    return next((f for f in (place / FOLDERS["shard"], place) if (f / INDEX).exists()), None)
-
-
-def open_set(place: Folder) -> Opened:
-    """The shard set of a run, or in a folder. Raises `UserError` if there is none, `WorkError` if a list is not the one
-    that it names."""
-    shards = set_folder(place)
-    if shards is None:
-        raise UserError(f"{place}: no shards there; give a run with shards, or its shards folder")
-    data = (shards / INDEX).read()
-    top = read_set(shards, data)
-    sets: list[Listed] = []
-    for entry in top.entries:
-        file = shards / entry.index
-        found = file.read()
-        if checksum(found) != entry.index_xxh3:
-            raise WorkError(
-                f"{file}: changed since {shards / INDEX} was written; `corpusmill verify` tells more"
-            )
-        sets.append(Listed(entry, read_listed(shards, entry, found)))
-    return Opened(shards, top, sets, data)
 
 
 def find(

@@ -25,8 +25,9 @@ from corpusmill.pipeline.inspect.takedown.change import (
     read_plan,
     sweep,
 )
-from corpusmill.pipeline.inspect.takedown.find import Finds, Opened, find, open_set, set_folder
+from corpusmill.pipeline.inspect.takedown.find import Finds, find
 from corpusmill.pipeline.inspect.takedown.who import Who, who
+from corpusmill.pipeline.shard.read import Opened, open_set, set_folder
 from corpusmill.pipeline.shard.takedown_log import read_log, under_way
 from corpusmill.schemas.manifest import MANIFEST, StageManifest, hash_json
 from corpusmill.schemas.recipe import LOCAL

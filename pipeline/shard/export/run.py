@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple, get_args
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.takedown.find import open_set
 from corpusmill.pipeline.shard.export.sidecars import dali, webshart
 from corpusmill.pipeline.shard.export.tokens import datatrove, megatron
+from corpusmill.pipeline.shard.read import open_set
 from corpusmill.schemas.shards import Shard, ShardIndex, TextShard
 
 Target = Literal["megatron", "datatrove", "dali", "webshart"]

@@ -12,8 +12,7 @@ import pyarrow as pa
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.stage import Decontaminate
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.engine.stage import Context, Partition
-from corpusmill.pipeline.engine.transform import check_conservation
+from corpusmill.pipeline.engine.stage import Context, Partition, check_conservation
 from corpusmill.schemas.recipe import Recipe
 from tests.pipeline.corpus import Here, documents, partitions
 

@@ -14,8 +14,7 @@ from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.stage import Dedup
 from corpusmill.pipeline.engine.publish import publish_table
-from corpusmill.pipeline.engine.stage import Context, Partition, Scheduler
-from corpusmill.pipeline.engine.transform import Outcome, check_conservation
+from corpusmill.pipeline.engine.stage import Context, Outcome, Partition, Scheduler, check_conservation
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe

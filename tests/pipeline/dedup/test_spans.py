@@ -16,7 +16,7 @@ from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.spans import SPANS, Kept, cut
 from corpusmill.pipeline.engine.publish import publish_table
-from corpusmill.pipeline.engine.transform import Outcome, check_conservation
+from corpusmill.pipeline.engine.stage import Outcome, check_conservation
 from tests.pipeline.dedup.helpers import Doc, docs_of, partitions, table
 from tests.pipeline.dedup.lines import reference
 from tests.pipeline.inspect.lineage.edited import check_edits

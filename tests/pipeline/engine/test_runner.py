@@ -180,7 +180,7 @@ def test_a_lost_document_is_an_error_not_a_smaller_corpus(
     tmp_path: Path, inputs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forgetful(self: Any, folder: Folder, partition: str) -> Any:
-        from corpusmill.pipeline.engine.transform import Outcome, decisions
+        from corpusmill.pipeline.engine.stage import Outcome, decisions
 
         return lambda docs: Outcome(docs.slice(1), decisions([]))
 

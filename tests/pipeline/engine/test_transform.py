@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from corpusmill.common.ids import text_hash
-from corpusmill.pipeline.engine.transform import with_texts
+from corpusmill.pipeline.engine.stage import with_texts
 from tests.pipeline.corpus import documents
 
 

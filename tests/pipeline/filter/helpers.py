@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.transform import Outcome, check_conservation
+from corpusmill.pipeline.engine.stage import Outcome, check_conservation
 from corpusmill.pipeline.filter.apply import Filtering, signals_of_text
 from corpusmill.pipeline.filter.stage import Filter
 from corpusmill.schemas.documents import DOCUMENTS

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum, text_hash
-from corpusmill.pipeline.engine.stage import LocalStage, load_stage
-from corpusmill.pipeline.engine.transform import Outcome
+from corpusmill.pipeline.engine.stage import LocalStage, Outcome, load_stage
 from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.apply import all_specs
 from corpusmill.pipeline.filter.lines import edit as edit_module

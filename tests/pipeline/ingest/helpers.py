@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from corpusmill.common.ids import doc_id, text_hash
-from corpusmill.pipeline.engine.transform import check_conservation
+from corpusmill.pipeline.engine.stage import check_conservation
 from corpusmill.pipeline.ingest.stage import Ingest
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import INGEST_DECISIONS

@@ -20,9 +20,9 @@ from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.inspect.shards import verify_shards
 from corpusmill.pipeline.inspect.takedown import change
 from corpusmill.pipeline.inspect.takedown import run as takedown
-from corpusmill.pipeline.inspect.takedown.find import find, open_set
+from corpusmill.pipeline.inspect.takedown.find import find
 from corpusmill.pipeline.inspect.verify import verify
-from corpusmill.pipeline.shard.read import read_listed, read_set
+from corpusmill.pipeline.shard.read import open_set, read_listed, read_set
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.shard.takedown_log import read_log
 from corpusmill.schemas.data import FetchConfig

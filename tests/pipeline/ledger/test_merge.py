@@ -9,7 +9,7 @@ import pyarrow as pa
 from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table, read_table
-from corpusmill.pipeline.engine.transform import decisions
+from corpusmill.pipeline.engine.stage import decisions
 from corpusmill.pipeline.ledger.stage import _merge_and_publish, merge
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import INGEST_DECISIONS, LEDGER

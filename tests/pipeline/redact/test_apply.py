@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.ids import text_hash
-from corpusmill.pipeline.engine.transform import Outcome, check_conservation
+from corpusmill.pipeline.engine.stage import Outcome, check_conservation
 from corpusmill.pipeline.redact.apply import redact
 from corpusmill.pipeline.redact.batch import Edit, compose
 from corpusmill.pipeline.redact.pseudonyms import tag

@@ -13,8 +13,7 @@ import pyarrow as pa
 from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
-from corpusmill.pipeline.engine.stage import Context, Scheduler
-from corpusmill.pipeline.engine.transform import decisions
+from corpusmill.pipeline.engine.stage import Context, Scheduler, decisions
 from corpusmill.pipeline.ledger.stage import merge
 from corpusmill.pipeline.report.stage import Report
 from corpusmill.schemas.documents import DOCUMENTS

@@ -18,7 +18,7 @@ from corpusmill.pipeline.engine.document_hash import SIMILARITY, groups_of, read
 from corpusmill.pipeline.split.measure import MEMBERS, members
 from corpusmill.pipeline.split.sample import VIEW, draw, fair, views
 from corpusmill.pipeline.split.stage import Split
-from corpusmill.pipeline.text.shingle_sets import Shingling
+from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.corpus import Here, contents, context, documents, partitions, recipe, words
 

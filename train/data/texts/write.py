@@ -117,12 +117,12 @@ def _convert(task: Task, encoder: Encoder, read: Documents, sink: IO[bytes]) -> 
         names = np.frombuffer(b"".join(ids), dtype=np.uint8).reshape(-1, ID_BYTES)
         chars = np.array([len(text) for text in texts], dtype=np.int64)
         for cut in blocks.feed(tokens, offsets, names, chars, partial(_cuts, encoder, texts)):
-            table.append(add_block(tar, cut, f"{task.stem}-{len(table):06d}"))
+            table.append(Block(**add_block(tar, cut, f"{task.stem}-{len(table):06d}")))
         ntokens += len(tokens)
         ndocs += len(ids)
         text_bytes += sum(len(text.encode()) for text in texts)
     for cut in blocks.rest():
-        table.append(add_block(tar, cut, f"{task.stem}-{len(table):06d}"))
+        table.append(Block(**add_block(tar, cut, f"{task.stem}-{len(table):06d}")))
     sidecar = tar.finish()
     shard = Shard(
         url=f"{task.stem}.tar", nsamples=len(table), filesize=tar.size, sha256=tar.sha256, ntokens=ntokens, ndocs=ndocs,

@@ -12,8 +12,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines.run import find
 from corpusmill.pipeline.dedup.spans import SPANS, Kept, cut
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.engine.transform import check_conservation
+from corpusmill.pipeline.engine.stage import Scheduler, check_conservation
 from corpusmill.schemas.dedup import LineParams
 from corpusmill.schemas.manifest import PublishedFile
 from tests.conftest import Serial

@@ -14,8 +14,7 @@ from corpusmill.common.ids import doc_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.inspect.lineage import ids as module
-from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text
-from corpusmill.pipeline.inspect.lineage.kernel import keys
+from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text, keys
 from corpusmill.pipeline.inspect.lineage.shards import Requests
 from corpusmill.schemas.ledger import LEDGER
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.inputs import INPUTS, Inputs, parse_inputs
+from corpusmill.pipeline.engine.layout import INPUTS, Inputs, parse_inputs
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
 from tests.e2e.cli import difference, published
 
