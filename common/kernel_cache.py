@@ -53,7 +53,7 @@ def cache_folder() -> Path:
 def _compiled(function: Callable[..., Any], inline: Any) -> Any:
     dispatcher: Any = numba.njit(nogil=True, inline=inline)(function)
     with suppress(RuntimeError):  # no locator: the folder cannot be written
-        dispatcher._cache = _Cache(function)
+        dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]
     return dispatcher
 
 
@@ -78,7 +78,7 @@ class _ByContent(_CacheLocator):
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _ByContent | None:
         found = cls(py_func, py_file)
         try:
-            found.ensure_cache_path()
+            found.ensure_cache_path()  # type: ignore[no-untyped-call]
         except OSError:
             return None
         return found
