@@ -52,7 +52,7 @@ def model_keys(size: Model) -> dict[str, Any]:
 
 
 def flops_per_token(size: Model) -> float:
-    """By the formula of `corpusmill.train.metrics`, the same for every loop: it is the same model."""
+    """By the formula of `corpusmill.train.log.metrics`, the same for every loop: it is the same model."""
     import torch
 
     from corpusmill.schemas.model import ModelConfig
@@ -67,9 +67,9 @@ def estimate(case: Case, micro: int) -> float:
     """What `corpusmill estimate` says of the peak, bytes."""
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.optim import OptimizerConfig
-    from corpusmill.train.estimate.layout import Layout
-    from corpusmill.train.estimate.memory import Work, memory
-    from corpusmill.train.estimate.shape import shape_of
+    from corpusmill.train.tools.estimate.layout import Layout
+    from corpusmill.train.tools.estimate.memory import Work, memory
+    from corpusmill.train.tools.estimate.shape import shape_of
 
     size = MODELS[case.model]
     shape = shape_of(ModelConfig.model_validate(model_keys(size)), size.vocabulary)

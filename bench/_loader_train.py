@@ -18,7 +18,7 @@ def measure(folder: Path) -> dict[str, Any]:
     from corpusmill.common.config import load
     from corpusmill.common.storage import Folder
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.metrics import read_metrics
+    from corpusmill.train.log.metrics import read_metrics
 
     shards, output = folder / "shards", folder / "run"
     shards.mkdir()

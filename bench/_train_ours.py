@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from corpusmill.train.distributed import World
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel import build
+from corpusmill.train.parallel.model import build
+from corpusmill.train.parallel.world import World
 from corpusmill.train.step import TrainState
 
 

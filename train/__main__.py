@@ -8,7 +8,7 @@ import sys
 import typer
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.train.cli import train
+from corpusmill.train.commands.train import train
 
 
 def main() -> None:

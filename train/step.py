@@ -16,8 +16,8 @@ from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import key
 from corpusmill.train.model.moe import move_biases
 from corpusmill.train.optim import rate_at, set_rate
-from corpusmill.train.parallel import ParallelModel
-from corpusmill.train.parallel.shard import local
+from corpusmill.train.parallel.fsdp import local
+from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.precision.autocast import computing
 from corpusmill.train.precision.loss_scale import LossScale
 

@@ -19,24 +19,24 @@ from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards
 from corpusmill.train.data.stream import StreamingTokens
-from corpusmill.train.distributed import World, join
 from corpusmill.train.evaluate.validate import validation_losses
-from corpusmill.train.export.load import load_weights
 from corpusmill.train.guard.guard import Guard
 from corpusmill.train.guard.journal import amended, rollbacks
 from corpusmill.train.guard.judge import Verdict, unhealthy
 from corpusmill.train.guard.recover import delete_abandoned, documents, roll_back
-from corpusmill.train.metrics import MFU_FORMULA, Console, MetricsLog, peak_flops, say
+from corpusmill.train.log.metrics import MFU_FORMULA, Console, MetricsLog, peak_flops, say
+from corpusmill.train.log.probe import look_inside
+from corpusmill.train.log.rows import Span, row_of, totals
+from corpusmill.train.micro_batch import fit_micro_batch
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel import build
+from corpusmill.train.parallel.model import build
+from corpusmill.train.parallel.world import World, join
 from corpusmill.train.precision.autocast import autocast
 from corpusmill.train.precision.loss_scale import LossScale
-from corpusmill.train.precision.micro_batch import fit_micro_batch
-from corpusmill.train.probe import look_inside
-from corpusmill.train.rows import Span, row_of, totals
-from corpusmill.train.run import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
+from corpusmill.train.run_folder import CONFIG, PLAN, RESULT, TOKENIZER, dumped, refuse_changes, write_json
 from corpusmill.train.step import Batch, Metrics, TrainState, train_step
+from corpusmill.train.tools.convert.load import load_weights
 
 Row = dict[str, Any]
 
@@ -209,7 +209,7 @@ class Trainer:
             write_json(self.folder / name, value)
 
     def _row(self, metrics: Metrics, batch: Batch, validate: bool) -> None:
-        """Add a row to metrics.jsonl; `corpusmill.train.rows` says what is in it."""
+        """Add a row to metrics.jsonl; `corpusmill.train.log.rows` says what is in it."""
         state, span, world = self.state, self.span, self.world
         # It waits for the device, so that what is timed is work that was done.
         sums = totals(state, world, self.stream.sources, self.folder.url)

@@ -20,7 +20,7 @@ from corpusmill.schemas.guard import JournalEntry
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
 from corpusmill.train.guard.journal import read_entries
-from corpusmill.train.metrics import read_metrics
+from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
 from tests.faults.guard import SOURCES, STEPS, blocks_of, planted, poison, settings
 from tests.train.conftest import write_shards

@@ -20,13 +20,13 @@ from corpusmill.common.config import load, read_yaml
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import cli
+from corpusmill.train.commands import train as cli
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate import unigram
-from corpusmill.train.generate import choose
+from corpusmill.train.generate.generate import choose
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
 from tests.train.conftest import EOS, VOCAB
@@ -52,7 +52,7 @@ def finished(write_config: Callable[..., Path]) -> Path:
 
 def test_help_loads_no_torch() -> None:
     code = (
-        "import sys, typer, corpusmill.train.cli; corpusmill.train.cli.register(typer.Typer());"
+        "import sys, typer, corpusmill.train.commands.train; corpusmill.train.commands.train.register(typer.Typer());"
         "heavy = {'torch', 'numpy', 'pyarrow', 'tokenizers', 'safetensors', 'obstore'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
@@ -289,7 +289,7 @@ def test_an_unwritable_output_is_named(config: Make, tmp_path: Path) -> None:
 
 
 def test_tensorboard_and_metrics_hold_what_is_promised(config: Make, tmp_path: Path) -> None:
-    from corpusmill.train.metrics import read_metrics
+    from corpusmill.train.log.metrics import read_metrics
 
     train(TrainConfig.model_validate(config(**{"log.tensorboard": True, "log.every": 7})))
     rows = read_metrics(Folder(tmp_path / "run"))

@@ -12,7 +12,7 @@ import torch
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.metrics import read_metrics
+from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
 from tests.train.processes import torchrun
 

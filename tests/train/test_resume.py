@@ -17,7 +17,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
-from corpusmill.train.metrics import read_metrics
+from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
 from tests.train.processes import environment
@@ -103,7 +103,7 @@ def test_sigkill_in_a_step_and_in_a_save(
         "def stepping(state, *a, **k): return die() if state.step == STEP else step(state, *a, **k)\n"
         "def writing(self, data): return die() if self.url.endswith(FILE) else write(self, data)\n"
         "trainer.train_step, Folder.write = stepping, writing\n"
-        "from corpusmill.train.cli import train; train(sys.argv[1])\n"
+        "from corpusmill.train.commands.train import train; train(sys.argv[1])\n"
     )
     for step, name in ((7, "never"), (-1, "step-000015/state.json")):
         code = killed.replace("STEP", str(step)).replace("FILE", repr(name))

@@ -15,7 +15,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data import StreamingTokens
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel import ParallelModel
+from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.step import TrainState, train_step
 
 
@@ -149,7 +149,7 @@ def test_impossible_configs_name_the_number_to_change(
 def test_too_many_processes_name_the_number(
     config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from corpusmill.train.distributed import join
+    from corpusmill.train.parallel.world import join
 
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UserError, match=r"micro_batch 4 x 4 processes: set micro_batch to 2"):

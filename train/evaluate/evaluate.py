@@ -17,13 +17,13 @@ from corpusmill.train import checkpoint
 from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.shards import Shards, Source
 from corpusmill.train.data.validation import whole
-from corpusmill.train.distributed import join
 from corpusmill.train.evaluate.unigram import counts, losses, train_counts
 from corpusmill.train.evaluate.validate import score
-from corpusmill.train.metrics import say
+from corpusmill.train.log.metrics import say
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.parallel import ParallelModel
-from corpusmill.train.run import write_json
+from corpusmill.train.parallel.model import ParallelModel
+from corpusmill.train.parallel.world import join
+from corpusmill.train.run_folder import write_json
 
 EVALUATION = "evaluation.json"
 

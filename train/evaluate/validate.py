@@ -9,13 +9,13 @@ import torch
 from corpusmill.train.data.shards import Source
 from corpusmill.train.data.validation import sample
 from corpusmill.train.model.losses import IGNORED
-from corpusmill.train.parallel import ParallelModel
+from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.precision.autocast import autocast
 from corpusmill.train.step import Batch, inputs
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.distributed import World
+    from corpusmill.train.parallel.world import World
 
 
 def validation_losses(

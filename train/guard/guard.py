@@ -18,7 +18,7 @@ from corpusmill.train.guard.judge import History, Limits, Seen, Verdict, judge, 
 
 if TYPE_CHECKING:
     from corpusmill.schemas.guard import GuardConfig
-    from corpusmill.train.distributed import World
+    from corpusmill.train.parallel.world import World
     from corpusmill.train.step import Metrics, TrainState
 
 NEVER = Limits(-math.inf, -math.inf)

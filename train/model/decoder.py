@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Probe:
-    """What a pass leaves for `corpusmill.train.probe`: of each layer the `entropies` [B, T] of its attention, and where the head is
+    """What a pass leaves for `corpusmill.train.log.probe`: of each layer the `entropies` [B, T] of its attention, and where the head is
     the `highest` logit [B, T] of its part of the vocabulary."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Decoder(nn.Module):
         # Of a stage without a head: the slope of the total in a token's loss.
         self.loss_weight: Tensor | float = 1.0
         self.watch = False  # whether training passes also sum what `activation_rms` reads
-        self.probe: Probe | None = None  # which `corpusmill.train.probe` hangs up
+        self.probe: Probe | None = None  # which `corpusmill.train.log.probe` hangs up
         self.score = token_losses  # which `corpusmill.train.precision.adapt` may compile
         if not self.embedding.weight.is_meta:
             initialise(self, seed)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from corpusmill.train.optim.parts import mean, norm, size
+from corpusmill.train.parallel.sharded_parameter import mean, norm, size
 
 EPS1, EPS2, CLIP, DECAY = 1e-30, 1e-3, 1.0, 0.8  # the paper's
 

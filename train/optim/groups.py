@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Named(Protocol):
-    """A module, or what has the parameters of some (`corpusmill.train.parallel.ParallelModel`)."""
+    """A module, or what has the parameters of some (`corpusmill.train.parallel.model.ParallelModel`)."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from corpusmill.train.optim.parts import norm
+from corpusmill.train.parallel.sharded_parameter import norm
 
 
 class Lamb(torch.optim.Optimizer):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from corpusmill.train.optim.parts import cuts_of, like, size, whole
+from corpusmill.train.parallel.sharded_parameter import cuts_of, like, size, whole
 
 # Jordan's quintic, 5 times: singular values end between about 0.7 and 1.2, which is as good as 1 for training.
 COEFFICIENTS, ITERATIONS, EPS = (3.4445, -4.7750, 2.0315), 5, 1e-7

@@ -1,6 +1,2 @@
-"""A decoder over many processes: meshes, sharding (ZeRO), tensor, expert and pipeline parallelism, and any product of
-them. `ParallelModel` is what the step sees; one process is the layout in which everything is here."""
-
-from corpusmill.train.parallel.model import ParallelModel, build
-
-__all__ = ["ParallelModel", "build"]
+"""A decoder over many processes: the mesh, sharding (ZeRO), tensor, expert and pipeline parallelism, and any product of
+them. `model.ParallelModel` is what the step sees; one process is the layout in which everything is here."""

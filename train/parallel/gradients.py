@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from corpusmill.train.parallel.shard import local
+from corpusmill.train.parallel.fsdp import local
 
 if TYPE_CHECKING:
-    from corpusmill.train.parallel.cut import Cuts
     from corpusmill.train.parallel.mesh import Mesh
+    from corpusmill.train.parallel.tensor import Cuts
 
 BUCKET = 1 << 25  # elements that are sent together
 PIECE = 1 << 16  # elements whose squares a CPU adds up in float32

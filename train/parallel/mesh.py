@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from corpusmill.schemas.parallel import ParallelConfig
-    from corpusmill.train.distributed import World
+    from corpusmill.train.parallel.world import World
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from corpusmill.train.distributed import World
+from corpusmill.train.log.probe import uncompiled
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import first_values
-from corpusmill.train.parallel.cut import Cuts, cut
+from corpusmill.train.parallel.fsdp import local, shard, sync_gradients
 from corpusmill.train.parallel.gradients import complete, norm
 from corpusmill.train.parallel.mesh import Mesh, make_mesh
 from corpusmill.train.parallel.pipeline import Pipeline, Rows, keep
-from corpusmill.train.parallel.shard import local, shard, sync_gradients
+from corpusmill.train.parallel.tensor import Cuts, cut
+from corpusmill.train.parallel.world import World
 from corpusmill.train.precision.adapt import adapt, offload_policy
 from corpusmill.train.precision.autocast import TYPES, computing
-from corpusmill.train.probe import uncompiled
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -49,7 +49,7 @@ class ParallelModel:
         with torch.device("meta"):
             self.whole = Decoder(self.config, self.vocab_size)
         for name, parameter in self.named_parameters():
-            parameter.cuts = self.cuts.get(name, ())  # type: ignore[attr-defined]  # `corpusmill.train.optim.parts` asks
+            parameter.cuts = self.cuts.get(name, ())  # type: ignore[attr-defined]  # `corpusmill.train.parallel.sharded_parameter` asks
         self.pipeline = Pipeline(parts, mesh, self.world.device) if mesh and mesh.stages > 1 else None
         self._module: nn.Module = parts[0]
         self.plain = mesh is not None and mesh.config.zero == 0 and mesh.stages == mesh.config.tensor == 1

@@ -13,7 +13,7 @@ from torch import nn
 from corpusmill.common.errors import UserError
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.layer import Layer
-from corpusmill.train.precision.checkpointing import apply_checkpointing
+from corpusmill.train.precision.activation_checkpointing import apply_checkpointing
 from corpusmill.train.precision.fp8 import use_fp8
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from corpusmill.train.precision.checkpointing import offloaded
+from corpusmill.train.precision.activation_checkpointing import offloaded
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig

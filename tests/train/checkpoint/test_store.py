@@ -253,7 +253,7 @@ def test_another_model_is_refused_by_tensor(run: Folder) -> None:
 def test_training_from_and_to_object_storage(
     s3: str, shards: Folder, config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from corpusmill.train.metrics import read_metrics
+    from corpusmill.train.log.metrics import read_metrics
     from corpusmill.train.trainer import train
 
     for entry in shards.list():

@@ -14,11 +14,11 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.guard import GuardConfig
 from corpusmill.schemas.training import TrainConfig, changed
-from corpusmill.train.distributed import World
 from corpusmill.train.guard import guard as module
 from corpusmill.train.guard.guard import NEVER, Guard
 from corpusmill.train.guard.journal import dumped
 from corpusmill.train.guard.judge import Limits
+from corpusmill.train.parallel.world import World
 from corpusmill.train.step import Metrics, TrainState
 from tests.train.guard.test_journal import journal, rollback, skip
 

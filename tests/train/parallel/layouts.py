@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.distributed import World, join
+from corpusmill.train.log.probe import look_inside
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel import ParallelModel, build
-from corpusmill.train.parallel.shard import local
+from corpusmill.train.parallel.fsdp import local
+from corpusmill.train.parallel.model import ParallelModel, build
+from corpusmill.train.parallel.world import World, join
 from corpusmill.train.precision.autocast import autocast
 from corpusmill.train.precision.loss_scale import LossScale
-from corpusmill.train.probe import look_inside
 from corpusmill.train.step import Batch, Metrics, TrainState, train_step
 
 VOCAB, ROWS, LENGTH, STEPS, SOURCES = 90, 8, 24, 3, 2
@@ -175,7 +175,7 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
     with autocast(config, world.device):
         seen = look_inside(model, parts[world.data_rank], world.device)
         rows = {k: torch.cat([part[k][:2] for part in parts]) for k in parts[0]}
-        with patch("corpusmill.train.probe.ROWS", ROWS):
+        with patch("corpusmill.train.log.probe.ROWS", ROWS):
             right = look_inside(whole, rows, world.device, ROWS)
     near = {"rtol": 10 * close["rtol"], "atol": 1e-4}
     torch.testing.assert_close(

@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
-from corpusmill.train.distributed import World, join
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel import ParallelModel, build
-from corpusmill.train.parallel.shard import local
+from corpusmill.train.parallel.fsdp import local
+from corpusmill.train.parallel.model import ParallelModel, build
+from corpusmill.train.parallel.world import World, join
 from corpusmill.train.step import TrainState, train_step
 from tests.train.parallel.layouts import SOURCES, STEPS, VOCAB, batch_of, config_of
 

@@ -16,8 +16,8 @@ import pytest
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.distributed import data_processes
 from corpusmill.train.parallel.pipeline import layers_of
+from corpusmill.train.parallel.world import data_processes
 from tests.train.parallel.layouts import config_of
 from tests.train.processes import torchrun
 

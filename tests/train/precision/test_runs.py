@@ -12,7 +12,7 @@ import pytest
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
-from corpusmill.train.metrics import read_metrics
+from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
 
 Make = Callable[..., dict[str, Any]]

@@ -1,0 +1,1 @@
+"""The command line of the trainer; what a command needs is imported when it runs."""

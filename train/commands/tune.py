@@ -1,0 +1,77 @@
+"""`corpusmill lr-find` and `corpusmill search`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as optimizer.kind=lion")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
+
+
+def lr_find(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")],
+    low: Annotated[float, typer.Option(help="the first learning rate")] = 1e-6,
+    high: Annotated[float, typer.Option(help="the last one")] = 1.0,
+    steps: Annotated[int, typer.Option(min=2, help="steps from low to high")] = 100,
+    factor: Annotated[float, typer.Option(help="stop at a loss above so many times the lowest")] = 1.5,
+    out: Annotated[
+        str | None, typer.Option(help="folder for lr-find.json and lr-find.html; default runs/<name>-lr-find")
+    ] = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """A range test: the learning rate rises until the loss blows up; rates to start with."""
+    from corpusmill.common.config import load
+    from corpusmill.common.errors import UserError
+    from corpusmill.common.storage import Folder
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.commands.train import print_table, show
+    from corpusmill.train.tools.tune.lr_find import range_test, tables
+
+    if not 0 < low < high:
+        raise UserError(f"--low {low:g} --high {high:g}: low must be above 0 and below high")
+    if factor <= 1:
+        raise UserError(f"--factor {factor:g}: must be above 1")
+    found = load(TrainConfig, config, set_)
+    folder = Folder(out or f"runs/{found.name}-lr-find")
+    result = range_test(found, low, high, steps, folder, factor)
+    if json_:
+        show(result)
+        return
+    for title, lines in tables(result):
+        print_table(lines, title)
+    typer.echo(f"the curve: {folder / 'lr-find.html'}", err=True)
+
+
+def search(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="a search config (.yaml)")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as trials=50")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Try settings of a training config: grid, random, TPE, successive halving, population-based."""
+    from corpusmill.common.config import load
+    from corpusmill.schemas.search import SearchConfig
+    from corpusmill.train.commands.train import print_table, show
+    from corpusmill.train.log.metrics import say
+    from corpusmill.train.tools.tune.report import tables
+    from corpusmill.train.tools.tune.search import search as work
+
+    try:
+        result = work(config, set_, say)
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from there")
+        raise SystemExit(130) from None
+    if json_:
+        show(result)
+        return
+    for title, lines in tables(load(SearchConfig, config, set_), result):
+        print_table(lines, title)
+    say(
+        f"plots: {result['output']}/search.html; to train with the best: corpusmill train {result.get('best_config')}"
+    )

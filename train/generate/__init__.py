@@ -1,0 +1,1 @@
+"""Text sampled from a trained model."""

@@ -1,0 +1,185 @@
+"""Which plots the page has, and the numbers of each, small enough for one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.log.dashboard.history import Floats, History, Steps, thin
+
+POINTS = 2000  # of a line at most
+ALL_POINTS = 120_000  # of all lines of a page together: about 1.5 MB
+LINES = 8  # of a plot that has one for each layer: more are not told apart
+
+
+class Spec(NamedTuple):
+    """A plot: `names` are columns, one that ends in `/` all columns that begin so. `form` says how values are written:
+    number, share (of 1, as %), count (2.1 M) or whole."""
+
+    title: str
+    names: tuple[str, ...]
+    unit: str = ""
+    note: str = ""
+    log: bool = False
+    form: str = "number"
+
+
+class Line(NamedTuple):
+    """One of a plot; `kind` is line, dots, dashes, or layer (coloured by depth)."""
+
+    name: str
+    kind: str
+    steps: Steps
+    values: Floats
+
+
+SPECS = {
+    "Loss": (
+        Spec("Loss", ("loss", "validation/"), "nats a token", "validation: mean of the sources", True),
+        Spec("Loss by source", ("loss_per_source/",), "nats a token", "training", True),
+        Spec("Validation by source", ("validation/",), "nats a token", "", True),
+        Spec("Other losses", ("z_loss", "balance_loss", "router_z_loss"), "nats a token", "weighted", True),
+    ),
+    "Schedule": (
+        Spec("Learning rate", ("lr",), "", "dashed: what the schedule says"),
+        Spec("Loss scale", ("loss_scale",), "", "of fp16 gradients", True, "whole"),
+    ),
+    "Stability": (
+        Spec("Gradient norm", ("grad_norm",), "", "of all parameters, before clipping", True),
+        Spec("Parameter norm", ("param_norm",), "", "of all parameters"),
+        Spec("Update norm", ("update_norm",), "", "of the step's change of all parameters", True),
+        Spec("Skipped steps", ("skipped",), "", "by the guard, since the row before", form="whole"),
+        Spec("Last activations", ("activation_rms",), "RMS", "after the last layer, before the final norm"),
+        Spec("Attention entropy", ("attention_entropy/",), "nats", "mean of heads and positions, on a few tokens"),
+        Spec("Highest logit", ("logit_max",), "", "on a few tokens"),
+        Spec("Expert load", ("expert_load/",), "× an even share", "fullest and emptiest of a layer"),
+    ),
+    "Speed": (
+        Spec("Throughput", ("tokens_per_second",), "tokens/s", "all processes", form="count"),
+        Spec("MFU", ("mfu",), "of the peak in dense bf16", form="share"),
+        Spec("Loader stall", ("loader_stall",), "of the time", "waiting for data", form="share"),
+        Spec("Memory", ("memory_mib",), "GiB", "peak of one process"),
+        Spec("Blocks replaced", ("blocks_replaced",), "", "damaged, in one process", form="whole"),
+    ),
+}  # fmt: skip
+UNPLOTTED = ("tokens",)
+QUIET = ("blocks_replaced", "skipped")  # no plot while they are 0
+
+
+def groups(history: History, config: TrainConfig) -> list[dict[str, Any]]:
+    """[{title, plots}] with what the run has; columns that no plot is made for get one of their own at the end."""
+    chosen: list[tuple[str, Spec, list[Line]]] = []
+    left = [n for n in history.names if n not in UNPLOTTED and (n not in QUIET or history.column(n)[1].any())]
+    others = {name.split("/")[0]: Spec(_words(name.split("/")[0]), (name.split("/")[0],)) for name in left}
+    for group, specs in [*SPECS.items(), ("More", tuple(others.values()))]:
+        for spec in specs:
+            heads = tuple(name.rstrip("/") for name in spec.names)
+            names = [name for name in left if name.split("/")[0] in heads]
+            if names and (group != "More" or heads[0] not in _KNOWN):
+                chosen.append((group, spec, _lines(spec, names, history, config)))
+    limit = max(8, min(POINTS, ALL_POINTS // max(sum(len(lines) for _, _, lines in chosen), 1)))
+    titles = dict.fromkeys(group for group, _, _ in chosen)
+    return [
+        {
+            "title": title,
+            "plots": [_plot(spec, lines, limit) for group, spec, lines in chosen if group == title],
+        }
+        for title in titles
+    ]
+
+
+_KNOWN = {name.rstrip("/") for specs in SPECS.values() for spec in specs for name in spec.names}
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _lines(spec: Spec, names: list[str], history: History, config: TrainConfig) -> list[Line]:
+    if spec.title == "Loss":
+        valid = [name for name in names if name != "loss"]
+        mean = [Line("validation", "dots", *_combined(valid, history, np.mean))] if valid else []
+        return [Line("training", "line", *history.column("loss")), *mean]
+    if spec.title == "Learning rate":
+        return [Line("used", "line", *history.column("lr")), Line("schedule", "dashes", *schedule(config))]
+    if spec.title == "Attention entropy":
+        return _layers(names, history)
+    if spec.title == "Expert load":
+        return _experts(names, history)
+    if spec.title == "Memory":
+        steps, mib = history.column("memory_mib")
+        return [Line("memory", "line", steps, mib / 1024)]
+    kind = "dots" if spec.title == "Validation by source" else "line"
+    return [Line(n.split("/", 1)[1] if "/" in n else _words(n), kind, *history.column(n)) for n in names]
+
+
+def _layers(names: list[str], history: History) -> list[Line]:
+    """A line for each layer; of many some, evenly chosen, and beside them the lowest and highest of all."""
+    shown = names
+    if len(names) > LINES:
+        shown = [names[i] for i in np.linspace(0, len(names) - 1, LINES - 2).round().astype(int)]
+    found = [Line(_words(name.split("/")[1]), "layer", *history.column(name)) for name in shown]
+    if shown is not names:
+        found += [Line("lowest of all", "dashes", *_combined(names, history, np.min))]
+        found += [Line("highest of all", "dashes", *_combined(names, history, np.max))]
+    return found
+
+
+def _experts(names: list[str], history: History) -> list[Line]:
+    """Of the columns `layer_1/max` and `layer_1/min`, their means and ends over the layers."""
+    full, empty = ([name for name in names if name.endswith(end)] for end in ("/max", "/min"))
+    return [
+        Line("fullest of all", "dashes", *_combined(full, history, np.max)),
+        Line("fullest, mean of layers", "line", *_combined(full, history, np.mean)),
+        Line("emptiest, mean of layers", "line", *_combined(empty, history, np.mean)),
+        Line("emptiest of all", "dashes", *_combined(empty, history, np.min)),
+    ]
+
+
+def _combined(names: Sequence[str], history: History, of: Callable[..., Any]) -> tuple[Steps, Floats]:
+    """`of` (numpy's mean, min or max) the columns, at each step that all of them have."""
+    columns = [history.column(name) for name in names]
+    steps = columns[0][0]
+    for other, _ in columns[1:]:
+        steps = steps[np.isin(steps, other, assume_unique=True)]
+    values = [value[np.isin(at, steps, assume_unique=True)] for at, value in columns]
+    return steps, np.asarray(of(np.stack(values), axis=0), np.float64)
+
+
+def schedule(config: TrainConfig) -> tuple[Steps, Floats]:
+    """The learning rate of the whole run, past and to come, as the config has it: 400 steps and the corners."""
+    from corpusmill.train.optim.schedule import rate_at
+
+    last = config.schedule.steps
+    corners = {1, config.schedule.warmup_steps or 1, last}
+    if config.schedule.kind == "wsd":
+        corners.add(max(1, last - round(config.schedule.decay_share * last)))
+    steps = sorted(corners | set(np.linspace(1, last, min(last, 400)).round().astype(int).tolist()))
+    return np.array(steps, np.int64), np.array([rate_at(config, step) for step in steps])
+
+
+def _plot(spec: Spec, lines: list[Line], limit: int) -> dict[str, Any]:
+    """For the page's script. Steps are differences, values have 5 digits: a third of the bytes."""
+    series = []
+    for line in lines:
+        steps, values = thin(line.steps, line.values, limit)
+        short = [_rounded(value) for value in values.tolist()]
+        series.append(
+            {"name": line.name, "kind": line.kind, "x": np.diff(steps, prepend=0).tolist(), "y": short}
+        )
+    return {
+        "title": spec.title,
+        "unit": spec.unit,
+        "note": spec.note,
+        "log": spec.log,
+        "form": spec.form,
+        "series": series,
+    }
+
+
+def _rounded(value: float) -> float | int:
+    short = float(f"{value:.5g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short

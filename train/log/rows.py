@@ -1,0 +1,107 @@
+"""The rows of metrics.jsonl: what a run measured since the row before, at a log step."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from corpusmill.common.errors import Diverged
+from corpusmill.train.log.metrics import memory_mib, mfu
+from corpusmill.train.model.moe import load_figures
+
+if TYPE_CHECKING:
+    from corpusmill.train.data.stream import StreamingTokens
+    from corpusmill.train.log.probe import Inside
+    from corpusmill.train.parallel.world import World
+    from corpusmill.train.step import Metrics, TrainState
+
+
+class Span:
+    """The time between two rows: of training, of waiting for data, and what is not counted (saving, validating)."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.began, self.stalled, self.paused = step, time.monotonic(), 0.0, 0.0
+
+    def next_batch(self, stream: StreamingTokens) -> Any:
+        asked = time.monotonic()
+        batch = next(stream)
+        self.stalled += time.monotonic() - asked
+        return batch
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began - self.paused
+
+
+def row_of(
+    state: TrainState,
+    world: World,
+    stream: StreamingTokens,
+    sums: torch.Tensor,
+    metrics: Metrics,
+    span: Span,
+    seconds: float,
+    inside: Inside | None = None,
+) -> dict[str, Any]:
+    """A row: means over the steps since the last one that were taken, norms and rate of this step. `sums`: `totals`;
+    `seconds`: what these steps took."""
+    plan, steps, seconds = stream.plan, state.step - span.step, max(seconds, 1e-9)
+    length = plan.segment_of(state.step).stretch.length
+    speed = (plan.tokens(state.step) - plan.tokens(state.step - steps)) / seconds
+    loss, tokens = sums.sum(0).tolist()
+    return {
+        "step": state.step,
+        "tokens": plan.tokens(state.step),
+        "loss": loss / tokens if tokens else None,  # all steps were skipped
+        "loss_per_source": {
+            name: total / count
+            for name, (total, count) in zip(stream.sources, sums.tolist(), strict=True)
+            if count
+        },
+        "lr": metrics.rate,
+        "grad_norm": number(metrics.grad_norm),
+        "param_norm": number(metrics.param_norm),
+        "update_norm": number(metrics.update_norm),
+        "activation_rms": number(metrics.activation_rms),
+        **({} if metrics.loss_scale is None else {"loss_scale": number(metrics.loss_scale)}),
+        **(inside.row() if inside else {}),
+        **auxiliary(state, metrics),
+        "tokens_per_second": round(speed, 1),
+        "mfu": mfu(speed / world.size, state.model.whole.flops_per_token(length), world.device),
+        "loader_stall": round(span.stalled / seconds, 5),
+        "memory_mib": memory_mib(world.device),
+        "blocks_replaced": stream.fetched["replaced"],
+    }
+
+
+def auxiliary(state: TrainState, metrics: Metrics) -> dict[str, Any]:
+    """Of this step: the losses beside the cross entropy, and how full the experts were."""
+    values = dict(metrics.auxiliary or {})
+    load = values.pop("load", None)
+    row: dict[str, Any] = {name: number(value) for name, value in values.items()}
+    return row if load is None else {**row, "expert_load": load_figures(state.config.model, load)}
+
+
+def number(value: torch.Tensor | None) -> float | None:
+    """A number for JSON, which has none that is not finite."""
+    found = math.nan if value is None else float(value)
+    return found if math.isfinite(found) else None
+
+
+def totals(state: TrainState, world: World, sources: list[str], run: str) -> torch.Tensor:
+    """[sources, 2] loss and tokens of all processes since the last row; raises `Diverged` if it went wrong."""
+    sums = world.total(state.window)
+    if not bool(sums.isfinite().all()):
+        bad = [
+            name
+            for name, loss in zip(sources, sums[:, 0].tolist(), strict=True)
+            if loss != loss or loss > 1e300
+        ]
+        raise Diverged(
+            f"{run}: the loss of {', '.join(bad)} is not a finite number at step {state.step}; nothing of it was saved."
+            f" Lower optimizer.lr, or set optimizer.grad_clip or guard.enabled, and start in another output"
+        )
+    return sums

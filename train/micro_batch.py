@@ -1,0 +1,85 @@
+"""The largest micro-batch that fits, found before the first step, so that no step has to be done again.
+
+A rehearsal on made-up tokens takes the memory of a step: optimizer states beside parameters, then two passes forward
+and backward, the second with gradients there. It leaves nothing behind: the run is to the bit one configured with
+what it finds.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from corpusmill.common.errors import WorkError
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.state import prepare
+from corpusmill.train.precision.autocast import computing
+from corpusmill.train.step import Batch, TrainState, inputs
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.parallel.world import World
+
+
+def fit_micro_batch(state: TrainState, world: World, say: Callable[[str], None] | None = None) -> TrainConfig:
+    """The config with the largest micro-batch, of the given one and its divisors halved and halved again, that fits in
+    every process; also `state.config` from here on. No process communicates but to agree.
+
+    Raises `WorkError` if not even one sequence fits.
+    """
+    config = state.config
+    size = config.data.micro_batch
+    while world.highest(not rehearse(state, size)):  # one that does not fit is one too many
+        if size == 1:
+            raise WorkError(
+                f"not even one sequence of {config.data.sequence_length} tokens fits into the memory of {state.device}:"
+                " set memory.checkpointing to full, lower data.sequence_length or the model's size"
+            )
+        smaller = next(n for n in range(size // 2, 0, -1) if size % n == 0)
+        if say:
+            say(f"data.micro_batch {size} does not fit into the memory of {state.device}: trying {smaller}")
+        size = smaller
+    if size != config.data.micro_batch:
+        state.config = config.model_copy(
+            update={"data": config.data.model_copy(update={"micro_batch": size})}
+        )
+    return state.config
+
+
+def rehearse(state: TrainState, size: int) -> bool:
+    """Whether steps with a micro-batch of this size fit; weights, states and sums are as before."""
+    config, model = state.config, state.model.parts[0]
+    model.train()
+    batch = rehearsal(size, config.data.sequence_length, config.data.cross_documents)
+    keys = torch.zeros(size, dtype=torch.int64)
+    fits, spare = True, None
+    try:
+        if not any(state.optimizer.state.values()):  # those of the optimizer come with its first step
+            spare = make_optimizer(model, config.optimizer)
+            prepare(spare)
+        for _ in range(2):
+            with computing(config, state.device):
+                loss = model(**inputs(batch, state.device, keys))
+            (loss.sum() * 0.0).backward()
+    except torch.OutOfMemoryError:
+        fits = False
+    del spare
+    loss = None
+    model.zero_grad(set_to_none=True)
+    model.sums = {}
+    gc.collect()
+    if state.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return fits
+
+
+def rehearsal(size: int, length: int, whole: bool = False) -> Batch:
+    """Rows of two documents each, or one if `whole`: attention then takes the kernel that it will."""
+    tokens = torch.arange(size * length, dtype=torch.int64).view(size, length) % 2
+    second = torch.arange(length) >= (length if whole else length // 2)
+    documents = second.to(torch.int32).expand(size, -1)
+    positions = torch.arange(length, dtype=torch.int32).expand(size, -1)
+    return {"tokens": tokens, "labels": tokens, "documents": documents, "positions": positions}

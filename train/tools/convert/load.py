@@ -1,0 +1,161 @@
+"""A model in the Hugging Face layout as the start of ours: its config compared, each of its tensors accounted for."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import torch
+
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.tools.convert.architecture import Architecture, architecture
+from corpusmill.train.tools.convert.export import CONFIG, INDEX, TOKENIZER, WEIGHTS
+
+# What older files hold beside weights: causal masks, frequencies of RoPE.
+NO_WEIGHTS = re.compile(r"\.attn\.(masked_)?bias$|\.rotary_emb\.inv_freq$")
+# Keys of config.json that change nothing in what is computed from the weights as far as this model's rows go.
+FREE = {"max_position_embeddings", "attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "output_router_logits"}  # fmt: skip
+# How later releases call a key.
+ALSO = {"num_experts": "num_local_experts", "n_routed_experts": "num_local_experts"}
+# What a file that does not name them means (the defaults of `transformers`).
+DEFAULTS: dict[str, Any] = {
+    "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False, "sliding_window": None,
+    "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "use_sliding_window": False,
+    "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "mlp_only_layers": [], "decoder_sparse_step": 1,
+}  # fmt: skip
+
+
+@torch.no_grad()
+def load_weights(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
+    """Put the weights of the model in `folder` in place of the first values.
+
+    Raises `UserError` naming the keys in which its config.json is of another model than the config's, or if its
+    tokenizer numbers tokens otherwise than the shards' `tokenizer`, and `WorkError` naming tensors that are missing,
+    surplus or wrongly shaped.
+    """
+    rows = model.embedding.num_embeddings
+    made = architecture(model.config, rows, model.config.max_positions)
+    compare(made, read_json(folder / CONFIG), folder)
+    if (folder / TOKENIZER).exists() and vocabulary((folder / TOKENIZER).read()) != vocabulary(tokenizer):
+        raise UserError(
+            f"{folder / TOKENIZER}: is not the tokenizer of the shards; make shards with it, or move it away if its"
+            " tokens have the same numbers"
+        )
+    ours = model.state_dict()
+    wanted = {part.name: part for part in made.parts}
+    problems, seen = list[str](), set[str]()
+    for name in files(folder):
+        for found, tensor in read_tensors(folder / name, wanted).items():
+            part = wanted.get(found)
+            if part is None:
+                problems.append(f"{found} is surplus")
+                continue
+            seen.add(found)
+            if not part.sources:
+                continue
+            into = [
+                ours[source] if part.expert is None else ours[source][part.expert] for source in part.sources
+            ]
+            value = tensor.T if part.transposed else tensor
+            shape = (sum(len(x) for x in into), *into[0].shape[1:])
+            if tuple(value.shape) != shape:
+                there, here = tuple(tensor.shape), shape[::-1] if part.transposed else shape
+                problems.append(f"{found} is {there}, this model has {here}")
+                continue
+            for target, piece in zip(into, value.split([len(x) for x in into]), strict=True):
+                target.copy_(piece)
+    problems += [f"{name} is missing" for name, part in wanted.items() if part.sources and name not in seen]
+    if problems:
+        more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+        raise WorkError(f"{folder}: does not fit this model: {'; '.join(problems[:5])}{more}")
+
+
+def compare(made: Architecture, found: dict[str, Any], folder: Folder) -> None:
+    """Raise `UserError` if config.json says another model than `made`."""
+    name = (found.get("architectures") or ["no architecture"])[0]
+    if name != made.name:
+        raise UserError(
+            f"{folder / CONFIG}: is a {name}, and the config's model section describes a {made.name}"
+        )
+    found = {**found, **old_rope(found)}
+    ours = made.config
+    if made.name == "GPT2LMHeadModel":
+        unsaid = {"tie_word_embeddings": True, "n_inner": 4 * ours["n_embd"]}
+    else:
+        size = ours["hidden_size"] // ours["num_attention_heads"]
+        unsaid = {
+            "tie_word_embeddings": False, "head_dim": size, "num_key_value_heads": ours["num_attention_heads"],
+        }  # fmt: skip
+    lines = []
+    for key, here in ours.items():
+        theirs = found.get(key, found.get(ALSO.get(key, key), DEFAULTS.get(key)))
+        if theirs is None and key in unsaid:
+            theirs = unsaid[key]
+        if key not in FREE and not same(here, theirs):
+            advice = "; set model.vocab_multiple to 1 or what it was padded to" if key == "vocab_size" else ""
+            lines.append(f"{key} is {theirs} there and {here} here{advice}")
+    if lines:
+        raise UserError(f"{folder / CONFIG}: is another model than the config's: {'; '.join(lines)}")
+
+
+def old_rope(found: dict[str, Any]) -> dict[str, Any]:
+    """`rope_theta` and `rope_scaling` as `transformers` 4 wrote them, out of that or of 5's `rope_parameters`."""
+    rope = dict(found.get("rope_parameters") or found.get("rope_scaling") or {})
+    rope["rope_type"] = rope.get("rope_type", rope.pop("type", "default"))
+    outer = {key: rope.pop(key) for key in ("rope_theta", "partial_rotary_factor") if key in rope}
+    return {**outer, "rope_scaling": None if rope["rope_type"] == "default" else rope}
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Equal, floats to rounding; of a mapping (`rope_scaling`) the keys that ours has."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return all(same(value, theirs.get(key)) for key, value in ours.items())
+    if isinstance(ours, float) and isinstance(theirs, int | float):
+        return abs(ours - theirs) <= 1e-6 * abs(ours)
+    return bool(ours == theirs)
+
+
+def vocabulary(tokenizer: bytes) -> Any:
+    """What of a tokenizer.json decides the numbers of tokens."""
+    model = json.loads(tokenizer)["model"]
+    return model.get("vocab"), len(model.get("merges") or ())
+
+
+def files(folder: Folder) -> list[str]:
+    """Names of the weights' files."""
+    if (folder / INDEX).exists():
+        return sorted(set(read_json(folder / INDEX)["weight_map"].values()))
+    return [WEIGHTS]
+
+
+def read_json(file: Folder) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read())
+    except FileNotFoundError:
+        raise UserError(
+            f"{file.parent}: is no model in the Hugging Face layout: it has no {file.name}"
+        ) from None
+    except ValueError:
+        raise UserError(f"{file}: is not JSON") from None
+    return dict(value)
+
+
+def read_tensors(file: Folder, wanted: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Of one file, by the names of the whole model: GPT-2's first files name the inner model's."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        found = load(file.read())
+    except FileNotFoundError:
+        raise WorkError(f"{file}: no such file (weights must be safetensors)") from None
+    except SafetensorError as error:
+        raise WorkError(f"{file}: not a safetensors file: {error}") from None
+    return {
+        f"transformer.{name}" if name not in wanted and f"transformer.{name}" in wanted else name: tensor
+        for name, tensor in found.items()
+        if not NO_WEIGHTS.search(name)
+    }

@@ -1,0 +1,203 @@
+"""The memory of one process, part by part, in bytes.
+
+Sharding follows ZeRO (Rajbhandari et al. 2020), activations the method of Korthikanti et al. 2022 with the tensors that
+autograd keeps of this decoder when it is not compiled. Attention kernels keep no T x T matrix (Dao et al. 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from corpusmill.train.tools.estimate.layout import Layout
+from corpusmill.train.tools.estimate.shape import Shape, Weight
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.optim import OptimizerConfig
+    from corpusmill.schemas.precision import Checkpointing
+
+MASTER = 4  # bytes of a parameter and of its gradient: float32 in every precision
+WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}  # bytes of what layers compute; fp8 keeps inputs in bf16
+
+
+class Memory(NamedTuple):
+    """Bytes of one process. `buffers`: copies of weights in the type of computation, buckets, gathered units."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    buffers: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is computed in one pass: rows of `length` tokens, how, and with which optimizer.
+
+    `cpu`: of PyTorch's CPU kernels, whose norm and dropout keep more, and whose attention keeps a mask per layer if
+    `documents` are told apart.
+    """
+
+    micro_batch: int
+    length: int
+    global_batch: int
+    optimizer: OptimizerConfig
+    precision: str = "bf16"
+    checkpointing: Checkpointing = "none"
+    budget: float | None = None  # of the checkpointing of that name
+    cpu: bool = False
+    documents: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return self.micro_batch * self.length
+
+    @property
+    def width(self) -> int:
+        return WIDTH[self.precision]
+
+
+def memory(shape: Shape, layout: Layout, work: Work) -> Memory:
+    """Of the process that needs most."""
+    stages = range(layout.pp)
+    return max((of_stage(shape, layout, work, stage) for stage in stages), key=lambda found: found.total)
+
+
+def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
+    """Of each process of a pipeline stage."""
+    layers = layout.stages(shape)[stage]
+    units = [shape.by_layer[layer] for layer in layers] + ends(shape, layout, stage)
+    states = _states(shape, units, layout, work)
+    kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
+    flying = layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
+    activations = kept * flying
+    if work.checkpointing != "none":  # while one layer's backward runs, all of it is there
+        whole = replace(work, checkpointing="none")
+        activations += max(
+            layer_activations(shape, layout, whole, layer) for layer in layers if layer is not None
+        )
+    part = layout.tp
+    per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
+    if stage == 0 and shape.dropout:
+        per_token += shape.dim / part  # which are dropped, a byte each
+    logits = 0.0
+    if stage == layout.pp - 1:
+        norm = shape.dim * (8 if work.cpu else 4) + 4
+        per_token += (norm + shape.dim * work.width) / part
+        # Logits, in float32 too, and their log-softmax; of the tokens that are in memory at once.
+        rows = min(work.tokens, shape.loss_chunk or work.tokens)
+        logits = rows * shape.vocab / layout.tp * (8 if work.width == 4 else work.width + 8)
+    return states._replace(activations=activations + per_token * work.tokens, logits=logits)
+
+
+def ends(shape: Shape, layout: Layout, stage: int) -> list[list[Weight]]:
+    """What is no layer: embeddings on the first stage; norm and head (or the embedding that is one) on the last."""
+    outside = shape.by_layer[None]
+    embeddings = [w for w in outside if w.kind == "embeddings"]
+    rest = [w for w in outside if w.kind != "embeddings"]
+    found: list[list[Weight]] = []
+    if stage == 0:
+        found.append(embeddings)
+    if stage == layout.pp - 1:
+        copy = [w for w in embeddings if w.name == "embedding.weight"] if shape.tied and layout.pp > 1 else []
+        found.append(rest + copy)
+    return found
+
+
+def _states(shape: Shape, units: list[list[Weight]], layout: Layout, work: Work) -> Memory:
+    """Parameters, gradients, optimizer states and the buffers that go with them."""
+    parameters = gradients = optimizer = buffers = 0.0
+    for unit in units:
+        for weight in unit:
+            here, owners = (
+                local(weight, layout),
+                layout.dp // (layout.replicate * (layout.ep if weight.expert else 1)),
+            )
+            shard = [1 if layout.zero < stage else owners for stage in (1, 2, 3)]
+            # With FSDP2 any stage from 1 on shards the master parameters; 1 and 2 keep a gathered copy beside them.
+            parameters += MASTER * here / shard[0]
+            gradients += MASTER * here / shard[1]
+            optimizer += state_bytes(weight, work.optimizer) * here / weight.numel / shard[0]
+            if layout.zero in (1, 2):
+                buffers += work.width * here
+            elif layout.zero == 0:
+                # autocast casts each weight of a product; DistributedDataParallel reduces buckets beside the gradients
+                cast = weight.product or (shape.tied and weight.name == "embedding.weight")
+                buffers += work.width * here if cast and work.width < MASTER else 0
+                buffers += MASTER * here if layout.dp > 1 else 0
+    sizes = sorted((sum(local(weight, layout) for weight in unit) for unit in units), reverse=True)
+    if layout.zero == 3:
+        buffers += work.width * sum(sizes[:2])  # one unit computes, the next is gathered
+    if layout.zero >= 2:
+        buffers += (work.width + MASTER) * sizes[0]  # a unit's gradients, and what is scattered of them
+    return Memory(parameters, gradients, optimizer, 0.0, 0.0, buffers)
+
+
+def local(weight: Weight, layout: Layout) -> float:
+    """Elements of a weight that a process computes with."""
+    return weight.numel / (layout.tp if weight.cut_by_tensor else 1) / (layout.ep if weight.expert else 1)
+
+
+def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
+    """What an optimizer keeps of a parameter: exactly the tensors that `corpusmill.train.optim` makes."""
+    n, step = weight.numel, 4
+    if config.kind == "adafactor" and len(weight.shape) > 1:
+        return 4 * (n // weight.shape[-1] + n // weight.shape[-2]) + step
+    if config.kind == "adafactor":
+        return 4 * n + step
+    if config.kind == "lion" or (config.kind == "muon" and weight.kind == "matrices"):
+        return 4 * n
+    if config.kind == "sgd":
+        return 4 * n if config.momentum else 0
+    if config.state_bits == 8 and n >= 4096 and n % 256 == 0:  # codes, a scale for 256 of them, 256 values
+        return 2 * (n + 4 * n // 256 + 4 * 256) + step
+    return 8 * n + step
+
+
+def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
+    """What a layer keeps of one micro-batch for its backward.
+
+    C the residual stream (float32), e bytes of what layers compute. Norms keep their input (and 1 / RMS); products
+    their input, which autocast casts once for each product; attention q, k, v, its output and a float for each head;
+    SwiGLU its two inputs, the activated one and their product. Tensor parallelism divides what lies between the
+    column- and the row-wise product, sequence parallelism the rest (Korthikanti et al. 2022, table 2).
+
+    `full` keeps the layer's input. `selective` keeps that and the outputs of matrix products and of attention,
+    `budget` that share of what `none` keeps, but no less than `full`.
+    """
+    if work.checkpointing == "budget":
+        kinds: tuple[Checkpointing, ...] = ("none", "full")
+        most, least = (
+            layer_activations(shape, layout, replace(work, checkpointing=kind), layer) for kind in kinds
+        )
+        return max(least, (work.budget or 0.0) * most)
+    e, dim = work.width, shape.dim
+    q, kv = shape.width(layer, "q"), shape.width(layer, "k")
+    copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards
+    gated = bool(shape.width(layer, "gate"))
+    hidden = copies * shape.width(layer, "up") + shape.width(layer, "shared.up")
+    stream = 4.0 * dim
+    heads = 4.0 * shape.heads
+    if work.checkpointing == "full":
+        outer, inner = stream, 0.0
+    elif work.checkpointing == "selective":
+        outer = stream + 2 * e * dim
+        inner = e * (2 * q + 2 * kv + (1 + gated) * hidden) + heads
+    else:
+        norm = stream + 4 + (stream if work.cpu else 0)
+        casts = 1 if e == 4 else 3
+        ffn_casts = 1 if e == 4 or not gated else 2
+        outer = 2 * norm + e * dim * (casts + ffn_casts)
+        if shape.dropout:
+            outer += 2 * dim
+        inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
+        if shape.has_experts(layer):  # scores of the router; inputs sent to experts, outputs that come back
+            outer += 8.0 * shape.width(layer, "router") + 2 * copies * e * dim
+        if work.cpu and work.documents:
+            inner += e * work.length * layout.tp  # the mask is not cut
+    return work.tokens * (outer / layout.tp + inner / layout.tp)

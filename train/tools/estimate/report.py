@@ -1,0 +1,179 @@
+"""The estimate of a training config: as one dict, and as tables for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from corpusmill.common.errors import UserError
+from corpusmill.schemas.precision import Checkpointing
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.shards import open_shards
+from corpusmill.train.tools.estimate.flops import YEAR, bill, per_token, recomputed
+from corpusmill.train.tools.estimate.gpus import gpu_named
+from corpusmill.train.tools.estimate.layout import Layout
+from corpusmill.train.tools.estimate.memory import WIDTH, Memory, Work, memory
+from corpusmill.train.tools.estimate.search import Found, fits, sent, smallest
+from corpusmill.train.tools.estimate.shape import shape_of
+
+GIB = 2**30
+SHOWN = 4  # other layouts that fit, in the table
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What it is computed on and for how much; see `corpusmill estimate --help`."""
+
+    gpu: str = "H200"
+    count: int = 1
+    mfu: float = 0.4
+    price: float | None = None
+    carbon: float | None = None
+    pue: float = 1.1
+    headroom: float = 0.08
+    vocab: int | None = None
+    precision: str | None = None
+    checkpointing: Checkpointing | None = None
+    budget: float | None = None
+
+
+def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any]:
+    """Memory, FLOPs and the bill of a run in a layout; its dp follows from `terms.count`.
+
+    Raises `UserError` if the GPUs, the model or the batch cannot be dealt out so.
+    """
+    gpu, precision = gpu_named(terms.gpu), terms.precision or config.precision
+    if precision not in WIDTH:
+        raise UserError(f"--precision: '{precision}' is not allowed (allowed: {', '.join(WIDTH)})")
+    if not 0 < terms.mfu <= 1:
+        raise UserError(f"--mfu: must be above 0 and at most 1, is {terms.mfu:g}")
+    shape = shape_of(config.model, terms.vocab or open_shards(config.data.shards).set.vocab_size)
+    data = config.data
+    checkpointing = terms.checkpointing or config.memory.checkpointing
+    budget = terms.budget
+    if budget is None and checkpointing == "budget":
+        budget = config.memory.budget
+    if (checkpointing == "budget") != (budget is not None):
+        raise UserError(
+            f"--budget: goes with --checkpointing budget alone (it is {checkpointing}): give both, or neither"
+        )
+    work = Work(
+        data.micro_batch, data.sequence_length, data.global_batch, config.optimizer, precision, checkpointing,
+        budget,
+    )  # fmt: skip
+    model = layout.tp * layout.pp
+    if terms.count % model:
+        raise UserError(
+            f"--count: {terms.count} GPUs are not a multiple of tp {layout.tp} x pp {layout.pp}: set it to"
+            f" {-(-terms.count // model) * model}"
+        )
+    layout = replace(layout, dp=terms.count // model)
+    refused = layout.refusal(shape, work.length, work.global_batch, work.micro_batch)
+    if refused:
+        raise UserError(f"layout {layout}: {refused}")
+    need = memory(shape, layout, work)
+    tokens = data.tokens(config.schedule.steps)
+    flops = per_token(shape, data.sequence_length)
+    again = recomputed(shape, data.sequence_length, checkpointing)
+    found = smallest(shape, work, gpu, layout, terms.headroom)
+    return {
+        "name": config.name,
+        "parameters": shape.parameters,
+        "precision": precision,
+        "checkpointing": checkpointing,
+        "optimizer": config.optimizer.kind,
+        "micro_batch": data.micro_batch,
+        "sequence_length": data.sequence_length,
+        "gpu": gpu._asdict(),
+        "count": terms.count,
+        "layout": layout.as_json(),
+        "layout_name": str(layout),
+        "memory": _bytes(need),
+        "fits": fits(need, gpu, terms.headroom),
+        "headroom": terms.headroom,
+        "sent_bytes_per_step": round(sent(shape, layout, work)),
+        "tokens": tokens,
+        "flops_per_token": flops,
+        "flops_per_token_recomputed": again,
+        "flops": flops * tokens,
+        "mfu": terms.mfu,
+        **bill(
+            flops * tokens, gpu, terms.count, terms.mfu, price=terms.price, carbon=terms.carbon, pue=terms.pue
+        )._asdict(),
+        "smallest": _found(found.best) if found.best else None,
+        "too_small": [_found(option) for option in found.nearest],
+        "others": [_found(option) for option in found.others],
+    }  # fmt: skip
+
+
+def _bytes(need: Memory) -> dict[str, int]:
+    return {**{name: round(size) for name, size in need._asdict().items()}, "total": round(need.total)}
+
+
+def _found(found: Found) -> dict[str, Any]:
+    return {
+        "gpus": found.layout.processes, "layout": str(found.layout), **found.layout.as_json(),
+        "memory": _bytes(found.memory), "sent_bytes_per_step": round(found.sent),
+    }  # fmt: skip
+
+
+def tables(result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
+    """(title, lines) of each table: memory, the run, the layouts."""
+    gpu, total = result["gpu"], result["memory"]["total"]
+    room = gpu["memory"] * (1 - result["headroom"])
+    need = [["part", "GiB", "share"]] + [
+        [name, f"{size / GIB:,.2f}", f"{size / max(total, 1):.0%}"] for name, size in result["memory"].items()
+    ]
+    verdict = "fits" if result["fits"] else "does not fit"
+    title = (
+        f"{result['name']}: {result['parameters']:,} parameters, {result['precision']}, {result['optimizer']}, checkpointing"
+        f" {result['checkpointing']}, {result['micro_batch']} x {result['sequence_length']} tokens a pass; {result['layout_name']}:"
+        f" {verdict} into {room:.1f} of {gpu['memory']:g} GiB"
+    )
+    run = [
+        ["the run", ""],
+        ["tokens", f"{result['tokens']:,}"],
+        ["FLOPs per token", f"{result['flops_per_token']:.3e}"],
+        ["computed again per token", f"{result['flops_per_token_recomputed']:.3e}"],
+        ["FLOPs", f"{result['flops']:.3e}"],
+        ["time", duration(result["seconds"])],
+        ["GPU hours", f"{result['gpu_hours']:,.2f}"],
+        ["energy, kWh", f"{result['kwh']:,.2f}"],
+    ]
+    run += [] if result["usd"] is None else [["cost, USD", f"{result['usd']:,.2f}"]]
+    run += [] if result["kg_co2e"] is None else [["CO2e, kg", f"{result['kg_co2e']:,.2f}"]]
+    layouts = [["layout", "GPUs", "GiB", "sent a step, MB", ""]]
+    best, others = result["smallest"], result["others"]
+    notes = [
+        (option, f"too large by {option['memory']['total'] / GIB - room:,.1f} GiB")
+        for option in result["too_small"]
+    ]
+    notes += [(best, "the smallest that fits")] if best else []
+    notes += [(option, "fits, sends more") for option in others[:SHOWN]]
+    for option, note in notes:
+        layouts.append(
+            [
+                option["layout"], str(option["gpus"]), f"{option['memory']['total'] / GIB:,.1f}",
+                f"{option['sent_bytes_per_step'] / 1e6:,.0f}", note,
+            ]
+        )  # fmt: skip
+    more = f"; {len(others) - SHOWN} more fit" if len(others) > SHOWN else ""
+    last = (
+        "the smallest layout that fits" if best else "no layout fits: less micro_batch, or checkpointing full"
+    )
+    return [
+        (title, need),
+        (
+            f"{result['count']} x {gpu['name']} at {result['mfu']:.0%} of {gpu['peak'] / 1e12:,.0f} TFLOP/s",
+            run,
+        ),
+        (last + more, layouts),
+    ]
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit that it fills."""
+    for unit, size in (("years", YEAR), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:,.2f} {unit}"
+    return f"{seconds:.1f} seconds"

@@ -1,0 +1,198 @@
+"""One trial: `corpusmill train` in a process of its own, which saves and ends when the search that started it is gone."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from corpusmill.common.config import override, validate
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+
+POLL_S = 0.1
+
+
+class Trial:
+    """A training process, its folder (which is its run's), and why it was stopped, if it was."""
+
+    def __init__(self, folder: Path, config: Path, settings: dict[str, Any]) -> None:
+        self.folder, self.verdict = folder, ""
+        # A run that must go back says that its values are bad: it ends, and is not mended with a lower rate.
+        given = {"guard.max_rollbacks": 0, **settings, "output": str(folder)}
+        pairs = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+        self.command = [
+            sys.executable,
+            "-m",
+            "corpusmill.train.tools.tune.trial",
+            str(folder),
+            str(config),
+            *pairs,
+        ]
+        self._seen, self._step = (0, 0), 0  # of metrics.jsonl
+
+    def start(self, environment: dict[str, str]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "log.txt").open("ab") as log:
+            self._said = log.tell()
+            # A session of its own: Ctrl-C reaches the search alone, which then tells its trials.
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def problem(self) -> str:
+        """Why it ended badly, in one line; empty if it did not."""
+        code = self.process.returncode
+        if code == 0:
+            return ""
+        if code < 0:
+            return f"killed by signal {-code}"
+        with (self.folder / "log.txt").open("rb") as log:
+            log.seek(self._said)
+            lines = log.read().decode(errors="replace").split("\n")
+        errors = [line[7:] for line in lines if line.startswith("error: ")] or [
+            s for s in lines if s.strip()
+        ][-1:]
+        return errors[0] if errors else f"exit code {code}"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of metrics.jsonl that have come since the last call."""
+        from corpusmill.train.log.metrics import read_metrics
+
+        file = self.folder / "metrics.jsonl"
+        found = file.stat() if file.exists() else None
+        if found and self._seen != (found.st_mtime_ns, found.st_size):
+            self._seen = found.st_mtime_ns, found.st_size
+            for row in read_metrics(Folder(self.folder)):
+                if row["step"] > self._step:
+                    self._step = row["step"]
+                    yield row
+
+    def result(self) -> dict[str, Any]:
+        """What result.json holds."""
+        return dict(json.loads((self.folder / "result.json").read_text(encoding="utf-8")))
+
+
+def check_trial(base: dict[str, Any], values: dict[str, Any]) -> None:
+    """Raise `UserError` if the training config is impossible with these values."""
+    given = override(base, [f"{key}={json.dumps(value)}" for key, value in values.items()])
+    validate(TrainConfig, given, "config")
+
+
+def objective(job: Trial, key: str) -> float | None:
+    """What a finished trial came to; None if it is not finite. Raises `UserError` if its result has no such key."""
+    result = job.result()
+    value = number_at(result, key)
+    if value is None:
+        raise UserError(
+            f"objective: {job.folder}/result.json has no number at {key} (it has: {', '.join(result)})"
+        )
+    return value if math.isfinite(value) else None
+
+
+def number_at(row: dict[str, Any], key: str) -> float | None:
+    """The number at a dotted key, or the mean of those in the mapping there; None if there is none."""
+    place: Any = row
+    for part in key.split("."):
+        place = place.get(part) if isinstance(place, dict) else None
+    if isinstance(place, dict):
+        numbers = [value for value in place.values() if isinstance(value, int | float)]
+        return statistics.fmean(numbers) if numbers else None
+    return float(place) if isinstance(place, int | float) else None
+
+
+def run_trials(
+    trials: Iterator[Trial], parallel: int, watch: Callable[[Trial], str]
+) -> Generator[Trial, None, None]:
+    """Run trials, so many at a time, and give each back when it has ended.
+
+    `watch` is asked often, and once after the end; the reason it returns kills the trial. Whatever ends this ends the
+    trials, which save first; a trial is asked for when there is room, after those that have ended were given back.
+    """
+    running: dict[int, Trial] = {}
+    try:
+        while True:
+            for place in range(parallel):
+                if place not in running and (trial := next(trials, None)):
+                    trial.start(environment(place, parallel))
+                    running[place] = trial
+            if not running:
+                return
+            for place, trial in list(running.items()):
+                ended = trial.process.poll() is not None
+                trial.verdict = trial.verdict or watch(trial)
+                if trial.verdict and not ended:
+                    trial.process.kill()
+                if ended:
+                    del running[place]
+                    stop([trial])
+                    yield trial
+            time.sleep(POLL_S)
+    finally:
+        stop(list(running.values()))
+
+
+def stop(trials: list[Trial]) -> None:
+    """Let trials save and end; wait for them."""
+    for trial in trials:
+        trial.process.terminate()
+    for trial in trials:
+        trial.process.wait()
+        assert trial.process.stdin
+        trial.process.stdin.close()
+
+
+def environment(place: int, parallel: int) -> dict[str, str]:
+    """Of the trial at a place among those that run: a GPU of its own if there are several, its share of the cores."""
+    found = dict(os.environ)
+    if parallel > 1:
+        import torch
+
+        gpus = found.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))).split(
+            ","
+        )
+        if len(gpus) > 1:
+            found["CUDA_VISIBLE_DEVICES"] = gpus[place % len(gpus)]
+        found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // parallel)))
+    return found
+
+
+def hold(file: Path, wait: bool = False) -> Any:
+    """A lock on `file`, held as long as what this returns lives; raises `BlockingIOError` if another has it."""
+    lock = file.open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    return lock
+
+
+def main() -> None:
+    """`python -m corpusmill.train.tools.tune.trial FOLDER CONFIG --set ...`: train, until standard input ends."""
+
+    def watch() -> None:
+        os.read(0, 1)  # not through sys.stdin, whose lock would be held when the process ends
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    folder, *arguments = sys.argv[1:]
+    lock = hold(Path(folder) / "lock", wait=True)  # a trial of a search that was killed may be saving still
+    sys.argv = ["train", *arguments]
+    from corpusmill.train.__main__ import main as train
+
+    with lock:
+        train()
+
+
+if __name__ == "__main__":
+    main()
