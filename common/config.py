@@ -89,7 +89,7 @@ def _copy(value: Any) -> Any:
 
 
 def _line(model: type[BaseModel], mistake: Any, where: str) -> str:
-    location = [part for part in mistake["loc"] if part != "[key]"]
+    location = [part for part in mistake["loc"] if not str(part).startswith("[")]
     key = ".".join(str(part) for part in location)
     kind = mistake["type"]
     if kind == "extra_forbidden":
@@ -124,7 +124,15 @@ def fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
             arguments = [a for a in get_args(here) if a is not type(None)]
             here = arguments[-1] if arguments else None
         here = _model_in(here)
-    return list(here.model_fields) if isinstance(here, type) and issubclass(here, BaseModel) else []
+    models = [one for one in _members(here) if isinstance(one, type) and issubclass(one, BaseModel)]
+    return list(models[0].model_fields) if len(models) == 1 else []
+
+
+def _members(annotation: Any) -> list[Any]:
+    """What a union, possibly of annotated types, may be."""
+    if isinstance(annotation, type) or not (arguments := get_args(annotation)):
+        return [annotation]
+    return [one for argument in arguments for one in _members(argument)]
 
 
 def _model_in(annotation: Any) -> Any:

@@ -6,10 +6,11 @@ Every parameter that can change a byte of the output is in here, and goes into t
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from corpusmill.common.errors import nearest
 from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.filter import FilterParams
@@ -17,21 +18,9 @@ from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.redact import RedactParams
 from corpusmill.schemas.shard import ShardParams
 from corpusmill.schemas.split import SplitParams
-from corpusmill.schemas.stages import IngestParams, ReportParams
+from corpusmill.schemas.stages import CustomStage, Declaration, IngestParams, ReportParams, StageSpec
 from corpusmill.schemas.tokenizer import TokenizerParams
 
-StageName = Literal[
-    "ingest", "filter", "dedup", "decontaminate", "redact", "split", "tokenizer", "shard", "report"
-]
-STAGES: tuple[StageName, ...] = get_args(StageName)
-DEFAULT = tuple(name for name in STAGES if name != "decontaminate")  # which needs files to look for
-LOCAL = (
-    "ingest",
-    "filter",
-    "dedup",
-    "decontaminate",
-    "redact",
-)  # partition in, partition of the same name out
 Format = Literal[
     "auto", "jsonl", "parquet", "text", "markdown", "warc", "wet", "html", "mediawiki", "documents"
 ]
@@ -62,6 +51,32 @@ class Cluster(Strict):
     )
     memory_limit: str = Field(default="auto", description="per worker, such as 4GB")
     retries: int = Field(default=2, ge=0, description="times a task is tried again after its worker died")
+    import_from: list[str] = Field(
+        default=[],
+        description="folders of your own stages' modules; default: the recipe's and the working directory",
+    )
+
+
+def _known(name: str) -> str:
+    if name not in STAGES:
+        allowed = ", ".join(f"'{known}'" for known in STAGES)
+        raise ValueError(f"'{name}' is not allowed{nearest(name, STAGES)} (allowed: {allowed})")
+    return name
+
+
+class _Names:
+    """The names of stages in the JSON Schema."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(schema: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "string", "enum": list(STAGES)}
+
+
+# Tags in brackets are no part of a key (`corpusmill.common.config`).
+Entry = Annotated[
+    Annotated[str, AfterValidator(_known), _Names, Tag("[name]")] | Annotated[CustomStage, Tag("[python]")],
+    Discriminator(lambda value: "[name]" if isinstance(value, str) else "[python]"),
+]
 
 
 class Recipe(Strict):
@@ -71,48 +86,117 @@ class Recipe(Strict):
     output: str | None = Field(default=None, description="folder or URL of the run; default runs/<name>")
     seed: int = Field(default=0, ge=0, lt=2**63)
     sources: dict[str, Source] = Field(min_length=1)
-    stages: list[StageName] = Field(
-        default=list(DEFAULT),
+    stages: list[Entry] = Field(
+        default_factory=lambda: list[Entry](DEFAULT),
         min_length=1,
-        description="absent: all, decontaminate only where `decontaminate.against` names files",
+        description="absent: all, decontaminate only where `decontaminate.against` names files; an entry may be a"
+        " stage of your own: {python: module:function, version: ...}",
     )
-    ingest: IngestParams = IngestParams()
-    filter: FilterParams = FilterParams()
-    dedup: DedupParams = DedupParams()
-    decontaminate: DecontaminateParams = DecontaminateParams()
-    redact: RedactParams = RedactParams()
-    split: SplitParams = SplitParams()
-    tokenizer: TokenizerParams = TokenizerParams()
-    shard: ShardParams = ShardParams()
-    report: ReportParams = ReportParams()
+    # The stages, in the order of a run.
+    ingest: Annotated[
+        IngestParams,
+        Declaration(
+            "source", "Raw files to document partitions.", "corpusmill ingest crawl/*.warc.gz out/ingested"
+        ),
+    ] = IngestParams()
+    filter: Annotated[
+        FilterParams,
+        Declaration(
+            "local",
+            "Measure signals, judge rules, keep what passes.",
+            "corpusmill filter docs.jsonl.gz out/filtered --rules gopher_quality --rules c4",
+        ),
+    ] = FilterParams()
+    dedup: Annotated[
+        DedupParams,
+        Declaration(
+            "local",
+            "Remove exact and verified near-duplicates.",
+            "corpusmill dedup docs/*.parquet out/deduped --similarity 0.8 --text-column content",
+        ),
+    ] = DedupParams()
+    decontaminate: Annotated[
+        DecontaminateParams,
+        Declaration(
+            "local",
+            "Remove what holds items of evaluation sets.",
+            "corpusmill decontaminate docs.jsonl out/clean --against evals/",
+            wants=("against", "the evaluation files to look for"),
+        ),
+    ] = DecontaminateParams()
+    redact: Annotated[
+        RedactParams,
+        Declaration(
+            "local",
+            "Replace personal data and secrets.",
+            "corpusmill redact mail.jsonl out/redacted --kinds email --kinds phone",
+        ),
+    ] = RedactParams()
+    split: Annotated[
+        SplitParams, Declaration("global", "Choose the validation documents, duplicates together.")
+    ] = SplitParams()
+    tokenizer: Annotated[
+        TokenizerParams,
+        Declaration(
+            "global",
+            "Train a byte-level BPE tokenizer.",
+            "corpusmill tokenizer docs.jsonl out/tokenizer --vocab-size 32000",
+            reads=("split",),
+        ),
+    ] = TokenizerParams()
+    shard: Annotated[
+        ShardParams,
+        Declaration(
+            "global",
+            "Write WebDataset token shards.",
+            "corpusmill shard docs.jsonl out/shards --tokenizer out/tokenizer",
+            reads=("split", "tokenizer"),
+            folder="shards",
+        ),
+    ] = ShardParams()
+    report: Annotated[
+        ReportParams, Declaration("global", "Report and data card of the run.", reads_all=True)
+    ] = ReportParams()
     cluster: Cluster = Cluster()
 
     @model_validator(mode="before")
     @classmethod
     def all_stages(cls, config: Any) -> Any:
-        """A recipe that names evaluation files and no stages has `decontaminate` among them."""
+        """A recipe that gives what a stage wants, and names no stages, has that stage among them."""
         if isinstance(config, dict) and "stages" not in config:
-            section = config.get("decontaminate")
-            if isinstance(section, dict) and section.get("against"):
-                return {**config, "stages": list(STAGES)}
+            wanting = [
+                name
+                for name, spec in STAGES.items()
+                if spec.declared.wants and _given(config.get(name), spec.declared.wants[0])
+            ]
+            if wanting:
+                return {**config, "stages": [name for name in STAGES if name in DEFAULT or name in wanting]}
         return config
 
     @model_validator(mode="after")
     def order(self) -> Recipe:
-        if len(set(self.stages)) != len(self.stages):
+        names = self.stage_names
+        for name, own in self.custom.items():
+            if name in _TAKEN:
+                raise ValueError(
+                    f"stages: {own.python}: the name '{name}' is taken; give it a `name` of its own"
+                )
+        if len(set(names)) != len(names):
             raise ValueError("stages: each stage may appear once")
-        if self.stages[0] != "ingest":
+        if names[0] != "ingest":
             raise ValueError("stages: must begin with ingest")
-        needs: dict[str, tuple[str, ...]] = {"shard": ("split", "tokenizer"), "tokenizer": ("split",)}
-        for position, stage in enumerate(self.stages):
-            for earlier in needs.get(stage, ()):
-                if earlier not in self.stages[:position]:
+        for position, stage in enumerate(names):
+            for earlier in STAGES[stage].declared.reads if stage in STAGES else ():
+                if earlier not in names[:position]:
                     raise ValueError(f"stages: {stage} needs {earlier} before it")
-        local = [self.stages.index(s) for s in self.stages if s in LOCAL]
+        local = [names.index(name) for name in self.local]
         if local != list(range(len(local))):
-            raise ValueError(f"stages: {', '.join(LOCAL)} come before split, tokenizer, shard, report")
-        if "decontaminate" in self.stages and not self.decontaminate.against:
-            raise ValueError("decontaminate.against: missing: the evaluation files to look for")
+            after = [name for name in STAGES if name not in LOCAL]
+            raise ValueError(f"stages: {', '.join([*LOCAL, *self.custom])} come before {', '.join(after)}")
+        for name in names:
+            wants = STAGES[name].declared.wants if name in STAGES else None
+            if wants and not getattr(getattr(self, name), wants[0]):
+                raise ValueError(f"{name}.{wants[0]}: missing: {wants[1]}")
         for source in self.sources:
             if not source.replace("_", "").replace("-", "").isalnum() or not source.isascii():
                 raise ValueError(f"sources: '{source}': a name holds letters, digits, '_' and '-' only")
@@ -120,9 +204,73 @@ class Recipe(Strict):
 
     @property
     def output_url(self) -> str:
+        """Where the run is."""
         return self.output or f"runs/{self.name}"
+
+    @property
+    def stage_names(self) -> list[str]:
+        """The names of its stages, in order."""
+        return [stage if isinstance(stage, str) else stage.name for stage in self.stages]
+
+    @property
+    def custom(self) -> dict[str, CustomStage]:
+        """The stages of the user's own, by name."""
+        return {stage.name: stage for stage in self.stages if isinstance(stage, CustomStage)}
+
+    @property
+    def local(self) -> list[str]:
+        """The names of the stages that take partitions to partitions, ingest the first."""
+        return [name for name in self.stage_names if is_local(name)]
+
+    def importing_from(self, *folders: str) -> Recipe:
+        """The recipe with these folders for the modules of its own stages, if it has any and names no folders."""
+        if not self.custom or self.cluster.import_from:
+            return self
+        cluster = self.cluster.model_copy(update={"import_from": list(dict.fromkeys(folders))})
+        return self.model_copy(update={"cluster": cluster})
 
     def params_of(self, stage: str) -> dict[str, Any]:
         """The parameters of one stage as JSON, for its key and manifest."""
+        if stage in self.custom:
+            return self.custom[stage].model_dump(mode="json", include={"python", "params"})
         params: Strict = getattr(self, stage)
         return params.model_dump(mode="json")
+
+
+def _given(section: Any, key: str) -> bool:
+    return bool(section.get(key)) if isinstance(section, dict) else False
+
+
+def _declared() -> dict[str, StageSpec]:
+    found = {}
+    for name, field in Recipe.model_fields.items():
+        for declared in field.metadata:
+            if isinstance(declared, Declaration):
+                assert isinstance(field.annotation, type) and issubclass(field.annotation, Strict)
+                found[name] = StageSpec(name, field.annotation, declared)
+    return found
+
+
+STAGES: dict[str, StageSpec] = _declared()
+LOCAL = tuple(name for name, spec in STAGES.items() if spec.declared.kind != "global")
+DEFAULT: tuple[str, ...] = tuple(name for name, spec in STAGES.items() if spec.declared.wants is None)
+FOLDERS = {name: spec.folder for name, spec in STAGES.items() if spec.folder != name}
+LEDGER = "ledger"  # the runner adds it after the last local stage
+# Names that folders of a run have already, or of a stage.
+_TAKEN = {
+    *STAGES,
+    *FOLDERS.values(),
+    LEDGER,
+    "before",
+    "documents",
+    "decisions",
+    "signals",
+    "parts",
+    "units",
+    "scratch",
+}
+
+
+def is_local(stage: str) -> bool:
+    """Whether a stage takes partitions to partitions: ingest, those declared as local, and a user's own."""
+    return stage in LOCAL or (stage not in STAGES and stage != LEDGER)

@@ -13,29 +13,6 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.dedup.estimate.corpus import Corpus
     from corpusmill.pipeline.engine.stage import Partition
 
-# What the model of dedup's parameters does not hold, or holds in a model of its own.
-OPTIONS: list[tuple[str, Any, Any]] = [
-    (
-        "lines",
-        str | None,
-        typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, sentences; absent: none."),
-    ),
-    (
-        "substrings",
-        int | None,
-        typer.Option(metavar="TOKENS", help="Cut repeated runs of so many tokens or more; absent: none."),
-    ),
-    (
-        "takedown",
-        str | None,
-        typer.Option(metavar="FILE", help="Take the documents on its lines out of --index; no IN."),
-    ),
-    (
-        "shards",
-        str | None,
-        typer.Option(metavar="DIR", help="With --takedown: a run's shards, to name those that hold them."),
-    ),
-]
 EXAMPLE = "corpusmill dedup-plan --documents 10e9 --bytes-per-document 3000 --workers 100 --recall 0.95"
 
 

@@ -75,14 +75,15 @@ def what_if(
 def find_run(url: str) -> Finished:
     """The finished run in a folder, or the output of `corpusmill filter`; raises `UserError` if there is none."""
     from corpusmill.common.storage import Folder
-    from corpusmill.pipeline.engine.layout import FOLDERS, recipe_of, stage_folders
+    from corpusmill.pipeline.engine.layout import recipe_of, stage_folders
     from corpusmill.pipeline.inspect.what_if.answer import Finished
+    from corpusmill.schemas.recipe import FOLDERS
 
     recipe, alone = recipe_of(url)
-    stages = [*recipe.stages, "ledger"]
+    stages = [*recipe.stage_names, "ledger"]
     places = {name: f"{url.rstrip('/')}/{FOLDERS.get(name, name)}" for name in stages}
     if alone:
-        places |= stage_folders([name for name in recipe.stages if name != "report"], url)
+        places |= stage_folders([name for name in recipe.stage_names if name != "report"], url)
     folders = {name: Folder(place) for name, place in places.items()}
     return Finished(
         recipe=recipe,

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import MANIFEST, manifest_name
+from corpusmill.schemas.recipe import FOLDERS
 from corpusmill.schemas.shards import INDEX
 
 if TYPE_CHECKING:
     from corpusmill.schemas.recipe import Recipe
 
-# Where a stage's folder has another name than the stage.
-FOLDERS = {"shard": "shards"}
 BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself
 
 

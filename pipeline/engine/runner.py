@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.layout import FOLDERS, INPUTS, KIND, RUN, Inputs, made_in, parse_inputs
+from corpusmill.pipeline.engine.layout import INPUTS, KIND, RUN, Inputs, made_in, parse_inputs
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import (
@@ -47,7 +47,7 @@ from corpusmill.schemas.manifest import (
     manifest_name,
     stage_key,
 )
-from corpusmill.schemas.recipe import LOCAL, Recipe
+from corpusmill.schemas.recipe import FOLDERS, LEDGER, STAGES, Recipe
 
 
 @dataclass
@@ -97,9 +97,8 @@ class Run:
 
     def _names(self) -> tuple[list[str], list[str]]:
         """All stages in order, the ledger among them; the local ones."""
-        names: list[str] = list(self.recipe.stages)
-        local = [n for n in names if n in LOCAL]
-        names.insert(len(local), "ledger")
+        names, local = self.recipe.stage_names, self.recipe.local
+        names.insert(len(local), LEDGER)
         return names, local
 
     def report(self) -> list[StageManifest]:
@@ -148,12 +147,10 @@ class Run:
         if name in local:
             position = local.index(name)
             return local[position - 1 : position] if position else []
-        if name == "ledger":
+        if name == LEDGER:
             return local
-        earlier = names[: names.index(name)]
-        if name == "report":
-            return earlier
-        return [local[-1], *(n for n in earlier if n in ("split", "tokenizer"))]
+        declared = STAGES[name].declared
+        return names[: names.index(name)] if declared.reads_all else [local[-1], *declared.reads]
 
     def _raw_inputs(self, stage: Any) -> dict[str, str]:
         """Content hashes of the raw files; files whose size and change tag are known are not read again."""

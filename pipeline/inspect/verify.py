@@ -18,7 +18,7 @@ from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
 from corpusmill.schemas.ledger import KEPT, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
-from corpusmill.schemas.recipe import LOCAL
+from corpusmill.schemas.recipe import LOCAL, is_local
 from corpusmill.schemas.shards import INDEX
 
 
@@ -199,7 +199,7 @@ def _shards(
         if not any(problem.startswith(f"{file}:") for problem in problems):
             _file(folder, published, result)
     result.problems += problems
-    last = next((name for name in manifest.inputs if name in LOCAL), "")
+    last = next((name for name in manifest.inputs if is_local(name)), "")
     documents = manifests.get(last)
     if documents is None or documents.key != manifest.inputs[last]:
         result.notes.append(
@@ -278,7 +278,8 @@ def _told(data: bytes, result: Verified) -> None:
 
 def _chain(manifests: dict[str, StageManifest], result: Verified) -> None:
     """What one stage kept, the next one got; and the ledger has a row for every record."""
-    local = [manifests[n] for n in LOCAL if n in manifests]
+    own = [name for name in manifests if is_local(name) and name not in LOCAL]
+    local = [manifests[name] for name in (*LOCAL, *own) if name in manifests]
     by_key = {manifest.key: manifest for manifest in local}
     for manifest in local:
         for name, key in manifest.inputs.items():

@@ -22,7 +22,7 @@ from corpusmill.pipeline.report.sections import cuts, languages, lengths, loose_
 from corpusmill.pipeline.report.survey import Places, Survey, survey
 from corpusmill.schemas.ledger import KEPT, OUTCOMES, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import StageManifest, manifest_name
-from corpusmill.schemas.recipe import LOCAL
+from corpusmill.schemas.recipe import is_local
 from corpusmill.schemas.stages import ReportParams
 
 CURVES = 12  # rules with a curve, at most
@@ -40,7 +40,7 @@ def gather(context: Context, params: ReportParams) -> Facts:
         name: StageManifest.model_validate_json((folder / manifest_name(name)).read())
         for name, folder in context.previous.items()
     }
-    local = [name for name in manifests if name in LOCAL]
+    local = [name for name in manifests if is_local(name)]
     places = Places(
         context.previous.get("ledger", context.run / "ledger"),
         context.previous[local[0]],

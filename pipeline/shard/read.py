@@ -16,8 +16,8 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
-from corpusmill.pipeline.engine.layout import FOLDERS
 from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.recipe import FOLDERS
 from corpusmill.schemas.shards import (
     INDEX,
     Block,

@@ -15,7 +15,6 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.ids import doc_id, named_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import (
-    FOLDERS,
     INPUTS,
     is_relative,
     parse_inputs,
@@ -29,7 +28,7 @@ from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text
 from corpusmill.pipeline.inspect.lineage.shards import Requests, Shards
 from corpusmill.schemas.ledger import KEPT
 from corpusmill.schemas.manifest import StageManifest, manifest_name
-from corpusmill.schemas.recipe import LOCAL, Source
+from corpusmill.schemas.recipe import FOLDERS, Source
 
 _HELD = 4  # tables of partitions kept, for documents that lie together
 
@@ -66,20 +65,22 @@ class RunPlaces:
     @property
     def stages(self) -> list[str]:
         """The local stages, in their order, up to `until`."""
-        local: list[str] = [stage for stage in self.recipe.stages if stage in LOCAL]
+        local: list[str] = self.recipe.local
         return local[: local.index(self.until) + 1] if self.until in local else local
 
     def folder_of(self, stage: str) -> Folder:
         """Where a stage published."""
         if self.alone:
-            return Folder(stage_folders(list(self.recipe.stages), self.url)[stage])
+            return Folder(stage_folders(self.recipe.stage_names, self.url)[stage])
         return self.folder / FOLDERS.get(stage, stage)
 
     @cached_property
     def shards(self) -> Shards:
         """Its shard set; raises `UserError` if it has none."""
-        if "shard" not in self.recipe.stages:
-            raise UserError(f"{self.url}: no shards there: its stages are {', '.join(self.recipe.stages)}")
+        if "shard" not in self.recipe.stage_names:
+            raise UserError(
+                f"{self.url}: no shards there: its stages are {', '.join(self.recipe.stage_names)}"
+            )
         return Shards(self.folder_of("shard"), self.requests)
 
     @cached_property

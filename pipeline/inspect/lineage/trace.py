@@ -179,6 +179,6 @@ def _around(folder: Folder, say: Callable[[str], None]) -> RunPlaces | None:
             places = RunPlaces(url, say)
         except UserError:
             continue
-        if "shard" in places.recipe.stages and places.folder_of("shard") == folder:
+        if "shard" in places.recipe.stage_names and places.folder_of("shard") == folder:
             return places
     return None

@@ -60,7 +60,7 @@ class Question:
 
 def ask(run: Finished, recipe: Recipe) -> Question:
     """`recipe` against `run`; raises `UserError` for what the stored signals cannot answer."""
-    if "filter" not in run.recipe.stages:
+    if "filter" not in run.recipe.stage_names:
         raise UserError("what-if: the run has no filter stage, so it has no signals to judge")
     manifest = run.manifest("filter")
     if manifest.version != Filter.version:
@@ -189,8 +189,8 @@ def answer(question: Question, scheduler: Scheduler, examples: int = 5) -> Answe
     run = question.run
     ledger = run.manifest("ledger")
     checksums = {file.path: file.xxh3 for file in ledger.files}
-    stages = run.recipe.stages
-    later = list(stages[stages.index("filter") + 1 :])
+    stages = run.recipe.stage_names
+    later = stages[stages.index("filter") + 1 :]
     deduped = run.dedup if "dedup" in later else None
     compare = Compare(run.filter, run.ledger, checksums, question.before, question.after, deduped, examples)
     tally = Tally(examples={BACK: [], GONE: []})

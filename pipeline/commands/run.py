@@ -1,0 +1,127 @@
+"""`corpusmill run`: a recipe; and a stage by itself, which is a recipe of that stage and of what it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from corpusmill.pipeline.commands.options import Address, Json, Quiet, Set, WorkerCount, print_json
+
+EXAMPLE = "corpusmill run configs/recipes/quickstart.yaml --set dedup.ngram=4"
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="A recipe (YAML).")],
+    set_: Set = None,
+    scheduler: Address = None,
+    workers: WorkerCount = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would run and why; write nothing.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """The whole pipeline: whatever is finished and valid is skipped."""
+    from corpusmill.common.config import load
+    from corpusmill.schemas.recipe import Recipe
+
+    settings = list(set_ or []) + ([f"cluster.workers={workers}"] if workers is not None else [])
+    loaded = load(Recipe, recipe, settings)
+    loaded = loaded.importing_from(str(Path(recipe).resolve().parent), str(Path.cwd()))
+    _execute(loaded, loaded.output_url, scheduler, dry_run, json, quiet)
+
+
+def _execute(
+    recipe: Any, output: str, address: str | None, dry_run: bool, json: bool, quiet: bool,
+    folders: dict[str, str] | None = None,
+) -> None:  # fmt: skip
+    from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.cluster import Workers
+    from corpusmill.pipeline.engine.progress import Progress
+    from corpusmill.pipeline.engine.runner import Run
+
+    progress = Progress(quiet=quiet)
+    folder = Folder(output)
+    with Workers(recipe.cluster, address, progress) as scheduler:
+        overrides = {name: Folder(url) for name, url in (folders or {}).items()}
+        job = Run(recipe, folder, scheduler, progress, overrides)
+        planned = job.plan()
+        todo = [entry for entry in planned if entry.done is None]
+        if dry_run:
+            _show_plan(planned, json)
+            return
+        if todo:
+            progress.say(
+                f"{folder}: {len(planned) - len(todo)} of {len(planned)} stages are finished and valid"
+            )
+        try:
+            manifests = job.execute(planned)
+        except KeyboardInterrupt:
+            progress.say("interrupted; what is finished stays: run the same command to go on")
+            raise
+    if not todo:
+        progress.say(f"{folder}: everything is finished and valid, nothing to do")
+    _show_result(folder.url, manifests, json)
+
+
+def _show_plan(planned: list[Any], json: bool) -> None:
+    if json:
+        print_json([{"stage": p.name, "key": p.key, "run": p.done is None, "why": p.why} for p in planned])
+        return
+    for entry in planned:
+        state = "finished" if entry.done is not None else "RUN"
+        typer.echo(f"{entry.name:<10} {state:<9} {entry.why or 'key and files match'}")
+
+
+def _show_result(where: str, manifests: list[Any], json: bool) -> None:
+    if json:
+        stages = {
+            m.stage: {
+                "key": m.key,
+                "counts": m.counts.model_dump(),
+                "counters": m.counters,
+                "seconds": m.seconds,
+            }
+            for m in manifests
+        }
+        print_json({"output": where, "stages": stages})
+        return
+    typer.echo(f"{'stage':<10} {'in':>9} {'kept':>9} {'removed':>9} {'quarantined':>11} {'MB kept':>9}")
+    for m in manifests:
+        if m.partitions:
+            c = m.counts
+            typer.echo(
+                f"{m.stage:<10} {c.docs_in:>9,} {c.kept:>9,} {c.removed:>9,} {c.quarantined:>11,}"
+                f" {c.bytes_kept / 1e6:>9.2f}"
+            )
+    typer.echo(f"output: {where}")
+
+
+def run_stage(name: str, given: dict[str, Any], config: dict[str, Any] | None = None) -> None:
+    """Run the stage `name` on the user's own files. `given`: the arguments of its command, by name; those that are not
+    shared by all commands are parameters of the stage. `config`: keys of the recipe besides."""
+    from corpusmill.common.config import override, validate
+    from corpusmill.pipeline.engine.layout import stage_folders
+    from corpusmill.schemas.recipe import STAGES, Recipe
+
+    params = dict(given)
+    out = params.pop("output")
+    source = {
+        "paths": params.pop("input"),
+        "format": params.pop("input_format" if "input_format" in params else "format"),
+        "text_column": params.pop("text_column"),
+        "id_column": params.pop("id_column"),
+    }
+    settings, address, workers = params.pop("set_"), params.pop("scheduler"), params.pop("workers")
+    json, quiet = params.pop("json"), params.pop("quiet")
+    stages = STAGES[name].chain
+    recipe: dict[str, Any] = {
+        "name": name, "output": out, "sources": {"input": source}, "stages": stages, **(config or {}),
+        name: {key: value for key, value in params.items() if value not in (None, [])},
+    }  # fmt: skip
+    if workers is not None:
+        recipe["cluster"] = {"workers": workers}
+    checked = validate(Recipe, override(recipe, settings or []), f"corpusmill {name}")
+    _execute(checked, out, address, False, json, quiet, stage_folders(stages, out))

@@ -1,0 +1,57 @@
+"""A stage of one's own in a recipe, on Dask workers: killed and resumed, with the same bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cli import corpusmill, difference
+from tests.e2e.killing import Killing, Unbroken, finished, made_up, points, write_lines
+
+pytestmark = pytest.mark.xdist_group("e2e")
+MODULE = """
+import time
+import pyarrow as pa
+import pyarrow.compute as pc
+
+def halve(docs, drop="aa"):
+    time.sleep(0.05)  # so that kills fall into it
+    kept = docs.filter(pc.invert(pc.match_substring(docs["text"], drop)))
+    texts = [text[: len(text) // 2 + 1] for text in kept["text"].to_pylist()]
+    return kept.set_column(kept.column_names.index("text"), "text", pa.array(texts, pa.large_string()))
+"""
+RECIPE = """\
+name: own
+sources: {{made: {{paths: [{folder}/docs.jsonl]}}}}
+ingest: {{partition_mb: 0.03}}
+stages:
+  - ingest
+  - {{python: "{module}:halve", version: 1, params: {{drop: {drop}}}}}
+  - dedup
+  - split
+cluster: {{workers: 2}}
+"""
+
+
+def test_killed_and_resumed_the_bytes_are_the_same(tmp_path: Path) -> None:
+    (tmp_path / "own_stage_of_a_test.py").write_text(MODULE)
+    write_lines(tmp_path / "docs.jsonl", made_up(5)[:400], 0)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(folder=tmp_path, module="own_stage_of_a_test", drop="qq"))
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    unbroken = Unbroken(["run", str(recipe), "--set", f"output={whole}"], str(whole))
+    killing = Killing(["run", str(recipe), "--set", f"output={broken}"], str(broken))
+    killing.at(points(random.Random(3), unbroken.most, 3), lambda: True)
+    killing.finish()
+    assert len(killing.kills) >= 2
+    assert difference(finished(whole), finished(broken)) == []
+    manifest = json.loads((broken / "halve/manifest.json").read_text())
+    assert manifest["counts"]["removed"] > 5 and manifest["counters"]["edited"] > 50
+    assert len(manifest["partitions"]) > 5
+    assert json.loads(corpusmill("verify", broken, "--json").stdout)["problems"] == []
+    gone = next(row for row in (tmp_path / "docs.jsonl").read_text().splitlines() if "qq" in row)
+    (answer,) = json.loads(corpusmill("why", json.loads(gone)["id"], "--run", broken, "--json").stdout)
+    assert (answer["stage"], answer["rule"], answer["outcome"]) == ("halve", "halve", "removed")
