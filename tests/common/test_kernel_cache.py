@@ -18,7 +18,7 @@ from corpusmill.pipeline.engine.unionfind import components
 import numpy as np
 ends = np.array([0, 1]), np.array([1, 2])
 assert components(4, *ends).tolist() == [0, 0, 0, 3]
-from corpusmill.pipeline import unionfind
+from corpusmill.pipeline.engine import unionfind
 kernels = [k for k in vars(unionfind).values() if hasattr(k, "stats")]
 print(sum(sum(k.stats.cache_hits.values()) for k in kernels), sum(sum(k.stats.cache_misses.values()) for k in kernels))
 """

@@ -28,7 +28,9 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def loaded(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    params = DecontaminateParams(against=[str(data_dir / "evalsets")])
+    params = DecontaminateParams(
+        against=[str(data_dir / "evalsets" / name) for name in ("blimp", "decon_mmlu_gsm8k", "hellaswag_val")]
+    )
     folder = Folder(tmp_path_factory.mktemp("real"))
     record = indexes.build(folder, "key", find_files(params.against), params)
     return indexes.load(folder, "key", params), params, record

@@ -1,4 +1,4 @@
-"""The corpus in shards, made once."""
+"""A corpus in shards, made once: for the tests of the stage, and of what inspects shards."""
 
 from __future__ import annotations
 
