@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from corpusmill.common.format import count, plain_size, span
 from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.estimate.corpus import assumed
 from corpusmill.pipeline.dedup.estimate.limits import Limits, exceeded
 from corpusmill.pipeline.dedup.estimate.measured import OBJECT_STORE, measured
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
-from corpusmill.pipeline.dedup.estimate.show import count, show, size, span
+from corpusmill.pipeline.dedup.estimate.show import show
 from corpusmill.schemas.dedup import DedupParams
 
 DOCUMENTS, BYTES, WORKERS = 10_000_000_000, 3000, 100
@@ -174,12 +175,12 @@ def page(runs: dict[str, dict[str, Any]], held_out: str, shuffled: str) -> str:
     first, second = (plan(item, DOCUMENTS) for item in layouts.values())
     return PAGE.format(
         measured=f"{measured().machine}\n\n" + tables(runs, held_out, shuffled),
-        request=1e3 * OBJECT_STORE.request_seconds, rate=size(OBJECT_STORE.bytes_per_second), copies=COPIES,
+        request=1e3 * OBJECT_STORE.request_seconds, rate=plain_size(OBJECT_STORE.bytes_per_second), copies=COPIES,
         duplicates=DUPLICATES, siblings=sum(measured().siblings[10:]), documents=DOCUMENTS, bytes=BYTES,
         workers=WORKERS, plans="\n\n".join(planned(name, item) for name, item in layouts.items()),
         tried=len(TRIED), chosen=chosen, breaks=breaking(layouts),
         advice="\n\n".join(advice(name, item) for name, item in (("defaults", first), ("best", second))),
-        slope=slope, total=size(total), straight=span(total / 1e6 / slope), cpu=span(first.cpu_seconds),
+        slope=slope, total=plain_size(total), straight=span(total / 1e6 / slope), cpu=span(first.cpu_seconds),
         best_cpu=span(second.cpu_seconds), flight=IN_FLIGHT,
         first_alone=span(plan(DEFAULTS, DOCUMENTS, 1).seconds),
         second_alone=span(plan(layout, DOCUMENTS, 1).seconds),
@@ -207,9 +208,7 @@ def best() -> tuple[tuple[int, int], str]:
         chosen = min(plans, key=lambda layout: plans[layout].seconds)
         which = "none keeps the limit of time, and this is the fastest"
     found = plans[chosen]
-    needs = (
-        f"{size(found.worker_bytes)} of memory for each worker and {size(found.driver_bytes)} for the driver"
-    )
+    needs = f"{plain_size(found.worker_bytes)} of memory for each worker and {plain_size(found.driver_bytes)} for the driver"
     return chosen, f"{which}. It must have {needs}; what it exceeds all the same stands below."
 
 
@@ -229,15 +228,15 @@ def planned(name: str, layout: tuple[int, int]) -> str:
     lines = [
         f"### Layout '{name}': `ingest.partition_mb: {partition_mb}`, `dedup.memory_mb: {memory_mb}`\n",
         f"```\n{show(found)}\n```\n",
-        f"The driver: {size(found.places_bytes)} for places of slices, {size(found.union_bytes)} for union-find,"
-        f" {size(found.results_bytes)} for tasks and their files.\n",
+        f"The driver: {plain_size(found.places_bytes)} for places of slices, {plain_size(found.union_bytes)} for union-find,"
+        f" {plain_size(found.results_bytes)} for tasks and their files.\n",
         "| step | tasks | read | written | requests | CPU | memory of a worker | slices that the driver knows |"
         " wall time |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {step.name} | {step.tasks:,} | {size(step.read_bytes)} | {size(step.written_bytes)} |"
-        f" {count(step.gets + step.puts)} | {span(step.cpu_seconds)} | {size(step.worker_bytes)} |"
+        f"| {step.name} | {step.tasks:,} | {plain_size(step.read_bytes)} | {plain_size(step.written_bytes)} |"
+        f" {count(step.gets + step.puts)} | {span(step.cpu_seconds)} | {plain_size(step.worker_bytes)} |"
         f" {count(step.entries)} | {span(step.seconds)} |"
         for step in found.steps
     ]
@@ -248,10 +247,14 @@ def breaking(layouts: dict[str, tuple[int, int]]) -> str:
     """Where each layout leaves each limit."""
     limits = Limits()
     rows = {
-        f"driver: {size(limits.driver_bytes)} of memory": lambda e: e.driver_bytes / limits.driver_bytes,
+        f"driver: {plain_size(limits.driver_bytes)} of memory": lambda e: (
+            e.driver_bytes / limits.driver_bytes
+        ),
         f"{count(limits.requests)} storage requests": lambda e: e.requests / limits.requests,
         f"{span(limits.seconds)} of wall time": lambda e: e.seconds / limits.seconds,
-        f"worker: {size(limits.worker_bytes)} of memory": lambda e: e.worker_bytes / limits.worker_bytes,
+        f"worker: {plain_size(limits.worker_bytes)} of memory": lambda e: (
+            e.worker_bytes / limits.worker_bytes
+        ),
     }
     lines = ["| limit | " + " | ".join(layouts) + " |", "|---|" + "---:|" * len(layouts)]
     for name, share in rows.items():

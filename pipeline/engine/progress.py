@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from corpusmill.common.format import rate
+
 
 class Progress:
     """Writes to `out` (stderr); `quiet` writes nothing. Results belong on stdout, never here."""
@@ -44,8 +46,8 @@ class Progress:
                 def advance(size: int) -> None:
                     nonlocal done, done_bytes
                     done, done_bytes = done + 1, done_bytes + size
-                    rate = _rate(done, done_bytes, total_bytes, time.monotonic() - start)
-                    bar.update(task, advance=1, rate=rate)
+                    speed = _rate(done, done_bytes, total_bytes, time.monotonic() - start)
+                    bar.update(task, advance=1, rate=speed)
 
                 yield advance
         else:
@@ -62,5 +64,4 @@ class Progress:
 
 
 def _rate(done: int, done_bytes: int, total_bytes: int | None, seconds: float) -> str:
-    seconds = max(seconds, 1e-9)
-    return f"{done_bytes / seconds / 1e6:.1f} MB/s" if total_bytes else f"{done / seconds:.1f} tasks/s"
+    return rate(done_bytes / 1e6, seconds, "MB") if total_bytes else rate(done, seconds, "tasks")

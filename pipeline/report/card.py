@@ -13,7 +13,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from corpusmill.pipeline.report import words
+from corpusmill.common.format import number, share, size
+from corpusmill.pipeline.text import escape
 
 Facts = dict[str, Any]
 LANGUAGE_SHARE = 0.01  # of the kept documents: a rarer language is in the table, not in the front matter
@@ -40,8 +41,8 @@ def _environment() -> Environment:
         loader=PackageLoader("corpusmill.pipeline.report", "templates"), autoescape=False, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    jinja.filters.update(n=words.number, size=words.size, md=words.markdown, code=words.code)
-    jinja.globals.update(share=words.share)
+    jinja.filters.update(n=number, size=size, md=escape.markdown, code=escape.code)
+    jinja.globals.update(share=share)
     return jinja
 
 

@@ -10,8 +10,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from corpusmill.pipeline.report import svg, words
-from corpusmill.pipeline.report.scurve import s_curve
+from corpusmill.common.charts import bar, columns
+from corpusmill.common.format import binary_size, number, share, short, size
+from corpusmill.pipeline.report import drawings
+from corpusmill.pipeline.text import escape
 
 Facts = dict[str, Any]
 BAR_RULES = 40  # rules with a row in the table; the rest are summed up
@@ -27,15 +29,15 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     jinja.filters.update(
-        n=words.number,
-        short=words.short,
-        size=words.size,
+        n=number,
+        short=short,
+        size=size,
         size2=_size2,
-        visible=words.visible,
-        wbr=words.breakable,
-        token=words.token,
+        visible=escape.visible,
+        wbr=escape.breakable,
+        token=escape.token,
     )
-    jinja.globals.update(share=words.share, bar=svg.bar, cell=heat, missed_shown=MISSED_SHOWN, points=points)
+    jinja.globals.update(share=share, bar=bar, cell=heat, missed_shown=MISSED_SHOWN, points=points)
     return jinja
 
 
@@ -61,7 +63,7 @@ def render(facts: Facts) -> str:
 
 
 def _size2(low: int) -> str:
-    return words.binary_size(low.bit_length() - 1)
+    return binary_size(low.bit_length() - 1)
 
 
 def heat(count: int, most: int) -> Markup:
@@ -76,20 +78,18 @@ def _flow(facts: Facts) -> Markup:
         lines = []
         for what in ("removed", "quarantined"):
             if step[what]:
-                lines.append(
-                    f"− {words.number(step[what])} {what}, {words.share(step[what], step['docs_in'])}"
-                )
+                lines.append(f"− {number(step[what])} {what}, {share(step[what], step['docs_in'])}")
         if step["stage"] == "redact" and facts["pii"]:
-            lines.append(f"{words.number(facts['pii']['spans'])} spans replaced")
+            lines.append(f"{number(facts['pii']['spans'])} spans replaced")
         if not lines:
             lines.append("nothing removed")
         steps.append(
-            svg.Step(step["stage"], step["removed"], step["quarantined"], step["kept"], tuple(lines))
+            drawings.Step(step["stage"], step["removed"], step["quarantined"], step["kept"], tuple(lines))
         )
-    head = (f"{words.number(totals['records'])} records", "read from the sources")
-    foot = (f"{words.number(totals['kept'])} documents kept", words.share(totals["kept"], totals["records"]))
+    head = (f"{number(totals['records'])} records", "read from the sources")
+    foot = (f"{number(totals['kept'])} documents kept", share(totals["kept"], totals["records"]))
     label = f"Documents through the stages: {totals['records']} in, {totals['kept']} kept"
-    return svg.flow(totals["records"], head, steps, foot, label)
+    return drawings.flow(totals["records"], head, steps, foot, label)
 
 
 def _bytes_flow(facts: Facts) -> Markup:
@@ -98,26 +98,26 @@ def _bytes_flow(facts: Facts) -> Markup:
     steps = []
     for step in rest:
         lost = max(0, step["bytes_in"] - step["bytes_kept"])
-        what = f"− {words.size(lost)}, {words.share(lost, step['bytes_in'])}" if lost else "nothing removed"
-        steps.append(svg.Step(step["stage"], lost, 0, step["bytes_kept"], (what,)))
-    head = (f"{words.size(first['bytes_kept'])} of text", f"from {words.size(first['bytes_in'])} of files")
+        what = f"− {size(lost)}, {share(lost, step['bytes_in'])}" if lost else "nothing removed"
+        steps.append(drawings.Step(step["stage"], lost, 0, step["bytes_kept"], (what,)))
+    head = (f"{size(first['bytes_kept'])} of text", f"from {size(first['bytes_in'])} of files")
     totals = facts["totals"]
-    foot = [f"{words.size(totals['kept_bytes'])} of text kept"]
+    foot = [f"{size(totals['kept_bytes'])} of text kept"]
     if totals["tokens"] is not None:
-        foot.append(f"{words.number(totals['tokens'])} tokens")
+        foot.append(f"{number(totals['tokens'])} tokens")
     label = f"Text through the stages: {first['bytes_kept']} bytes in, {totals['kept_bytes']} kept"
-    return svg.flow(first["bytes_kept"], head, steps, foot, label)
+    return drawings.flow(first["bytes_kept"], head, steps, foot, label)
 
 
 def _lengths(lengths: Facts) -> Markup | None:
     if not lengths["documents"]:
         return None
-    labels = [words.binary_size(low.bit_length() - 1) for low in lengths["from_bytes"]]
+    labels = [binary_size(low.bit_length() - 1) for low in lengths["from_bytes"]]
     titles = [
-        f"{label} to twice that: {words.number(n)} documents, {words.number(kept)} kept"
+        f"{label} to twice that: {number(n)} documents, {number(kept)} kept"
         for label, n, kept in zip(labels, lengths["documents"], lengths["kept"], strict=True)
     ]
-    return svg.columns(
+    return columns(
         labels, lengths["documents"], lengths["kept"], "length of the text as ingested",
         "Documents by length, all and kept", titles,
     )  # fmt: skip
@@ -126,10 +126,10 @@ def _lengths(lengths: Facts) -> Markup | None:
 def _curve(one: Facts) -> Markup:
     """Documents and text: the line of tokens would lie on that of text but for the mixture of sources."""
     removals = [
-        svg.Removal(name, name, one[name]["failed"], one[name]["marginal"], one[name]["of"])
+        drawings.Removal(name, name, one[name]["failed"], one[name]["marginal"], one[name]["of"])
         for name in ("documents", "bytes")
     ]
-    return svg.threshold_curve(
+    return drawings.threshold_curve(
         one["grid"], removals, one["threshold"], one["log"], f"{one['signal']}: {one['comparison'].replace('_', ' ')} …",
         f"Removal by {one['rule']} by its threshold",
     )  # fmt: skip
@@ -145,7 +145,7 @@ def points(one: Facts) -> list[int]:
 def _s_curve(found: Facts | None) -> Markup | None:
     if not found or not (found["s_curve"] or found["s_curve_measured"] or found["s_curve_planted"]):
         return None
-    return s_curve(
+    return drawings.s_curve(
         found["s_curve"], found["s_curve_measured"], found["s_curve_planted"], found["similarity"],
         found["promised"], "Probability that a pair of documents is found, by its similarity",
     )  # fmt: skip
@@ -157,12 +157,11 @@ def _clusters(found: Facts | None) -> Markup | None:
         return None
     labels = [_range(row) for row in rows]
     titles = [
-        f"{_range(row)} documents: {words.number(row['clusters'])} clusters,"
-        f" {words.number(row['documents'])} documents"
+        f"{_range(row)} documents: {number(row['clusters'])} clusters, {number(row['documents'])} documents"
         for row in rows
     ]
     amounts = [row["clusters"] for row in rows]
-    return svg.columns(labels, amounts, None, "documents in the cluster", "Clusters by size", titles)
+    return columns(labels, amounts, None, "documents in the cluster", "Clusters by size", titles)
 
 
 def _similarity(found: Facts | None, measure: str) -> Markup | None:
@@ -173,12 +172,12 @@ def _similarity(found: Facts | None, measure: str) -> Markup | None:
     starts, amounts = found["histogram"]["from"], found["histogram"][measure]
     ends = [*starts[1:], 1.0]
     titles = [
-        f"{low:g} to {high:g}: {words.number(n)} documents"
+        f"{low:g} to {high:g}: {number(n)} documents"
         for low, high, n in zip(starts, ends, amounts, strict=True)
     ]
     labels = [f"{low:g}" for low in starts]
     label = f"Validation documents by their highest {what}"
-    return svg.columns(labels, amounts, None, what, label, titles)
+    return columns(labels, amounts, None, what, label, titles)
 
 
 def _range(row: Facts) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from corpusmill.common.format import percent
 from corpusmill.pipeline.split.choose import GIANT, LARGE, LAST, TRAIN_ONLY, Choice
 from corpusmill.schemas.split import SplitParams
 
@@ -25,7 +26,7 @@ def notes(choice: Choice, params: SplitParams) -> list[str]:
         named = ", ".join(largest["largest_hosts"])
         rest = largest["hosts"] - len(largest["largest_hosts"])
         lines.append(
-            f"{largest['docs']:,} documents, {_share(largest['bytes'], total)} of the text, hang together by host and"
+            f"{largest['docs']:,} documents, {percent(largest['bytes'], total)} of the text, hang together by host and"
             f" duplicate cluster and are never parted: {named}{f' and {rest:,} more hosts' if rest else ''}"
         )
     for name, splits in sources.items():
@@ -54,7 +55,7 @@ def _source(name: str, splits: dict[str, dict[str, int]], choice: Choice, params
     total = train["bytes"] + validation["bytes"]
     if validation["bytes"] > wanted + GIANT * total:
         return (
-            f"validation has {_share(validation['bytes'], total)} of the text, wanted were {_share(wanted, total)}:"
+            f"validation has {percent(validation['bytes'], total)} of the text, wanted were {percent(wanted, total)}:"
             " it comes in few large components, or hangs together with other sources' validation"
         )
     if not wanted or (validation["bytes"] >= MET * wanted and validation["groups"] >= target.min_documents):
@@ -82,7 +83,3 @@ def _reasons(passed_over: Counter[str]) -> str:
 
 def _documents(count: int, one: str, many: str) -> str:
     return f"1 document {one}" if count == 1 else f"{count:,} documents {many}"
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.3g} %"

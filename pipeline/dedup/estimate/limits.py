@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from corpusmill.common.format import count, plain_size, span
 from corpusmill.pipeline.dedup.estimate.model import Estimate, Step
-from corpusmill.pipeline.dedup.estimate.show import count, size, span
 from corpusmill.schemas.manifest import Strict
 
 DRIVER = "on the driver"
@@ -35,13 +35,13 @@ def exceeded(found: Estimate, limits: Limits) -> list[str]:
     slowest = max(found.steps, key=lambda step: step.seconds)
     check(
         found.driver_bytes, limits.driver_bytes,
-        f"driver: {size(found.driver_bytes)} of {size(limits.driver_bytes)}: {size(found.places_bytes)} for places of"
-        f" {count(found.entries)} slices, {size(found.union_bytes)} for union-find, {size(found.results_bytes)} for"
+        f"driver: {plain_size(found.driver_bytes)} of {plain_size(limits.driver_bytes)}: {plain_size(found.places_bytes)} for places of"
+        f" {count(found.entries)} slices, {plain_size(found.union_bytes)} for union-find, {plain_size(found.results_bytes)} for"
         f" tasks and their files; {_lighter(found)}",
     )  # fmt: skip
     check(
         found.worker_bytes, limits.worker_bytes,
-        f"worker: {size(found.worker_bytes)} of {size(limits.worker_bytes)}, in '{largest.name}'; "
+        f"worker: {plain_size(found.worker_bytes)} of {plain_size(limits.worker_bytes)}, in '{largest.name}'; "
         + _smaller(largest),
     )  # fmt: skip
     check(
@@ -56,7 +56,7 @@ def exceeded(found: Estimate, limits: Limits) -> list[str]:
     )  # fmt: skip
     check(
         found.disk_bytes, limits.disk_bytes,
-        f"disk: {size(found.disk_bytes)} of {size(limits.disk_bytes or 0)}, {size(found.shuffled_bytes)} of it"
+        f"disk: {plain_size(found.disk_bytes)} of {plain_size(limits.disk_bytes or 0)}, {plain_size(found.shuffled_bytes)} of it"
         " intermediate; fewer bands (dedup.scratch_bytes_per_doc), or a higher dedup.similarity",
     )  # fmt: skip
     return [text for _, text in sorted(lines, key=lambda line: -line[0])]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from corpusmill.common.format import count, plain_size, span
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.estimate.model import Estimate
 from corpusmill.schemas.dedup import DedupParams
 
-Units = Sequence[tuple[float, str]]
-MANY: Units = ((1e6, " M"), *((10.0**power, f"e{power}") for power in range(9, 31, 3)))
-BYTES: Units = ((1e3, " kB"), (1e6, " MB"), (1e9, " GB"), (1e12, " TB"), (1e15, " PB"))
 HEIGHT = 5  # lines of the S-curve
 LEFT = 7  # columns before it
 # What `show_actual` compares, in this order, if it is given: name, what it is called, how it is written.
@@ -36,7 +34,7 @@ def show(found: Estimate, width: int = 80) -> str:
         s for s in (found.similarity - 0.1, found.similarity, found.similarity + 0.1) if 0 < s <= 1 + 1e-9
     ]
     odds = ", ".join(f"{banding.found(min(1.0, s)):.3f} at {s:.2f}" for s in near)
-    where = f"{count(found.documents)} documents, {size(found.text_bytes)} of text"
+    where = f"{count(found.documents)} documents, {plain_size(found.text_bytes)} of text"
     lines = [
         *_wrap(f"dedup of {where} in {count(found.partitions)} partitions", width),
         *_wrap(f"{found.bands} bands x {found.rows} rows find a pair with probability {odds}", width),
@@ -48,8 +46,8 @@ def show(found: Estimate, width: int = 80) -> str:
     table = {
         "candidate pairs": pairs,
         "removed": f"{count(found.exact_removed)} exact copies, {count(found.near_removed)} near-copies",
-        "memory": f"{size(found.worker_bytes)} a worker, {size(found.driver_bytes)} the driver",
-        "disk": f"{size(found.shuffled_bytes)} of intermediate files, {size(found.output_bytes)} of output",
+        "memory": f"{plain_size(found.worker_bytes)} a worker, {plain_size(found.driver_bytes)} the driver",
+        "disk": f"{plain_size(found.shuffled_bytes)} of intermediate files, {plain_size(found.output_bytes)} of output",
         "tasks": f"{count(found.tasks)}, {count(found.requests)} storage requests",
         "time": f"{span(found.cpu_seconds)} of CPU, about {span(found.seconds)} on {found.workers} workers",
     }
@@ -79,7 +77,7 @@ def unpromised(params: DedupParams, banding: Banding, width: int = 80) -> list[s
 def show_actual(found: Estimate, actual: Mapping[str, float], width: int = 80) -> str:
     """What was expected beside what came: of the quantities of `COMPARED` those in `actual`."""
     lines = [f"{'dedup':<24} {'expected':>12} {'actual':>12} {'ratio':>7}"]
-    write = {"count": count, "bytes": size, "seconds": span}
+    write = {"count": count, "bytes": plain_size, "seconds": span}
     for key, (name, kind) in COMPARED.items():
         if key in actual:
             expected, came = float(getattr(found, key)), float(actual[key])
@@ -94,8 +92,8 @@ def show_steps(found: Estimate) -> str:
         f"{'step':<17}{'tasks':>8}{'read':>9}{'written':>9}{'requests':>10}{'CPU':>9}{'memory':>9}{'time':>9}"
     ]
     lines += [
-        f"{step.name:<17}{count(step.tasks):>8}{size(step.read_bytes):>9}{size(step.written_bytes):>9}"
-        f"{count(step.gets + step.puts):>10}{span(step.cpu_seconds):>9}{size(step.worker_bytes):>9}"
+        f"{step.name:<17}{count(step.tasks):>8}{plain_size(step.read_bytes):>9}{plain_size(step.written_bytes):>9}"
+        f"{count(step.gets + step.puts):>10}{span(step.cpu_seconds):>9}{plain_size(step.worker_bytes):>9}"
         f"{span(step.seconds):>9}"
         for step in found.steps
     ]
@@ -117,39 +115,6 @@ def curve(banding: Banding, width: int = 80) -> list[str]:
     for i in range(6):
         scale = f"{scale:<{LEFT - 2 + i * tick}}{i / 5:.1f}"
     return [*lines, f"{scale}"]
-
-
-def count(value: float) -> str:
-    """A number in few characters: whole below a million, then three digits and a unit."""
-    if value < 999_999.5:
-        return f"{value:,.0f}"
-    return _scaled(value, MANY)
-
-
-def size(value: float) -> str:
-    """Bytes in decimal units, three digits; below a kilobyte whole ones."""
-    if value < 999.5:
-        return f"{value:.0f} B"
-    return _scaled(value, BYTES)
-
-
-def span(seconds: float) -> str:
-    """A time in the unit that fits, three digits; below a microsecond none."""
-    for limit, unit, name in ((2 * 86_400, 86_400, "d"), (2 * 3600, 3600, "h"), (120, 60, "min")):
-        if seconds >= limit:
-            value = seconds / unit
-            return f"{value:.3g} {name}" if value < 999.5 else f"{count(value)} {name}"
-    if seconds >= 0.1:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-6 else "0 s"
-
-
-def _scaled(value: float, units: Units) -> str:
-    """`value` in the largest unit of which it is at least 1 when rounded: what would be 1,000 of one unit is 1
-    of the next. No less than the first unit."""
-    limit, name = next(item for item in reversed(units) if item is units[0] or value >= 0.9995 * item[0])
-    part = value / limit
-    return (f"{part:.3g}" if part < 999.5 else f"{part:,.0f}") + name
 
 
 def _wrap(text: str, width: int) -> list[str]:

@@ -11,7 +11,6 @@ from corpusmill.schemas.ledger import KEPT
 
 RULES_SHOWN: Final = 12
 DECIDING: Final = ("dedup", "decontaminate", "redact")  # stages that remove documents or change their text
-UNITS: Final = ("", "k", "M", "G", "T", "P")
 
 
 def show(answer: dict[str, Any]) -> str:
@@ -39,10 +38,12 @@ def _source(row: dict[str, Any]) -> str:
     before, after = row["before"], row["after"]
     line = (
         f"{_cut(row['source'], 14):<14}{row['documents_in']:>9,} {before['documents']:>9,} {after['documents']:>9,}"
-        f" {after['documents'] - before['documents']:>+8,} {size(before['text_bytes']):>7} {size(after['text_bytes']):>7}"
+        f" {after['documents'] - before['documents']:>+8,} {compact(before['text_bytes']):>7} {compact(after['text_bytes']):>7}"
     )
     return (
-        line if before["tokens"] is None else line + f" {size(before['tokens']):>8}{size(after['tokens']):>8}"
+        line
+        if before["tokens"] is None
+        else line + f" {compact(before['tokens']):>8}{compact(after['tokens']):>8}"
     )
 
 
@@ -67,7 +68,7 @@ def _rules(rules: list[dict[str, Any]]) -> Iterator[str]:
 def _moved(answer: dict[str, Any]) -> Iterator[str]:
     for kind, what, word in (("back", "would come back", "was removed by"), ("gone", "would go", "by")):
         moved = answer[kind]
-        yield f"{moved['documents']:,} documents {what}, {size(moved['text_bytes'])}B of text"
+        yield f"{moved['documents']:,} documents {what}, {compact(moved['text_bytes'])}B of text"
         for row in moved["examples"]:
             value = "" if row["value"] is None else f" (value {row['value']:.4g}"
             limit = "" if row["threshold"] is None else f", threshold {row['threshold']:.4g}"
@@ -101,15 +102,6 @@ def _unknown(answer: dict[str, Any]) -> Iterator[str]:
             said.append(f"Each of the {back['documents']:,} that would come back may still be removed there.")
     yield ""
     yield from wrap(" ".join(said), 80)
-
-
-def size(value: float) -> str:
-    """`950`, `12.3k`, `4.56M`."""
-    step = 0
-    while abs(value) >= 999.5 and step < len(UNITS) - 1:
-        value, step = value / 1000, step + 1
-    digits = f"{value:.0f}" if step == 0 or abs(value) >= 99.95 else f"{value:.3g}"
-    return f"{digits}{UNITS[step]}"
 
 
 def _cut(name: str, width: int) -> str:

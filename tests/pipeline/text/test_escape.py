@@ -1,16 +1,22 @@
-"""Nothing of a document acts on the terminal that shows it."""
+"""Nothing of a document acts on the terminal or in the page that shows it."""
 
 from __future__ import annotations
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
+from corpusmill.pipeline.text import escape
 from corpusmill.pipeline.text.escape import spelled
 
+ANY = st.text(max_size=200)
 BAD = "\x1b]0;x\x07\x9b\u202e\u2066\u200f\ufeff\u00ad\U000e0041\u2028\x85\r\n\t"
 
 
@@ -24,6 +30,32 @@ def test_spelled() -> None:
     assert spelled(BAD) == r"\x1b]0;x\x07\x9b\u202e\u2066\u200f\ufeff\xad\U000e0041\u2028\x85\r\n\t"
     plain = "né 日本\u3000 👩🏽\u200d🚀 \u00a0 می\u200cخواهم \\ '\""  # joiners are part of words
     assert spelled(plain) == plain
+
+
+@given(ANY)
+def test_visible_text_hides_nothing_and_is_inert(text: str) -> None:
+    markup = str(escape.visible(text))
+    bare = re.sub(r'<span class="ctl">U\+([0-9A-F]{4,6})</span>', lambda m: chr(int(m[1], 16)), markup)
+    assert "<" not in bare.translate({ord(c): None for c in text if c in "<>"})
+    assert unescape(bare) == text or any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 for c in text)
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c\x00-\x08\x0b-\x1f\x7f]", markup)
+
+
+@given(ANY)
+def test_breakable_adds_places_to_break_and_nothing_else(text: str) -> None:
+    assert str(escape.breakable(text)).replace("<wbr>", "") == str(escape.visible(text))
+
+
+@given(ANY)
+def test_markdown_stays_in_its_cell(text: str) -> None:
+    for shown in (escape.markdown(text), escape.code(text)):
+        assert "\n" not in shown and "\r" not in shown
+        assert not re.search(r"(?<!\\)(?:\\\\)*\|", shown)
+
+
+def test_tokens_of_white_space_can_be_seen() -> None:
+    assert escape.token(" the") == "␣the" and escape.token("\n\t") == "⏎⇥"
+    assert escape.token(" " * 32) == "␣ × 32" and escape.token("<" * 9) == "&lt; × 9"
 
 
 @pytest.fixture(scope="module")

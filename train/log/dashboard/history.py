@@ -95,17 +95,3 @@ def read_journal(run: Folder) -> list[dict[str, Any]]:
             if number < len(lines):
                 raise WorkError(f"{run / 'journal.jsonl'}:{number}: not an entry of the guard") from None
     return entries
-
-
-def thin(steps: Steps, values: Floats, limit: int) -> tuple[Steps, Floats]:
-    """At most `limit` points (at least 4): the first, the last, and of each of equal runs of points the lowest and the
-    highest, in their order. So a spike of one row stays, however long the run was."""
-    if len(values) <= limit:
-        return steps, values
-    edges = np.linspace(0, len(values), (limit - 2) // 2 + 1).astype(np.int64)
-    kept = {0, len(values) - 1}
-    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        piece = values[low:high]
-        kept |= {low + int(piece.argmin()), low + int(piece.argmax())}
-    places = np.array(sorted(kept))
-    return steps[places], values[places]

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from corpusmill.common.charts import thin
+from corpusmill.common.format import time_left
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.log.dashboard.history import History, read_journal, thin
+from corpusmill.train.log.dashboard.history import History, read_journal
 from corpusmill.train.log.dashboard.plots import groups
 from corpusmill.train.log.metrics import MFU_FORMULA
 from corpusmill.train.run_folder import PLAN, RESULT, dumped
@@ -121,19 +123,8 @@ def _state(config: TrainConfig, last: dict[str, Any], done: bool) -> str:
     )
     if last.get("tokens_per_second"):
         left = (config.data.tokens(steps) - config.data.tokens(step)) / last["tokens_per_second"]
-        line += f" At the last rate {_duration(left)} to go."
+        line += f" At the last rate {time_left(left)} to go."
     return line
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days:,} d {hours} h"
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
 def _tiles(last: dict[str, Any], result: dict[str, Any], events: int) -> list[tuple[str, str]]:

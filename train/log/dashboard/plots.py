@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from corpusmill.common.charts import thin
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.log.dashboard.history import Floats, History, Steps, thin
+from corpusmill.train.log.dashboard.history import Floats, History, Steps
 
 POINTS = 2000  # of a line at most
 ALL_POINTS = 120_000  # of all lines of a page together: about 1.5 MB

@@ -10,8 +10,6 @@ from corpusmill.train.tools.estimate.shape import Shape
 if TYPE_CHECKING:
     from corpusmill.schemas.precision import Checkpointing
 
-YEAR = 365 * 24 * 3600.0
-
 
 def per_token(shape: Shape, length: int, causal: bool = True) -> float:
     """Of forward and backward: 6 per weight of a matrix product (a tied embedding counts as the head), and 12 x layers

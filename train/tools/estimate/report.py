@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.format import duration
 from corpusmill.schemas.precision import Checkpointing
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.tools.estimate.flops import YEAR, bill, per_token, recomputed
+from corpusmill.train.tools.estimate.flops import bill, per_token, recomputed
 from corpusmill.train.tools.estimate.gpus import gpu_named
 from corpusmill.train.tools.estimate.layout import Layout
 from corpusmill.train.tools.estimate.memory import WIDTH, Memory, Work, memory
@@ -169,11 +170,3 @@ def tables(result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
         ),
         (last + more, layouts),
     ]
-
-
-def duration(seconds: float) -> str:
-    """In the largest unit that it fills."""
-    for unit, size in (("years", YEAR), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:,.2f} {unit}"
-    return f"{seconds:.1f} seconds"

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+from corpusmill.common.charts import Line, line_chart, page
 from corpusmill.common.config import validate
 from corpusmill.common.errors import Diverged, UserError
 from corpusmill.common.storage import Folder
@@ -15,7 +16,6 @@ from corpusmill.schemas.guard import GuardConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.guard.judge import History, Seen, judge, observe
 from corpusmill.train.run_folder import dumped, write_json
-from corpusmill.train.tools.tune.plot import Line, line_chart, page
 
 BETA = 0.9  # of the moving mean
 FACTOR = 1.5  # a loss above so many times the lowest has diverged: ln(vocabulary) is seldom 4 times anything

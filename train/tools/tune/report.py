@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from corpusmill.common.charts import Dot, Line, line_chart, page, scatter
 from corpusmill.common.config import override
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.search import SearchConfig
 from corpusmill.train.run_folder import write_json
-from corpusmill.train.tools.tune.plot import Dot, Line, line_chart, page, scatter
 
 
 def publish(

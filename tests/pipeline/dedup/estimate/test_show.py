@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -13,13 +12,10 @@ from corpusmill.pipeline.dedup.banding import Banding, banding
 from corpusmill.pipeline.dedup.estimate.corpus import Interval, assumed
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
 from corpusmill.pipeline.dedup.estimate.show import (
-    count,
     curve,
     show,
     show_actual,
     show_steps,
-    size,
-    span,
     unpromised,
 )
 from corpusmill.schemas.dedup import DedupParams
@@ -112,57 +108,3 @@ def test_bands_that_fall_short_of_the_recall_are_told(given: dict[str, Any], tol
 def test_a_solved_banding_keeps_the_promise(similarity: float, recall: float) -> None:
     params = DedupParams(similarity=similarity, recall=recall, num_perm=1024)
     assert unpromised(params, banding(params)) == []
-
-
-def test_numbers_in_few_characters() -> None:
-    assert [count(x) for x in (0, 999, 123456, 999_999, 999_999.6, 1.5e6, 1e10, 3.2e13, 2e17, 3e21)] == [
-        "0", "999", "123,456", "999,999", "1 M", "1.5 M", "10e9", "32e12", "200e15", "3e21",
-    ]  # fmt: skip
-    assert [size(x) for x in (0, 512, 999.6, 1500, 999_600, 2.5e6, 3e10, 999.6e9, 1.2e13, 5e15, 2e18)] == [
-        "0 B", "512 B", "1 kB", "1.5 kB", "1 MB", "2.5 MB", "30 GB", "1 TB", "12 TB", "5 PB", "2,000 PB",
-    ]  # fmt: skip
-    assert [span(x) for x in (0, 0.000731, 0.5, 9.996, 45, 600, 86_400, 864_000, 999.6 * 86_400)] == [
-        "0 s", "0.731 ms", "0.5 s", "10 s", "45 s", "10 min", "24 h", "10 d", "1,000 d",
-    ]  # fmt: skip
-
-
-SCALES: dict[str, dict[str, float]] = {
-    "count": {"": 1, " M": 1e6} | {f"e{power}": 10.0**power for power in range(9, 31, 3)},
-    "size": {" B": 1, " kB": 1e3, " MB": 1e6, " GB": 1e9, " TB": 1e12, " PB": 1e15},
-    "span": {" ms": 1e-3, " s": 1, " min": 60, " h": 3600, " d": 86_400},
-}
-SHOWN = {"count": count, "size": size, "span": span}
-
-
-def parsed(kind: str, text: str) -> float:
-    """The value of what was printed."""
-    matched = re.fullmatch(r"([\d,]*\d(?:\.\d+)?)(.*)", text)
-    assert matched is not None, text
-    name = matched[2]
-    if kind == "span" and name.endswith(" d"):  # as many days as `count` writes
-        return parsed("count", text.removesuffix(" d")) * 86_400
-    return float(matched[1].replace(",", "")) * SCALES[kind][name]
-
-
-def near_borders(kind: str) -> st.SearchStrategy[float]:
-    """Any value, and those about a unit of which they may still be a thousand of the one below."""
-    borders = [limit * times for limit in SCALES[kind].values() for times in (0.9995, 1, 2, 999.5, 1000)]
-    close = st.builds(
-        lambda border, off: border * (1 + off), st.sampled_from(borders), st.floats(-2e-3, 2e-3)
-    )
-    return close | st.floats(0, 1e30 if kind == "count" else 1e21) | st.integers(0, 10**7).map(float)
-
-
-@pytest.mark.parametrize("kind", SHOWN)
-@given(data=st.data())
-def test_what_is_printed_is_the_number(kind: str, data: st.DataObject) -> None:
-    """It grows with the number, has no exponent of Python's, and is the number within 1 % or, where only whole
-    ones are printed (bytes, documents) or nothing smaller (a microsecond), within that."""
-    values = st.lists(near_borders(kind), min_size=2, max_size=2).map(sorted)
-    low, high = data.draw(values)
-    texts = [SHOWN[kind](value) for value in (low, high)]
-    assert parsed(kind, texts[0]) <= parsed(kind, texts[1])
-    least = 1e-6 if kind == "span" else 0.5
-    for value, text in zip((low, high), texts, strict=True):
-        assert "e+" not in text and "e-" not in text and len(text) <= 12
-        assert parsed(kind, text) == pytest.approx(value, rel=0.01, abs=least)

@@ -18,7 +18,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.commands.what_if import find_run
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.inspect.what_if.answer import Finished, answer, ask
-from corpusmill.pipeline.inspect.what_if.show import show, size
+from corpusmill.pipeline.inspect.what_if.show import show
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.recipe import Recipe
 from tests.conftest import Serial
@@ -208,8 +208,3 @@ def test_words_fit_a_terminal(run: Finished) -> None:
     assert all(len(line) <= 80 for line in lines if not line.startswith("  "))
     assert "gopher_quality.word_count_min: 50 -> 20" in lines[0]
     assert sum(line.startswith("all ") for line in lines) == 1
-
-
-@pytest.mark.parametrize(("value", "shown"), [(0, "0"), (999, "999"), (1234, "1.23k"), (5e9, "5G")])
-def test_size(value: float, shown: str) -> None:
-    assert size(value) == shown

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.charts import thin
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.train.log.dashboard.history import History, read_journal, thin
+from corpusmill.train.log.dashboard.history import History, read_journal
 
 
 @given(

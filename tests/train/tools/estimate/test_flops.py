@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from corpusmill.common.format import YEAR
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.tools.estimate.flops import YEAR, bill, per_token, recomputed
+from corpusmill.train.tools.estimate.flops import bill, per_token, recomputed
 from corpusmill.train.tools.estimate.gpus import GPUS, Gpu
 from corpusmill.train.tools.estimate.shape import Shape, shape_of
 

@@ -1,4 +1,4 @@
-"""The S-curve: well-formed for any figures, sample and planted told apart, the promise marked."""
+"""The report's charts: well-formed for any figures, true to scale; sample and planted pairs apart, the promise marked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.report.scurve import s_curve
-from tests.pipeline.report.test_svg import numbers_of
+from corpusmill.common import charts
+from corpusmill.pipeline.report.drawings import Removal, Step, flow, s_curve, threshold_curve
+from tests.common.test_charts import AMOUNT, WORDS, numbers_of
 
 SHARE = st.floats(0, 1)
 
@@ -66,3 +67,36 @@ def test_marks_stand_at_the_mean_of_their_bin() -> None:
     places = [float(root.find("g/circle").get("cx")) for root in (alone, both)]  # type: ignore[union-attr, arg-type]
     assert places[0] == pytest.approx(44 + 0.84 * (350 - 44), abs=0.1)
     assert places[1] == pytest.approx(places[0] - 3, abs=0.11)
+
+
+@given(st.lists(st.tuples(WORDS, AMOUNT, AMOUNT), max_size=4), AMOUNT, WORDS)
+def test_flow_of_anything_is_well_formed(stages: list[tuple[str, int, int]], kept: int, label: str) -> None:
+    steps, rest = [], kept
+    for name, removed, quarantined in reversed(stages):
+        steps.append(Step(name, removed, quarantined, rest, (name,)))
+        rest += removed + quarantined
+    numbers_of(flow(rest, ("in",), steps[::-1], ("out",), label))
+
+
+def test_flow_is_true_to_scale() -> None:
+    drawn = ElementTree.fromstring(flow(100, (), [Step("s", 75, 0, 25)], (), "l"))
+    first, second = drawn.findall("rect")[:2]
+    assert float(second.get("width", 0)) == pytest.approx(float(first.get("width", 0)) / 4, abs=0.1)
+
+
+@given(
+    st.floats(-1e6, 1e6),
+    st.floats(1e-3, 1e6),
+    st.lists(st.integers(0, 50), min_size=5, max_size=5),
+    st.booleans(),
+)
+def test_threshold_curves(low: float, wide: float, failed: list[int], log: bool) -> None:
+    start = abs(low) + 1 if log else low
+    grid = [start + wide * i for i in range(5)]
+    some = Removal("documents", "documents", failed, [n // 2 for n in failed], 50)
+    more = Removal("bytes", "bytes", [n * 1000 for n in failed], [0] * 5, 50_000)
+    drawn = threshold_curve(grid, [some, more], grid[2], log, "x", "l")
+    numbers_of(drawn)
+    assert drawn.count("<path") == 6 and f"now {charts.tick(grid[2])}" in drawn
+    none = Removal("documents", "documents", [0] * 5, [0] * 5, 0)
+    numbers_of(threshold_curve(grid, [none], grid[2], log, "x", "l"))
