@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any, Final
 
+from corpusmill.common.format import compact
 from corpusmill.pipeline.inspect.what_if.changes import shown
 from corpusmill.schemas.ledger import KEPT
 
