@@ -46,11 +46,18 @@ class ClassifierParams(Strict):
 
 
 RULES_FOLDER: Final = Path(__file__).resolve().parents[1] / "configs" / "rules"
+# Names that stand for several sets, in the order of judging.
+RULE_GROUPS: Final = {"gopher": ("gopher_repetition", "gopher_quality")}
 
 
 def rule_sets() -> list[str]:
     """Names of the rule sets that ship, one per file of `configs/rules/`, sorted."""
     return sorted(path.stem for path in RULES_FOLDER.glob("*.yaml"))
+
+
+def expand_groups(names: list[str]) -> list[str]:
+    """The names with each of `RULE_GROUPS` replaced by its sets: `gopher` by `gopher_repetition`, `gopher_quality`."""
+    return [member for name in names for member in RULE_GROUPS.get(name, (name,))]
 
 
 def is_rule_file(name: str) -> bool:
@@ -87,7 +94,8 @@ class FilterParams(Strict):
 
     rules: list[str] = Field(
         default=["gopher_repetition", "gopher_quality", "c4", "fineweb"],
-        description="rule sets, in the order of judging: names of configs/rules/, or files of your own",
+        description="rule sets, in the order of judging: names of sets that ship (gopher is short for gopher_repetition and"
+        " gopher_quality), or files of your own",
     )
     thresholds: dict[str, FiniteFloat] = Field(
         default_factory=dict, description="`<rule set>.<rule>` -> number in place of the published one"
@@ -116,15 +124,22 @@ class FilterParams(Strict):
     @field_validator("rules")
     @classmethod
     def known(cls, value: list[str]) -> list[str]:
-        """Refuse a name that is neither a shipped set nor a file."""
+        """Expand `gopher`; refuse a name that is neither a shipped set nor a file."""
+        value = expand_groups(value)
         for name in value:
             if not is_rule_file(name) and name not in rule_sets():
-                allowed = rule_sets()
+                allowed = sorted([*rule_sets(), *RULE_GROUPS])
                 raise ValueError(
                     f"'{name}' is no rule set{nearest(name, allowed)} (allowed: {', '.join(allowed)}, or a path"
                     " such as ./my_rules.yaml)"
                 )
         return value
+
+    @field_validator("skip_sources")
+    @classmethod
+    def expanded(cls, value: dict[str, list[str]]) -> dict[str, list[str]]:
+        """`gopher` among the sets of a source stands for its two."""
+        return {source: expand_groups(names) for source, names in value.items()}
 
     @field_validator("word_lists", mode="before")
     @classmethod

@@ -104,7 +104,7 @@ class Recipe(Strict):
         Declaration(
             "local",
             "Measure signals, judge rules, keep what passes.",
-            "corpusmill filter docs.jsonl.gz out/filtered --rules gopher_quality --rules c4",
+            "corpusmill filter docs.jsonl.gz out/filtered --rules gopher --rules c4",
         ),
     ] = FilterParams()
     dedup: Annotated[

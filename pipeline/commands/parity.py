@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EXAMPLE: Final = "corpusmill parity gopher_quality+gopher_repetition gopher@datatrove docs/*.jsonl.gz"
 
-Sets = "A rule set, or several joined by '+': names of configs/rules/, or files of your own."
+Sets = "A rule set, or several joined by '+': names of sets that ship, or files of your own."
 
 
 def parity(

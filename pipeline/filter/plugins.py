@@ -93,9 +93,7 @@ def _loaded(file: str, xxh3: str, data: bytes) -> Registry:
             del sys.modules[module.__name__]
             raise UserError(f"{file}: cannot be loaded: {_said(error, file)}") from None
     if not found.measures:
-        raise UserError(
-            f"{file}: defines no signal; decorate a function with @signal (see docs/filtering.md)"
-        )
+        raise UserError(f"{file}: defines no signal; decorate a function with @signal")
     checked = {name: (spec, _checked(file, spec, own)) for name, (spec, own) in found.measures.items()}
     return Registry(checked, found.on_demand)
 

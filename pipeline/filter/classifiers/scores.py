@@ -34,7 +34,7 @@ WORST: Final = 0.1  # toxicity is the mean of the worst tenth of the windows, of
 TOXIC_SENTENCE: Final = 0.4  # Dolma removes sentences from this probability on
 
 _LANGUAGE = "fastText lid.176, Joulin et al. 2017, on 10 windows of 200 characters spread over the text"
-_TOXICITY = "pipeline/filter/models/toxicity.md"
+_TOXICITY = "model card of the shipped classifier"
 SPECS: Final = (
     SignalSpec(
         name="language.code", dtype="string", unit="ISO 639 code", range=(None, None), version="2",
@@ -57,7 +57,7 @@ SPECS: Final = (
     ),
     SignalSpec(
         name="quality.score", dtype="float", unit="probability", range=(0.0, 1.0), version="2",
-        origin="pipeline/filter/models/quality.md: mean of windows of 400 characters",
+        origin="model card of the shipped classifier: mean of windows of 400 characters",
     ),
 )  # fmt: skip
 

@@ -130,7 +130,7 @@ def _check_names(params: FilterParams, sets: list[LoadedSet], own: list[Rule]) -
             hint = nearest(name, known or everything)
             if first in MODEL_SETS and key == "thresholds":
                 hint = f"; set it as filter.{name}"
-            raise UserError(f"filter.{key}: '{name}' is no rule{hint} (rules are in configs/rules/)")
+            raise UserError(f"filter.{key}: '{name}' is no rule{hint} (`corpusmill signals` lists the sets)")
     allowed = _set_names(sets)
     for source, names_there in params.skip_sources.items():
         for name in names_there:

@@ -87,13 +87,27 @@ def test_thresholds_and_disable() -> None:
     assert "c4.sentences_min" not in found and "language.threshold" not in found
 
 
+def test_gopher_is_short_for_its_two_sets() -> None:
+    """In `rules` and `skip_sources`: the parameters of a recipe that writes both out, hence its key."""
+    pair = ["gopher_repetition", "gopher_quality"]
+    short = FilterParams(rules=["gopher", "c4"], skip_sources={"code": ["gopher", "c4"]})
+    full = FilterParams(rules=[*pair, "c4"], skip_sources={"code": [*pair, "c4"]})
+    assert short == full and short.model_dump_json() == full.model_dump_json()
+    assert FilterParams(rules=["gopher", "c4", "fineweb"]) == FilterParams()
+    assert {
+        rule.set_name for rule in resolve(FilterParams(rules=["gopher"], toxicity=None, language=None))
+    } == set(pair)
+    with pytest.raises(ValueError, match="did you mean 'gopher'"):
+        FilterParams(rules=["gophr"])
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"thresholds": {"gopher_quality.word_min": 3}}, "did you mean 'gopher_quality.word_count_min'?"),
         ({"thresholds": {"language.threshold": 0.3}}, "set it as filter.language.threshold"),
         ({"disable": ["fineweb.short_lines"]}, "did you mean 'fineweb.short_line_ratio_max'?"),
-        ({"skip_sources": {"web": ["gopher"]}}, "'gopher' is no rule set"),
+        ({"skip_sources": {"web": ["gophers"]}}, "'gophers' is no rule set"),
         ({"skip_sources": {"wed": ["c4"]}}, "'wed' is no source; did you mean 'web'?"),
     ],
 )
