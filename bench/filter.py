@@ -22,15 +22,15 @@ from bench.natural import DATA
 def documents() -> pa.Table:
     """Encyclopedia, questions and answers, biomedical abstracts, news, pieces of books: about 24 MB."""
     from corpusmill.common.ids import doc_id, text_hash
-    from corpusmill.pipeline.filter.models import sources
     from corpusmill.schemas.documents import DOCUMENTS
+    from tools import labelled_sources
 
     kinds = {
-        "encyclopedia": sources.encyclopedia(DATA),
-        "posts": sources.posts(DATA),
-        "abstracts": sources.medical_abstracts(DATA),
-        "news": sources.graded_news(DATA),
-        "books": sources.books(DATA),
+        "encyclopedia": labelled_sources.encyclopedia(DATA),
+        "posts": labelled_sources.posts(DATA),
+        "abstracts": labelled_sources.medical_abstracts(DATA),
+        "news": labelled_sources.graded_news(DATA),
+        "books": labelled_sources.books(DATA),
     }
     rows = [
         {

@@ -43,7 +43,7 @@ class Reading(NamedTuple):
 
 def labelled() -> dict[str, tuple[list[str], list[str]]]:
     """Kind of text -> (texts, their languages)."""
-    from corpusmill.pipeline.filter.models import made
+    from tools import made_texts
 
     rows = [(SAME.get(language, language), text) for language, text in natural.sentences()]
     grouped = defaultdict(list)
@@ -55,7 +55,7 @@ def labelled() -> dict[str, tuple[list[str], list[str]]]:
             texts.append("\n".join(own[first : first + JOINED]))
             languages.append(language)
     rng = random.Random(0)
-    menus = made.menus(1, 200)
+    menus = made_texts.menus(1, 200)
     behind = ["\n".join(rng.sample(menus, 10))[:MENU] + "\n" + text for text in texts]
     return {
         "sentences": ([text for _, text in rows], [language for language, _ in rows]),

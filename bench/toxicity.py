@@ -26,21 +26,21 @@ STEPS = {
 
 def texts() -> dict[str, list[str]]:
     """Kind -> texts: the insults first, then what should not be found."""
-    from corpusmill.pipeline.filter.models import sources
+    from tools import labelled_sources
 
     with gzip.open(PLANTED, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
-    phrases = sources.identity_templates(DATA)
+    phrases = labelled_sources.identity_templates(DATA)
     return {
         "planted insults": [row["text"] for row in rows if row["planted"]["kind"] == "toxic"],
         "harmless phrases with identity terms": [
             text for text, bad in zip(phrases.texts, phrases.positive, strict=True) if not bad
         ],
-        "news": sources.graded_news(DATA),
-        "encyclopedia": sources.encyclopedia(DATA),
-        "biomedical abstracts": sources.medical_abstracts(DATA),
-        "factbook": sources.factbook(DATA),
-        "pieces of books of the 19th century": sources.books(DATA),
+        "news": labelled_sources.graded_news(DATA),
+        "encyclopedia": labelled_sources.encyclopedia(DATA),
+        "biomedical abstracts": labelled_sources.medical_abstracts(DATA),
+        "factbook": labelled_sources.factbook(DATA),
+        "pieces of books of the 19th century": labelled_sources.books(DATA),
     }
 
 

@@ -1,1 +1,1 @@
-"""The shipped fastText models: cards, licences, checksums; `train_shipped` makes the two of ours."""
+"""The shipped fastText models: cards, licences, checksums. A checkout has the program that makes the two of ours."""

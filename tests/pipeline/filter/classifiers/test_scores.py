@@ -212,8 +212,8 @@ def test_languages_of_a_model_with_scripts_in_its_labels(tmp_path: Path) -> None
 
 
 def test_real_reference_prose_is_not_toxic(data_dir: Path) -> None:
-    from corpusmill.pipeline.filter.models import sources
+    from tools import labelled_sources
 
-    texts = sources.encyclopedia(data_dir) + sources.medical_abstracts(data_dir)[:300]
+    texts = labelled_sources.encyclopedia(data_dir) + labelled_sources.medical_abstracts(data_dir)[:300]
     found = np.array(columns(texts, language=None, quality=None)["toxicity.score"])
     assert len(texts) > 350 and (found > 0.95).mean() <= 0.005

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unittest.mock
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor, training
+from corpusmill.pipeline.filter.classifiers import predictor, training
 from corpusmill.pipeline.filter.classifiers.card import thresholds_table
 from corpusmill.pipeline.filter.classifiers.split import held_out
 from corpusmill.pipeline.filter.classifiers.training import (
@@ -23,7 +22,6 @@ from corpusmill.pipeline.filter.classifiers.training import (
     rounded,
     train_classifier,
 )
-from corpusmill.pipeline.filter.models import made
 from tests.pipeline.filter.classifiers.helpers import made_set
 
 TRAINING = Training(label="spam", epochs=15, buckets=1000, features=2000, seed=3)
@@ -133,20 +131,3 @@ def test_a_rounded_threshold_parts_the_texts_as_it_did(
     short = rounded(float(np.float32(threshold)), found)
     assert short == wanted
     assert ((found > np.float32(short)) == (found > np.float32(threshold))).all()
-
-
-def test_made_texts_come_from_the_seed_alone() -> None:
-    for make in (made.neutral_people, made.menus, made.stuffed, made.machine):
-        assert make(1, 20) == make(1, 20) != make(2, 20) and all(make(1, 20))
-    assert (
-        made.shuffled(1, ["a b c d e f g h"]) == made.shuffled(1, ["a b c d e f g h"]) != ["a b c d e f g h"]
-    )
-
-
-@pytest.mark.slow
-def test_the_shipped_models_can_be_made_again(data_dir: Path, tmp_path: Path) -> None:
-    from corpusmill.pipeline.filter.models import train_shipped
-
-    train_shipped.main([str(data_dir), str(tmp_path)])
-    for name in ("toxicity.ftz", "quality.ftz", "toxicity.md", "quality.md", "models.json"):
-        assert (tmp_path / name).read_bytes() == (fasttext_model.MODELS / name).read_bytes()

@@ -1,6 +1,6 @@
-"""Reproduce the shipped classifiers: `python -m corpusmill.pipeline.filter.models.train_shipped DATA [OUT]`.
+"""Reproduce the shipped classifiers: `python -m tools.train_shipped DATA [OUT]`.
 
-DATA holds the sets that the cards name, OUT (default: this folder) gets models, cards and `models.json`.
+DATA holds the sets that the cards name, OUT (default: the folder of the shipped models in the checkout) gets models, cards and `models.json`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from corpusmill.pipeline.filter.classifiers.training import (
     evaluate_classifier,
     train_classifier,
 )
-from corpusmill.pipeline.filter.models import made, sources
-from corpusmill.pipeline.filter.models.sources import one_class
+from tools import labelled_sources, made_texts
+from tools.labelled_sources import one_class
 
 THRESHOLDS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 SEED = 20
@@ -36,47 +36,47 @@ QUALITY = Training(label="prose", pool="mean", epochs=5, learning_rate=0.2, feat
 def ordinary(data: Path) -> list[Labelled]:
     """Prose that is not toxic, of sources that no model here is trained on, to count false alarms."""
     return [
-        one_class("encyclopedia (enwiki)", sources.encyclopedia(data), False, "CC-BY-SA 3.0"),
-        one_class("factbook", sources.factbook(data), False, "CC0"),
-        one_class("biomedical abstracts", sources.medical_abstracts(data), False, "MIT"),
-        one_class("books of the 19th century", sources.books(data), False, "public domain"),
-        one_class("news (onestop)", sources.graded_news(data), False, "CC-BY-SA 4.0"),
+        one_class("encyclopedia (enwiki)", labelled_sources.encyclopedia(data), False, "CC-BY-SA 3.0"),
+        one_class("factbook", labelled_sources.factbook(data), False, "CC0"),
+        one_class("biomedical abstracts", labelled_sources.medical_abstracts(data), False, "MIT"),
+        one_class("books of the 19th century", labelled_sources.books(data), False, "public domain"),
+        one_class("news (onestop)", labelled_sources.graded_news(data), False, "CC-BY-SA 4.0"),
     ]
 
 
 def prose(data: Path) -> list[Labelled]:
     """The prose that both classifiers learn from; `positive` is set by the caller's use."""
     return [
-        one_class("speeches_sotu", sources.speeches(data), False, "public domain"),
-        one_class("science_scitldr", sources.abstracts(data), False, "Apache-2.0"),
+        one_class("speeches_sotu", labelled_sources.speeches(data), False, "public domain"),
+        one_class("science_scitldr", labelled_sources.abstracts(data), False, "Apache-2.0"),
     ]
 
 
 def toxicity(data: Path, out: Path) -> Made:
     """`toxicity.ftz` and its card."""
-    plain = [text for part in prose(data) for text in part.texts] + sources.posts(data)
+    plain = [text for part in prose(data) for text in part.texts] + labelled_sources.posts(data)
     plain = _learnt(plain, TOXICITY)
     learn = [
-        sources.tweets(data),
-        sources.talk_pages(data),
+        labelled_sources.tweets(data),
+        labelled_sources.talk_pages(data),
         *prose(data),
-        one_class("qa_stackexchange", sources.posts(data), False, "CC-BY-SA 3.0/4.0", "no mark-up"),
-        one_class("docs_postgresql", sources.documentation(data), False, "PostgreSQL", "with its code"),
-        one_class("faq_perl", sources.questions(data), False, "Artistic or GPL-1+", "with its code"),
+        one_class("qa_stackexchange", labelled_sources.posts(data), False, "CC-BY-SA 3.0/4.0", "no mark-up"),
+        one_class("docs_postgresql", labelled_sources.documentation(data), False, "PostgreSQL", "with its code"),
+        one_class("faq_perl", labelled_sources.questions(data), False, "Artistic or GPL-1+", "with its code"),
         one_class(
-            "short sentences", sources.sentences(plain, 1), False, "as their sources",
+            "short sentences", labelled_sources.sentences(plain, 1), False, "as their sources",
             "of speeches, abstracts and posts",
         ),
         one_class(
-            "neutral sentences", made.neutral_people(SEED, 6000), False, "made by this project",
+            "neutral sentences", made_texts.neutral_people(SEED, 6000), False, "made by this project",
             "name identities, against learning that the names are toxic",
         ),
     ]  # fmt: skip
     apart = "\n".join(_by_kind(learn, name) for name in ("wikipedia_talk", "davidson_tweets"))
     return build(
         out / "toxicity.ftz", "Toxicity", "How likely a text is offensive or hateful, in English.", learn,
-        [sources.identity_templates(data), *ordinary(data)], TOXICITY, THRESHOLDS, threshold=0.95,
-        identity=sources.identity_templates(data),
+        [labelled_sources.identity_templates(data), *ordinary(data)], TOXICITY, THRESHOLDS, threshold=0.95,
+        identity=labelled_sources.identity_templates(data),
         notes=[
             "Kinds of text that are new to it, by the same recipe trained without them:\n\n" + apart,
             "How it does on the templates, whose toxic phrases are insults by their adjective alone, says little of"
@@ -118,30 +118,34 @@ def quality(data: Path, out: Path) -> Made:
         Labelled(part.name, part.texts, [True] * len(part), part.licence, "edited prose")
         for part in [
             *prose(data),
-            one_class("onestop_english", sources.graded_news(data), True, "CC-BY-SA 4.0"),
+            one_class("onestop_english", labelled_sources.graded_news(data), True, "CC-BY-SA 4.0"),
         ]
     ]
     some = _learnt([text for part in good for text in part.texts[:1500]], QUALITY)
-    sms = sources.short_messages(data)
+    sms = labelled_sources.short_messages(data)
     bad = [
         one_class(
             "sms_spam", sms.texts, False, sms.licence, "spam and private messages alike: no edited prose"
         ),
-        one_class("davidson_tweets", sources.tweets(data).texts[:4000], False, "MIT", "tweets"),
+        one_class("davidson_tweets", labelled_sources.tweets(data).texts[:4000], False, "MIT", "tweets"),
         one_class(
-            "shuffled prose", made.shuffled(SEED, some), False, "as its source", "words in another order"
+            "shuffled prose",
+            made_texts.shuffled(SEED, some),
+            False,
+            "as its source",
+            "words in another order",
         ),
-        one_class("menus", made.menus(SEED, 2500), False, "made by this project"),
-        one_class("keywords", made.stuffed(SEED, 2500), False, "made by this project"),
-        one_class("machine output", made.machine(SEED, 1500), False, "made by this project"),
+        one_class("menus", made_texts.menus(SEED, 2500), False, "made by this project"),
+        one_class("keywords", made_texts.stuffed(SEED, 2500), False, "made by this project"),
+        one_class("machine output", made_texts.machine(SEED, 1500), False, "made by this project"),
     ]
     unseen = [
-        sources.web_pages(data),
-        one_class("biomedical abstracts", sources.medical_abstracts(data), True, "MIT"),
-        one_class("encyclopedia (enwiki)", sources.encyclopedia(data), True, "CC-BY-SA 3.0"),
-        one_class("books of the 19th century", sources.books(data), True, "public domain"),
-        one_class("qa_stackexchange", sources.posts(data), True, "CC-BY-SA 3.0/4.0"),
-        one_class("factbook", sources.factbook(data), True, "CC0"),
+        labelled_sources.web_pages(data),
+        one_class("biomedical abstracts", labelled_sources.medical_abstracts(data), True, "MIT"),
+        one_class("encyclopedia (enwiki)", labelled_sources.encyclopedia(data), True, "CC-BY-SA 3.0"),
+        one_class("books of the 19th century", labelled_sources.books(data), True, "public domain"),
+        one_class("qa_stackexchange", labelled_sources.posts(data), True, "CC-BY-SA 3.0/4.0"),
+        one_class("factbook", labelled_sources.factbook(data), True, "CC0"),
     ]
     return build(
         out / "quality.ftz", "Quality", "How much a text reads like edited English prose.", [*good, *bad],

@@ -1,0 +1,1 @@
+"""Programs for the maintainers of a checkout, in no wheel: making the shipped classifiers again."""
