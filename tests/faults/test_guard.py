@@ -23,8 +23,8 @@ from corpusmill.train.guard.journal import read_entries
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
 from tests.faults.guard import SOURCES, STEPS, blocks_of, planted, poison, settings
+from tests.forks import Finished, launch
 from tests.train.conftest import write_shards
-from tests.train.processes import python, torchrun
 from tests.train.test_resume import Crash, crash_at
 
 BAD = range(73, 85)  # steps whose batches are three quarters noise
@@ -175,11 +175,10 @@ def test_a_bad_gradient_costs_its_step_alone(
     assert same(tmp_path / "again", tmp_path / "run")
 
 
-def started(config: dict[str, Any], tmp_path: Path, *arguments: str, processes: int = 1) -> Any:
+def started(config: dict[str, Any], tmp_path: Path, *arguments: str, processes: int = 1) -> Finished:
     file = tmp_path / "config.yaml"
     file.write_text(json.dumps(config), encoding="utf-8")
-    command = "-m", "tests.faults.guard", file, *arguments
-    return torchrun(processes, *command) if processes > 1 else python(*command)
+    return launch(processes, "tests.faults.guard", file, *arguments)
 
 
 @pytest.mark.parametrize(

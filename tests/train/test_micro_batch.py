@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
+from corpusmill.train.commands.train import train as command
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.micro_batch import rehearsal
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.trainer import train
-from tests.train.processes import torchrun
+from tests.forks import launch
 
 Make = Callable[..., dict[str, Any]]
 AUTO = {"memory.auto_micro_batch": True, "data.micro_batch": 8, "schedule.steps": 6, "model.dropout": 0.1}
@@ -101,19 +103,24 @@ def test_the_rehearsal_has_two_documents_in_a_row() -> None:
     assert not rehearsal(3, 10, whole=True)["documents"].any()
 
 
+def out_of_memory_in_one(file: str) -> None:
+    """A run in which only the second process has too little memory for four rows."""
+    healthy = Decoder.forward
+
+    def forward(self: Decoder, tokens: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if os.environ["RANK"] == "1" and len(tokens) > 2:
+            raise torch.OutOfMemoryError("out of memory")
+        return healthy(self, tokens, *args, **kwargs)
+
+    Decoder.forward = forward  # type: ignore[method-assign]  # in a process of its own
+    command(file)
+
+
 def test_processes_decide_together(write_config: Callable[..., Path], config: Make, tmp_path: Path) -> None:
     """Only one of two runs out of memory: both halve."""
-    code = (
-        "import os, sys, torch; from corpusmill.train.model.decoder import Decoder; healthy = Decoder.forward\n"
-        "def forward(self, tokens, *a, **k):\n"
-        "    if os.environ['RANK'] == '1' and len(tokens) > 2: raise torch.OutOfMemoryError('out of memory')\n"
-        "    return healthy(self, tokens, *a, **k)\n"
-        "Decoder.forward = forward; from corpusmill.train.commands.train import train; train(sys.argv[1])\n"
-    )
     settings = {**AUTO, "data.micro_batch": 4, "validation.every": None}
     file = write_config(**settings)
-    (tmp_path / "run.py").write_text(code)
-    done = torchrun(2, tmp_path / "run.py", file)
+    done = launch(2, f"{__name__}:out_of_memory_in_one", file)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("data.micro_batch 4 does not fit into the memory of cpu: trying 2") == 1
     found = checkpoint.load_newest(Folder(str(tmp_path / "run")))

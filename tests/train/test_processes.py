@@ -14,6 +14,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
+from tests.forks import launch
 from tests.train.processes import torchrun
 
 
@@ -22,7 +23,7 @@ def test_two_processes_route_and_balance_as_one(
 ) -> None:
     moe = {"experts": 4, "ffn_dim": 32, "bias_rate": 0.01, "router_z_loss": 1e-3, "first": 1}
     settings = {"model.moe": moe, "model.z_loss": 1e-3, "data.micro_batch": 2, "schedule.steps": 7}
-    done = torchrun(2, "-m", "corpusmill.train", write_config(**settings, output=str(tmp_path / "two")))
+    done = launch(2, "corpusmill.train", write_config(**settings, output=str(tmp_path / "two")))
     assert done.returncode == 0, done.stderr
     train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "one"))))
     one, two = (read_metrics(Folder(tmp_path / name)) for name in ("one", "two"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +10,8 @@ from safetensors import safe_open
 
 from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
-from tests.conftest import ROOT
+from tests.forks import launch
 from tests.train.checkpoint.worker import CUT, act, reference
-from tests.train.processes import environment
-
-meetings = itertools.count()
 
 
 def world(size: int, tmp_path: Path, tasks: list[str]) -> list[str]:
@@ -27,19 +21,9 @@ def world(size: int, tmp_path: Path, tasks: list[str]) -> list[str]:
         for task in tasks:
             act(task)
         return []
-    meet = f"{tmp_path}/meet-{next(meetings)}"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.train.checkpoint.worker", *tasks],
-            cwd=ROOT, env=environment(RANK=str(rank), WORLD_SIZE=str(size), MEET=meet), text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for rank in range(size)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=300) for process in processes]
-    for process, (_, errors) in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, errors
-    return [output for output, _ in outputs]
+    done = launch(size, "tests.train.checkpoint.worker", *tasks)
+    assert done.returncode == 0, done.stderr
+    return done.outputs
 
 
 def test_two_processes_to_one_two_and_back(tmp_path: Path) -> None:

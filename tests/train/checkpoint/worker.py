@@ -1,4 +1,4 @@
-"""What the processes of a test do, in order: `python -m tests.train.checkpoint.worker LAYOUT:ACTION:RUN ...`."""
+"""Run in several processes, what each of them does, in order: argv: LAYOUT:ACTION:RUN[:OPTIMIZER] ..."""
 
 from __future__ import annotations
 
@@ -152,10 +152,7 @@ def act(task: str) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    if (size := int(os.environ["WORLD_SIZE"])) > 1:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{os.environ['MEET']}", rank=int(os.environ["RANK"]), world_size=size
-        )
+    dist.init_process_group("gloo")
     for task in sys.argv[1:]:
         act(task)
     sys.stdout.flush()

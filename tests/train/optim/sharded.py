@@ -1,4 +1,4 @@
-"""Run by torchrun: each optimizer on shards (ZeRO-3) against the same one on whole parameters."""
+"""Run in several processes: each optimizer on shards (ZeRO-3) against the same one on whole parameters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main() -> None:
             print(f"{kind} agrees", flush=True)
     dist.barrier()
     dist.destroy_process_group()
-    # gloo's threads may outlive the interpreter's end and abort the process; all was said.
+    # gloo's threads may outlive the interpreter's end and abort the process; all is written.
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,13 +1,17 @@
-"""Run by torchrun: layouts, each against one process: losses, the gradient of every parameter, weights after steps.
+"""Run in several processes: layouts, each against one process: losses, gradients of all parameters, weights after steps.
 
-argv[1]: JSON list of [name, parallel settings, other settings]. The first process prints a line for each that agrees.
+argv[1]: JSON list of [name, parallel settings, other settings]. The first process prints a line for each: that it agrees,
+or what differs in which process. Comparisons are collected, not raised, so that all processes come to the next layout.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -28,6 +32,7 @@ from corpusmill.train.step import Batch, Metrics, TrainState, train_step
 VOCAB, ROWS, LENGTH, STEPS, SOURCES = 90, 8, 24, 3, 2
 MODEL = {"dim": 32, "layers": 4, "heads": 4, "kv_heads": 4, "ffn_dim": 48, "vocab_multiple": 8}
 Gradients = dict[str, torch.Tensor]
+Run = tuple[list[Metrics], list[Gradients], torch.Tensor]
 
 
 def config_of(parallel: dict[str, Any], more: dict[str, Any]) -> TrainConfig:
@@ -61,7 +66,7 @@ def batch_of(step: int) -> Batch:
 
 def run(
     config: TrainConfig, model: ParallelModel, world: World, broken: bool = False, overflow: int | None = None
-) -> tuple[list[Metrics], list[Gradients], torch.Tensor]:
+) -> Run:
     """Steps on this data rank's rows: metrics, and before each update this process's part of every gradient."""
     state = TrainState(
         config, model, make_optimizer(model, config.optimizer), torch.zeros(SOURCES, 2, dtype=torch.float64)
@@ -99,7 +104,17 @@ def run(
     return metrics, gradients, state.window
 
 
-def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
+def compare(parallel: dict[str, Any], more: dict[str, Any]) -> list[str]:
+    """What differs from one process, as this one sees it."""
+    differences: list[str] = []
+
+    @contextlib.contextmanager
+    def noted(what: str) -> Iterator[None]:
+        try:
+            yield
+        except AssertionError as error:
+            differences.append(f"{what}: {error}")
+
     config = config_of(parallel, more)
     world = join(config)
     model = build(config, VOCAB, world)
@@ -107,67 +122,52 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
         for part in model.parts:
             for layer in part.layers.values():
                 layer.compile(backend=more["compile"])
-    single = config_of({}, {**more, "memory": {}})
-    whole = ParallelModel([Decoder(single.model, VOCAB, single.seed)])
-    first = dict(whole.named_parameters())
+    initial, whole, wanted = reference(json.dumps(more))
+    last = dict(whole.named_parameters())
     close: dict[str, Any] = more.get("close", {"rtol": 1e-4, "atol": 5e-6})
 
-    def same(
-        name: str, got: torch.Tensor, tensor: torch.Tensor, everything: torch.Tensor, what: str, **how: float
-    ) -> None:
+    def box(name: str, tensor: torch.Tensor, everything: torch.Tensor) -> torch.Tensor:
+        """This process's part of a whole tensor."""
         shape, offsets = model.box(name, tensor)
         assert shape == tuple(everything.shape), (name, shape)
-        box = tuple(slice(low, low + size) for low, size in zip(offsets, got.shape, strict=True))
-        torch.testing.assert_close(
-            got, everything[box], msg=lambda m: f"{what} of {name}: {m}", **{**close, **how}
-        )
+        return everything[
+            tuple(slice(low, low + size) for low, size in zip(offsets, local(tensor).shape, strict=True))
+        ]
+
+    def same(got: torch.Tensor, expected: torch.Tensor, what: str, **how: float) -> None:
+        torch.testing.assert_close(got, expected, msg=lambda m: f"{what}: {m}", **{**close, **how})
 
     parameters = dict(model.named_parameters())
-    for name, parameter in parameters.items():
-        assert torch.equal(
-            local(parameter),
-            first[name][
-                tuple(
-                    slice(o, o + s)
-                    for o, s in zip(model.box(name, parameter)[1], local(parameter).shape, strict=True)
-                )
-            ],
-        ), name
+    with noted("first values"):
+        for name, parameter in parameters.items():
+            assert torch.equal(local(parameter), box(name, parameter, initial[name])), name
     found = run(config, model, world, bool(more.get("broken")), more.get("overflow"))
-    wanted = run(single, whole, World(), overflow=more.get("overflow"))
-    for number, (a, b) in enumerate(zip(found[0], wanted[0], strict=True), 1):
-        finite = bool(a.grad_norm.isfinite())
-        assert finite == bool(b.grad_norm.isfinite()) == (number != more.get("overflow"))
-        assert a.loss_scale == b.loss_scale
-        if not finite:
-            continue
-        for field in ("grad_norm", "param_norm", "update_norm"):
-            torch.testing.assert_close(
-                getattr(a, field),
-                getattr(b, field),
-                rtol=close["rtol"],
-                atol=1e-6,
-                msg=lambda m, field=field: f"{field}: {m}",
-            )
-        for name, value in (b.auxiliary or {}).items():
-            torch.testing.assert_close((a.auxiliary or {})[name], value, rtol=close["rtol"], atol=1e-7)
-    for number, (a, b) in enumerate(zip(found[1], wanted[1], strict=True)):
-        assert set(a) == set(parameters)
-        if number + 1 == more.get("overflow"):
-            continue
-        for name, grad in a.items():
-            same(name, grad, parameters[name], b[name], f"gradient at step {number}")
-    for name, parameter in parameters.items():
-        same(
-            name,
-            local(parameter.detach()),
-            parameter,
-            first[name].detach(),
-            "weights",
-            atol=max(1e-4, close["atol"]),
-        )
-    torch.testing.assert_close(world.total(found[2]), wanted[2], rtol=close["rtol"], atol=1e-6)
-    # What rows of metrics say of attention and logits: of the first rows of all processes.
+    with noted("metrics"):
+        for number, (a, b) in enumerate(zip(found[0], wanted[0], strict=True), 1):
+            finite = bool(a.grad_norm.isfinite())
+            assert finite == bool(b.grad_norm.isfinite()) == (number != more.get("overflow"))
+            assert a.loss_scale == b.loss_scale
+            if not finite:
+                continue
+            for field in ("grad_norm", "param_norm", "update_norm"):
+                same(getattr(a, field), getattr(b, field), field, atol=1e-6)
+            for name, value in (b.auxiliary or {}).items():
+                same((a.auxiliary or {})[name], value, name, atol=1e-7)
+    with noted("gradients"):
+        for number, (a, b) in enumerate(zip(found[1], wanted[1], strict=True)):
+            assert set(a) == set(parameters)
+            if number + 1 == more.get("overflow"):
+                continue
+            for name, grad in a.items():
+                same(grad, box(name, parameters[name], b[name]), f"gradient at step {number} of {name}")
+    with noted("weights"):
+        for name, parameter in parameters.items():
+            expected = box(name, parameter, last[name].detach())
+            same(local(parameter.detach()), expected, f"weights of {name}", atol=max(1e-4, close["atol"]))
+    total = world.total(found[2])
+    with noted("losses"):
+        same(total, wanted[2], "loss per source", atol=1e-6)
+    # What rows of metrics contain of attention and logits: of the first rows of all processes.
     parts = [
         {k: v.tensor_split(world.data_size)[d] for k, v in batch_of(0).items()}
         for d in range(world.data_size)
@@ -178,26 +178,37 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> None:
         with patch("corpusmill.train.log.probe.ROWS", ROWS):
             right = look_inside(whole, rows, world.device, ROWS)
     near = {"rtol": 10 * close["rtol"], "atol": 1e-4}
-    torch.testing.assert_close(
-        seen.attention_entropy, right.attention_entropy, **near, msg=lambda m: f"entropy: {m}"
-    )
-    torch.testing.assert_close(seen.logit_max, right.logit_max, **near, msg=lambda m: f"logit_max: {m}")
+    with noted("attention"):
+        same(seen.attention_entropy, right.attention_entropy, "entropy", **near)
+        same(seen.logit_max, right.logit_max, "logit_max", **near)
+    return differences
+
+
+@functools.cache
+def reference(settings: str) -> tuple[dict[str, torch.Tensor], ParallelModel, Run]:
+    """One process alone: first values, the model after its steps, and what `run` found. Layouts share it."""
+    more = json.loads(settings)
+    config = config_of({}, {**more, "memory": {}})
+    model = ParallelModel([Decoder(config.model, VOCAB, config.seed)])
+    initial = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    return initial, model, run(config, model, World(), overflow=more.get("overflow"))
 
 
 def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     for name, parallel, more in json.loads(sys.argv[1]):
-        try:
-            compare(parallel, more)
-        except AssertionError as error:
-            print(f"{name} differs: {error}", flush=True)
-            os._exit(3)
+        differences: list[list[str]] = [[] for _ in range(dist.get_world_size())]
+        dist.all_gather_object(differences, compare(parallel, more))
         if dist.get_rank() == 0:
-            print(f"{name} agrees", flush=True)
+            for rank, different in enumerate(differences):
+                for line in different:
+                    print(f"{name} differs in process {rank}: {' '.join(line.split())}")
+            if not any(differences):
+                print(f"{name} agrees")
+            sys.stdout.flush()
     dist.barrier()
-    # gloo's threads may outlive the interpreter's end and abort the process; all was said.
-    sys.stdout.flush()
+    # gloo's threads may outlive the interpreter's end and abort the process; all is written.
     os._exit(0)
 
 

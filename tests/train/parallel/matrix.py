@@ -1,8 +1,9 @@
-"""Run by torchrun with four processes: saved in each layout of a case, taken up in each of them, and gone on as if nothing
-had been; in the same one to the bit. argv: a folder, and the case."""
+"""Run in four processes: saved in layouts of a case, loaded in others, and trained on as if nothing had happened; in the same
+layout to the bit. argv: a folder, the case, and JSON: the pairs of layouts [saved in, loaded in]."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any, NamedTuple
@@ -22,10 +23,12 @@ from tests.train.parallel.layouts import SOURCES, STEPS, VOCAB, batch_of, config
 
 
 class Case(NamedTuple):
-    """Layouts by name, what else the config has, and how near to one process's weights those of all layouts end."""
+    """Layouts by name, what else the config has, the layout that quick tests pair with all others, and how near to one
+    process's weights those of all layouts end."""
 
     layouts: dict[str, dict[str, Any]]
     settings: dict[str, Any]
+    hub: str
     near: float = 1e-4
 
 
@@ -44,14 +47,22 @@ CASES = {
                 "moe": {"experts": 4, "top_k": 2, "ffn_dim": 16, "bias_rate": 0.01, "first": 2}, "dropout": 0.1
             }
         },
+        hub="zero 3",
     ),
     # Parameters whose states have codes in all layouts, in some and in none; blocks of other elements in each.
     "8 bits": Case(
         {"ddp": {}, "zero 3": {"zero": 3}, "tensor x zero 1": {"tensor": 2, "zero": 1}},
         {"model": {"dim": 64, "ffn_dim": 512, "layers": 2}, "optimizer": {"state_bits": 8, "eps": 1e-4}},
+        hub="tensor x zero 1",
         near=2e-3,
     ),
 }  # fmt: skip
+
+
+def pairs(case: str, every: bool) -> list[tuple[str, str]]:
+    """All pairs of layouts; or each of them and the hub, both ways, and each and itself."""
+    layouts, hub = list(CASES[case].layouts), CASES[case].hub
+    return [(a, b) for b in layouts for a in layouts if every or hub in (a, b) or a == b]
 
 
 def state_of(parallel: dict, settings: dict, world: World | None = None) -> TrainState:
@@ -71,7 +82,7 @@ def step(state: TrainState, world: World) -> None:
 
 
 def main() -> None:
-    folder, (layouts, settings, near) = Folder(sys.argv[1]), CASES[sys.argv[2]]
+    folder, (layouts, settings, _, near) = Folder(sys.argv[1]), CASES[sys.argv[2]]
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     torch.manual_seed(dist.get_rank())  # whatever a layout might draw, no two processes draw it
@@ -89,27 +100,26 @@ def main() -> None:
         checkpoint.save(run, state.step, checkpoint.live(state.model, state.optimizer), {"step": state.step})
         step(state, world)
         unbroken[name] = {key: local(value).clone() for key, value in state.model.state_dict().items()}
-    for to, parallel in layouts.items():
-        world = join(config_of(parallel, settings))
-        for name in layouts:
-            state = state_of(parallel, settings, world)
-            state.model.initialise(seed=99)  # nothing is right by chance
-            found = checkpoint.load_newest(folder / name.replace(" ", "-"))
-            assert found is not None
-            checkpoint.restore(found, state.model, state.optimizer)
-            state.step = found.step
-            step(state, world)
-            for key, value in state.model.state_dict().items():
-                here, (_, offsets) = local(value), state.model.box(key, value)
-                assert name != to or torch.equal(here, unbroken[name][key]), (name, key)
-                box = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
-                torch.testing.assert_close(
-                    here, wanted[key][box], rtol=1e-4, atol=near, msg=lambda m, key=key: f"{key}: {m}"
-                )
-            if dist.get_rank() == 0:
-                print(f"{name} -> {to}", flush=True)
+    for name, to in json.loads(sys.argv[3]):
+        world = join(config_of(layouts[to], settings))
+        state = state_of(layouts[to], settings, world)
+        state.model.initialise(seed=99)  # nothing is right by chance
+        found = checkpoint.load_newest(folder / name.replace(" ", "-"))
+        assert found is not None
+        checkpoint.restore(found, state.model, state.optimizer)
+        state.step = found.step
+        step(state, world)
+        for key, value in state.model.state_dict().items():
+            here, (_, offsets) = local(value), state.model.box(key, value)
+            assert name != to or torch.equal(here, unbroken[name][key]), (name, key)
+            box = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
+            torch.testing.assert_close(
+                here, wanted[key][box], rtol=1e-4, atol=near, msg=lambda m, key=key: f"{key}: {m}"
+            )
+        if dist.get_rank() == 0:
+            print(f"{name} -> {to}", flush=True)
     dist.barrier()
-    # gloo's threads may outlive the interpreter's end and abort the process; all was said.
+    # gloo's threads may outlive the interpreter's end and abort the process; all is written.
     os._exit(0)
 
 
