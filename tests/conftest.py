@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,22 @@ class Serial:
         return [results[index] for index in range(len(items))]
 
 
+def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that one process of the test session makes, under a lock, and all read; not to be written to."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of all workers of this session
+    folder, done = base / f"shared-{name}", base / f"shared-{name}.done"
+    with (base / f"shared-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
 @pytest.fixture
 def serial() -> Serial:
     return Serial()
@@ -70,7 +88,10 @@ def quickstart_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The finished run of the quick start's recipe; not to be written to."""
     from tests.golden.record import make_run
 
-    return make_run(tmp_path_factory.mktemp("quickstart"))
+    def make(folder: Path) -> None:
+        make_run(folder)
+
+    return shared(tmp_path_factory, "quickstart", make) / "runs/quickstart"
 
 
 @pytest.fixture(scope="session")

@@ -75,13 +75,11 @@ def awaited(answer: Coroutine[Any, Any, Any]) -> Any:
 
 
 @pytest.mark.s3
-@pytest.mark.xdist_group("s3")
 def test_s3(s3: str) -> None:
     exercise(Folder(s3))
 
 
 @pytest.mark.s3
-@pytest.mark.xdist_group("s3")
 def test_a_bucket_that_is_not_there_is_told(s3: str) -> None:
     file = Folder("s3://no-such-bucket-there/a.bin")
     with pytest.raises(UserError, match="s3://no-such-bucket-there: no such bucket"):
@@ -147,7 +145,6 @@ def test_a_stream_of_a_remote_file_that_went_away_names_it() -> None:
 
 
 @pytest.mark.s3
-@pytest.mark.xdist_group("s3")
 def test_a_tag_names_the_object_on_every_store(s3: str, tmp_path: Path) -> None:
     for url in (str(tmp_path), "memory://tagged", s3):
         file = Folder(url) / "a.bin"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import IMPORT_PATH, ROOT
+from tests.forks import Finished, launch
 
 EXAMPLES = ROOT / "examples/corpus/sources"
 RECIPE = """\
@@ -33,10 +34,32 @@ report: {{samples: 1}}
 """
 
 
+# Commands that start no processes: they may run in a fork. Those that use PyTorch, and those that do not.
+LOCAL = {
+    "train": {"train", "evaluate", "generate", "plan", "batch"},
+    "commands": {"verify", "why", "find", "trace", "report", "what-if"},
+}
+
+
 def corpusmill(
     *arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT
-):
-    """The finished process of `corpusmill ARGUMENTS`; its output as text."""
+) -> Finished | subprocess.CompletedProcess[str]:
+    """`corpusmill ARGUMENTS` to its end, in a process with everything imported where it starts no other one."""
+    words = [str(argument) for argument in arguments]
+    alone = "--workers" in words and words[words.index("--workers") + 1] == "0"
+    preload = next(
+        (name for name, commands in LOCAL.items() if words[0] in commands), "commands" if alone else None
+    )
+    if preload is None or "PYTHONHASHSEED" in (env or {}):
+        return started(*arguments, env=env, check=check, cwd=cwd)
+    result = launch(1, "corpusmill", *words, env={"COLUMNS": "80", **(env or {})}, cwd=cwd, preload=preload)
+    return checked(result, words, check)
+
+
+def started(
+    *arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT
+) -> Finished | subprocess.CompletedProcess[str]:
+    """The finished process of `corpusmill ARGUMENTS`, of an interpreter of its own; its output as text."""
     command = [sys.executable, "-m", "corpusmill", *map(str, arguments)]
     environment = {
         **os.environ,
@@ -48,6 +71,12 @@ def corpusmill(
     result = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=cwd, stdin=subprocess.DEVNULL
     )
+    return checked(result, command, check)
+
+
+def checked(
+    result: Finished | subprocess.CompletedProcess[str], command: list[str], check: bool
+) -> Finished | subprocess.CompletedProcess[str]:
     if check and result.returncode != 0:
         raise AssertionError(
             f"{' '.join(command)}: exit code {result.returncode}\n{result.stdout}\n{result.stderr}"

@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build, in_lines
-from tests.e2e.cli import corpusmill
+from tests.e2e.cli import started as corpusmill
 
 COMMANDS = [
     "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
@@ -110,7 +110,6 @@ def test_an_unwritable_output_is_exit_code_1(tmp_path: Path) -> None:
     assert result.returncode == 1 and "cannot write" in result.stderr and "Traceback" not in result.stderr
 
 
-@pytest.mark.xdist_group("e2e")
 def test_dedup_on_ones_own_files(tmp_path: Path) -> None:
     words = [f"word{i}" for i in range(60)]
     texts = {"a": words, "b": [*words, "more"], "c": words[::-1], "d": words}
@@ -132,7 +131,6 @@ def test_dedup_on_ones_own_files(tmp_path: Path) -> None:
     assert answer["rule"].startswith("dedup.") and answer["jaccard"] >= 0.9
 
 
-@pytest.mark.xdist_group("e2e")
 def test_the_report_of_a_stage_by_itself(tmp_path: Path) -> None:
     """It is written beside what the stage published, which stays as it was: finished, valid, and found by `why`."""
     words = [f"word{i}" for i in range(60)]
@@ -153,7 +151,6 @@ def test_the_report_of_a_stage_by_itself(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "no finished run there" in refused.stderr
 
 
-@pytest.mark.xdist_group("e2e")
 def test_stage_by_stage_on_ones_own_files(tmp_path: Path) -> None:
     """What one command publishes, the next one reads; ids stay."""
     text = "Please write to jane.doe@example.org about the history of the harbour. " * 30

@@ -6,12 +6,9 @@ import json
 import random
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.cli import corpusmill, difference
 from tests.e2e.killing import Killing, Unbroken, finished, made_up, points, write_lines
 
-pytestmark = pytest.mark.xdist_group("e2e")
 MODULE = """
 import time
 import pyarrow as pa

@@ -11,7 +11,6 @@ import pytest
 from tests.e2e.cli import corpusmill, difference, published
 from tests.pipeline.decontaminate.helpers import ANSWER, QUESTION, SHORT, write_set
 
-pytestmark = pytest.mark.xdist_group("e2e")
 FILLER = (
     "The harbour of the town was built in the year of the great frost, and its walls are made of grey stone. "
 )

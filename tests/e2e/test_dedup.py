@@ -12,12 +12,12 @@ import json
 import os
 import random
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from corpusmill.common.storage import Folder
+from tests.conftest import shared
 from tests.e2e.cli import corpusmill, difference
 from tests.e2e.killing import (
     Killing,
@@ -32,24 +32,29 @@ from tests.e2e.killing import (
     write_lines,
 )  # fmt: skip
 
-pytestmark = pytest.mark.xdist_group("e2e")
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two files of one corpus: `a.jsonl` and `b.jsonl`."""
-    folder = tmp_path_factory.mktemp("crawl")
-    texts = made_up(1)
-    write_lines(folder / "a.jsonl", texts[:900], 0)
-    write_lines(folder / "b.jsonl", texts[900:], 900)
-    return folder
+
+    def make(folder: Path) -> None:
+        texts = made_up(1)
+        write_lines(folder / "a.jsonl", texts[:900], 0)
+        write_lines(folder / "b.jsonl", texts[900:], 900)
+
+    return shared(tmp_path_factory, "crawl", make)
 
 
-@pytest.fixture(scope="module")
-def unbroken(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+@pytest.fixture(scope="session")
+def unbroken(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """(output folder, most files at once) of a run with two workers."""
-    out = tmp_path_factory.mktemp("unbroken") / "out"
-    yield out, Unbroken(arguments(crawl, out), str(out)).most
+
+    def make(folder: Path) -> None:
+        out = folder / "out"
+        (folder / "most").write_text(str(Unbroken(arguments(crawl, out), str(out)).most))
+
+    folder = shared(tmp_path_factory, "unbroken", make)
+    return folder / "out", int((folder / "most").read_text())
 
 
 def test_the_corpus_is_worth_it(unbroken: tuple[Path, int]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import shared
 from tests.e2e.cli import corpusmill, difference
 from tests.e2e.killing import (
     CUT,
@@ -30,15 +31,16 @@ from tests.e2e.test_dedup import crawl, unbroken  # noqa: F401 (fixtures)
 
 # ruff: noqa: F811 (an argument with the name of a fixture that was imported)
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 
 class Crawls:
     """`a.jsonl` added to an index; what comes later starts from a copy of it."""
 
     def __init__(self, crawl: Path, folder: Path) -> None:
         self.crawl, self.folder = crawl, folder
-        self.add("a", folder / "index", folder / "a")
+
+    def make(self) -> None:
+        self.add("a", self.folder / "index", self.folder / "a")
+        self.add("b", self.copy(self.folder / "both"), self.folder / "b")
 
     def command(self, name: str, index: Path, out: Path) -> list[str]:
         return [
@@ -54,12 +56,9 @@ class Crawls:
         return target
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def crawls(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> Crawls:
-    found = Crawls(crawl, tmp_path_factory.mktemp("crawls"))
-    index = found.copy(found.folder / "both")
-    found.add("b", index, found.folder / "b")
-    return found
+    return Crawls(crawl, shared(tmp_path_factory, "crawls", lambda folder: Crawls(crawl, folder).make()))
 
 
 def test_an_index_of_a_and_then_b_is_that_of_both(crawls: Crawls, unbroken: tuple[Path, int]) -> None:

@@ -17,8 +17,6 @@ from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.schemas.manifest import Counts, StageManifest
 from tests.e2e.cli import RECIPE, corpusmill
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 # Every stage that removes documents edits others as well.
 EDITING = """\
   cut_lines: true

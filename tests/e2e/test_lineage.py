@@ -22,7 +22,6 @@ from corpusmill.pipeline.inspect.lineage.trace import Tracer, shards_of
 from tests.e2e.cli import EXAMPLES, corpusmill
 from tests.pipeline.inspect.lineage.source import text_at
 
-pytestmark = pytest.mark.xdist_group("e2e")
 KEY = {"CORPUSMILL_REDACT_KEY": "a key for these tests only"}
 # Every way of editing is on: lines cut by rules, repeated lines and runs of words, tags and pseudonyms.
 RECIPE = """\

@@ -7,29 +7,34 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import shared
 from tests.e2e.cli import corpusmill
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-@pytest.fixture(scope="module")
-def quickstart(quickstart_run: Path) -> Path:
-    corpusmill("train", "configs/train/quickstart.yaml", *settings(quickstart_run))
-    return quickstart_run
+@pytest.fixture(scope="session")
+def quickstart(quickstart_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model trained on the run."""
+
+    def make(folder: Path) -> None:
+        corpusmill("train", "configs/train/quickstart.yaml", *settings(quickstart_run, folder))
+
+    return shared(tmp_path_factory, "quickstart-train", make)
 
 
-def settings(run: Path) -> list[str]:
-    return ["--set", f"data.shards={run}/shards", "--set", f"output={run.parent}/train"]
+def settings(run: Path, folder: Path) -> list[str]:
+    return ["--set", f"data.shards={run}/shards", "--set", f"output={folder}/train"]
 
 
-def test_nothing_is_lost(quickstart: Path) -> None:
-    result = json.loads(corpusmill("verify", quickstart, "--json").stdout)
+def test_nothing_is_lost(quickstart_run: Path) -> None:
+    result = json.loads(corpusmill("verify", quickstart_run, "--json").stdout)
     assert result["problems"] == []
     assert set(result["stages"]) == {"ingest", "filter", "dedup", "redact"}
 
 
-def test_what_was_planted_is_caught(quickstart: Path) -> None:
-    facts = json.loads((quickstart / "report/report.json").read_text())
+def test_what_was_planted_is_caught(quickstart_run: Path) -> None:
+    facts = json.loads((quickstart_run / "report/report.json").read_text())
     kinds = {row["kind"]: row for row in facts["planted"]}
     wanted = {"exact_copy": 1.0, "spam": 0.9, "pii": 0.9, "secret": 0.9, "short": 1.0, "non_english": 0.9}
     for kind, share in wanted.items():
@@ -38,9 +43,11 @@ def test_what_was_planted_is_caught(quickstart: Path) -> None:
         assert gone >= share * row["planted"], row
 
 
-def test_the_model_beats_a_unigram_model_on_every_source(quickstart: Path) -> None:
+def test_the_model_beats_a_unigram_model_on_every_source(quickstart_run: Path, quickstart: Path) -> None:
     result = json.loads(
-        corpusmill("evaluate", "configs/train/quickstart.yaml", *settings(quickstart), "--json").stdout
+        corpusmill(
+            "evaluate", "configs/train/quickstart.yaml", *settings(quickstart_run, quickstart), "--json"
+        ).stdout
     )
     sources = result["sources"]
     assert {"wiki", "books", "speeches", "docs", "qa", "code"} <= set(sources)
@@ -48,8 +55,12 @@ def test_the_model_beats_a_unigram_model_on_every_source(quickstart: Path) -> No
         assert row["loss"] < row["unigram"]["loss"] - 0.3, (name, row)
 
 
-def test_it_generates(quickstart: Path) -> None:
+def test_it_generates(quickstart_run: Path, quickstart: Path) -> None:
     out = corpusmill(
-        "generate", "configs/train/quickstart.yaml", *settings(quickstart), "--prompt", "The history of"
+        "generate",
+        "configs/train/quickstart.yaml",
+        *settings(quickstart_run, quickstart),
+        "--prompt",
+        "The history of",
     ).stdout
     assert out.startswith("The history of") and len(out) > 40

@@ -16,8 +16,6 @@ from corpusmill.common.storage import Folder
 from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 CONFIG = """\
 name: small
 output: {output}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import corpusmill.__main__ as front_door
+from tests.conftest import shared
 from tests.e2e.cli import corpusmill, difference, published
 from tests.pipeline.dedup.helpers import edited, words
 
@@ -61,11 +62,15 @@ def taking(file: Path, index: Path, out: Path) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`a.jsonl`, `b.jsonl`; `index`: with the first added; `both`: with both; `list`: documents of both; what
+    """`a.jsonl`, `b.jsonl`; `index`: with the first added; `both`: with both; `list`: documents of both, `empty` and
+    `unknown`: of none; what
     came of the second addition in `second`, of the takedown of the list in `down`."""
-    folder = tmp_path_factory.mktemp("crawls")
+    return shared(tmp_path_factory, "faults-crawls", make_crawls)
+
+
+def make_crawls(folder: Path) -> None:
     write_crawls(folder)
     corpusmill(*adding(folder, "a", folder / "index", folder / "first"))
     shutil.copytree(folder / "index", folder / "both")
@@ -73,7 +78,8 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "list").write_text("".join(f"{name}{i}\n" for name in "ab" for i in range(0, 40, 4)))
     shutil.copytree(folder / "both", folder / "less")
     corpusmill(*taking(folder / "list", folder / "less", folder / "down"))
-    return folder
+    (folder / "empty").write_text("# nobody\n\n")
+    (folder / "unknown").write_text("somebody\nelse\n")
 
 
 def other(one: Path, two: Path) -> list[str]:

@@ -19,7 +19,7 @@ from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.inspect.takedown import run as takedown
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.shards import TAKEDOWNS, BlockDocuments
-from tests.conftest import Serial
+from tests.conftest import Serial, shared
 from tests.pipeline.corpus import contents
 from tests.pipeline.dedup.helpers import edited, words
 from tests.pipeline.shard.helpers import indexes
@@ -57,7 +57,7 @@ def write_corpus(folder: Path) -> None:
 
 def run_recipe(folder: Path, output: Path, *settings: str) -> list[str]:
     """Run the recipe of the corpus in `folder`, in this process; the stages that were not finished before."""
-    file = folder / f"{output.name}.yaml"
+    file = output.with_suffix(".yaml")
     file.write_text(RECIPE.format(folder=folder, output=output))
     job = Run(load(Recipe, str(file), list(settings)), Folder(output), Serial())
     planned = job.plan()
@@ -69,10 +69,12 @@ def run_recipe(folder: Path, output: Path, *settings: str) -> list[str]:
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the corpus and its finished run, `run`; not to be written to."""
-    folder = tmp_path_factory.mktemp("small")
-    write_corpus(folder)
-    run_recipe(folder, folder / "run")
-    return folder
+
+    def make(folder: Path) -> None:
+        write_corpus(folder)
+        run_recipe(folder, folder / "run")
+
+    return shared(tmp_path_factory, "small", make)
 
 
 @pytest.fixture

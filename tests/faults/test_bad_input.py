@@ -13,8 +13,6 @@ import zstandard
 
 from tests.e2e.cli import EXAMPLES, corpusmill
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 GOOD = "".join(
     json.dumps({"id": f"good-{i}", "text": f"document number {i} is a good one"}) + "\n" for i in range(400)
 )

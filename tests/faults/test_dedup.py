@@ -21,8 +21,6 @@ from tests.e2e.cli import corpusmill, difference, published
 from tests.faults.dedup import Main, one_line
 from tests.pipeline.dedup.helpers import edited, words
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -72,8 +70,6 @@ def test_a_mistake_is_told_in_one_line(
 def test_a_wrong_path_is_told_in_one_line_and_changes_nothing(
     main: Main, crawls: Path, tmp_path: Path, arguments: list[str], said: list[str]
 ) -> None:
-    (crawls / "empty").write_text("# nobody\n\n")
-    (crawls / "unknown").write_text("somebody\nelse\n")
     index, out = tmp_path / "index", tmp_path / "out"
     shutil.copytree(crawls / "both", index)
     before = published(index)

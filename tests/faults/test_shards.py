@@ -21,8 +21,6 @@ from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.schemas.manifest import StageManifest
 from tests.faults.shards import changed, headers, run, small, tars  # noqa: F401 (fixtures)
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 Told = tuple[Path, str]  # the file that must be named, what must be said of it
 KINDS = ("web/train", "web/train-text")
 

@@ -25,8 +25,6 @@ from tests.conftest import ROOT
 from tests.faults.shards import files, held, kept, run, run_recipe, small, take  # noqa: F401 (fixtures)
 from tests.pipeline.dedup.vandal import Kill, Mortal
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 
 def moments(total: int, step: int) -> list[int]:
     return sorted({*range(0, total, step), *range(max(0, total - 4), total)})

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import shared
 from tests.pipeline.shard.helpers import build, corpus
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run up to `shard`; not to be written to."""
-    tmp = tmp_path_factory.mktemp("shards")
-    build(tmp, corpus())
-    return tmp
+
+    def make(folder: Path) -> None:
+        build(folder, corpus())
+
+    return shared(tmp_path_factory, "shards", make)

@@ -15,8 +15,6 @@ from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
 
-pytestmark = pytest.mark.xdist_group("dask")
-
 
 def square(number: int) -> int:
     return number * number

@@ -85,7 +85,6 @@ def test_while_it_is_imported(module: str, said: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
 
 
-@pytest.mark.xdist_group("dask")
 @pytest.mark.parametrize(
     ("when", "seconds", "said"),
     [

@@ -24,8 +24,6 @@ from corpusmill.schemas.shards import Block
 from tests.faults.shards import changed, headers, run, small, tars  # noqa: F401 (fixtures)
 from tests.pipeline.shard.helpers import rewritten
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 Parts = dict[str, bytearray]  # a block's payloads, by suffix
 
 

@@ -45,8 +45,6 @@ from tests.faults.shards import (  # noqa: F401 (fixtures)
 from tests.pipeline.corpus import contents
 from tests.pipeline.shard.helpers import corpus, indexes, prepared
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 
 def test_it_is_as_if_they_had_never_come(small: Path, run: Path, tmp_path: Path) -> None:
     """The same bytes as the stage writes that is told to leave them out; every other file of the run is left alone."""

@@ -32,8 +32,6 @@ from tests.faults.shards import changed, run, run_recipe, small, tars  # noqa: F
 from tests.pipeline.corpus import documents, partitions, words
 from tests.pipeline.shard.helpers import corpus, prepared, rewritten
 
-pytestmark = pytest.mark.xdist_group("e2e")
-
 
 @pytest.fixture(scope="module")
 def bpe(made: Path) -> Bpe:

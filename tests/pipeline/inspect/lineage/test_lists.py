@@ -27,10 +27,11 @@ SEED = purpose_seed(7, "shard")  # of the recipe
 
 
 @pytest.fixture(scope="module")
-def texts(small: Path) -> Path:
+def texts(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with shards of texts alone."""
-    run_recipe(small, small / "texts", "shard.format=text")
-    return small / "texts"
+    run = tmp_path_factory.mktemp("texts") / "run"
+    run_recipe(small, run, "shard.format=text")
+    return run
 
 
 def found(document: str, run: Path, *options: str) -> dict[str, list[dict[str, str]]]:

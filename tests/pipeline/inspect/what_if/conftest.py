@@ -15,7 +15,7 @@ from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.inspect.what_if.answer import Finished
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.recipe import Recipe
-from tests.conftest import Serial
+from tests.conftest import Serial, shared
 from tests.e2e.cli import small_corpus
 
 Rerun = Callable[[list[str]], StageManifest]
@@ -37,15 +37,20 @@ def recipe(output: Path, corpus: Path, settings: list[str] | None = None) -> Rec
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_corpus(tmp_path_factory.mktemp("what-if") / "in")
+    def make(folder: Path) -> None:
+        small_corpus(folder / "in")
+
+    return shared(tmp_path_factory, "what-if", make) / "in"
 
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     """The folder of the run."""
-    folder = tmp_path_factory.mktemp("base") / "run"
-    Run(recipe(folder, corpus), Folder(folder), Serial()).execute()
-    return folder
+
+    def make(folder: Path) -> None:
+        Run(recipe(folder / "run", corpus), Folder(folder / "run"), Serial()).execute()
+
+    return shared(tmp_path_factory, "what-if-base", make) / "run"
 
 
 @pytest.fixture

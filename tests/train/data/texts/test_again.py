@@ -153,7 +153,6 @@ def test_a_cache_that_cannot_be_written(foreign: Path) -> None:
 
 
 @pytest.mark.s3
-@pytest.mark.xdist_group("s3")
 def test_from_and_to_an_object_store(
     foreign: Path, s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +174,6 @@ def test_from_and_to_an_object_store(
 
 
 @pytest.mark.s3
-@pytest.mark.xdist_group("s3")
 def test_processes_of_one_machine_share_the_work_for_an_object_store(
     foreign: Path, s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +187,6 @@ def test_processes_of_one_machine_share_the_work_for_an_object_store(
 
 
 @pytest.mark.s3
-@pytest.mark.xdist_group("s3")
 def test_the_same_work_twice_in_an_object_store_does_no_harm(
     foreign: Path, s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
