@@ -113,7 +113,7 @@ class Watched:
     def end(self) -> tuple[int, str]:
         """Wait for its end, not for ever: (exit code, what it said on stderr)."""
         try:
-            error = self.process.communicate(timeout=150)[1]
+            error = self.process.communicate(timeout=400)[1]
         except subprocess.TimeoutExpired:
             self.kill(True)
             raise

@@ -115,7 +115,7 @@ def interrupted(command: Sequence[str], out: Path, count: int, whole: bool) -> t
         time.sleep(0.005)
     assert process.poll() is None, process.communicate()
     os.killpg(process.pid, signal.SIGINT) if whole else process.send_signal(signal.SIGINT)
-    said, error = process.communicate(timeout=60)
+    said, error = process.communicate(timeout=300)
     return process.returncode, said, error
 
 

@@ -31,7 +31,7 @@ BATCHES = 14  # in which every block is read, and some again
 PASSING = FetchConfig(attempt_s=0.4, deadline_s=30, attempts=20)
 LASTING = FetchConfig(attempt_s=0.3, deadline_s=1.5, attempts=3)
 
-pytestmark = [pytest.mark.s3, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.s3, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,7 @@ def test_a_signal_saves_and_exits(
     while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 3):
         time.sleep(0.05)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == code, errors
     saved = checkpoint.load_newest(Folder(tmp_path / "run"))
     assert saved is not None and saved.step >= 4 and "Traceback" not in errors

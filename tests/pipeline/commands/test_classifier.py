@@ -158,13 +158,12 @@ def test_ctrl_c_leaves_nothing_and_no_traceback(tmp_path: Path) -> None:
     run = subprocess.Popen(
         [*map(str, command), *COLUMNS, "--epochs", "100000"], stderr=subprocess.PIPE, start_new_session=True
     )
-    time.sleep(0.5)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not child(run.pid) and time.monotonic() < deadline:
         time.sleep(0.2)
     time.sleep(1)
     os.killpg(run.pid, signal.SIGINT)
-    said = run.communicate(timeout=60)[1].decode()
+    said = run.communicate(timeout=300)[1].decode()
     assert run.returncode == 130 and "Traceback" not in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl.gz"]
 

@@ -124,7 +124,7 @@ def test_two_that_want_a_block_cause_one_request(sources: list[Source], reads: A
     counts, before = reads
     both = threading.Barrier(2)
     wait = threading.Event()
-    before(lambda file, offset: wait.wait(10) and None)
+    before(lambda file, offset: wait.wait(60) and None)
     blocks = Blocks(sources, FetchConfig(threads=4))
 
     def get(_: int) -> Any:
@@ -217,16 +217,18 @@ def test_reading_ahead(sources: list[Source], reads: Any) -> None:
 def test_what_someone_waits_for_comes_first(sources: list[Source], reads: Any) -> None:
     _, before = reads
     order: list[tuple[str, int]] = []
-    first = threading.Event()
+    begun, first = threading.Event(), threading.Event()
 
     def hook(file: Folder, offset: int) -> None:
         order.append((file.name, offset))
+        begun.set()
         if len(order) == 1:
-            first.wait(10)
+            first.wait(60)
 
     before(hook)
     blocks = Blocks(sources, FetchConfig(threads=1))
     blocks.read_ahead((0, number) for number in range(11))
+    assert begun.wait(60)  # the only thread is at the first of them when others become urgent
     with ThreadPoolExecutor(1) as pool:
         wanted = pool.submit(blocks.get, [(0, 8), (1, 3)])
         while len(blocks._urgent) < 2:
@@ -329,13 +331,13 @@ def test_closing_while_threads_wait(sources: list[Source], reads: Any) -> None:
 
     def hook(file: Folder, offset: int) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     before(hook)
     blocks = Blocks(sources, FetchConfig(threads=1))
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(blocks.get, [(0, 0), (0, 1)])
-        begun.wait()
+        assert begun.wait(60)
         closing = pool.submit(blocks.close)
         while not blocks._closed:
             time.sleep(0.001)

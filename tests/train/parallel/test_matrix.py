@@ -1,6 +1,6 @@
 """Saved in one layout, loaded in another: of six with experts and dropout, and with 8-bit optimizer states.
 
-Quick: one layout that cuts its parameters (the hub) reads all others and is read by all; each reads itself, to the bit. What
+Quick, with experts: one layout that cuts its parameters (the hub) reads all others and is read by all; each reads itself, to the bit. What
 a layout writes and what it reads are each proven by that, since boxes of whole tensors are all that checkpoints hold. Slow:
 every pair.
 """
@@ -13,13 +13,19 @@ from pathlib import Path
 import pytest
 
 from tests.forks import launch
-from tests.train.parallel.matrix import CASES, pairs
+from tests.train.parallel.matrix import pairs
 
 
 @pytest.mark.parametrize(
-    "every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["hub", "all pairs"]
+    ("case", "every"),
+    [
+        pytest.param("experts", False, id="experts, hub"),
+        pytest.param("experts", True, id="experts", marks=pytest.mark.slow),
+        pytest.param(
+            "8 bits", True, id="8 bits", marks=pytest.mark.slow
+        ),  # compiles for each shape of a part
+    ],
 )
-@pytest.mark.parametrize("case", CASES)
 def test_every_layout_goes_on_from_every_other_ones_checkpoint(
     case: str, every: bool, tmp_path: Path
 ) -> None:
