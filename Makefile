@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 RUN := runs/quickstart
 
-.PHONY: help setup dev quickstart test test-slow lint bench schemas lock clean
+.PHONY: help setup dev quickstart test test-slow lint bench docs schemas lock clean
 
 help:
 	@echo "make quickstart   set up .venv, build the example corpus, train a small model on it"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-slow    the proofs that take minutes (kills, worker counts)"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        measure every figure of the docs; writes bench/RESULTS.md"
+	@echo "make docs         the documentation as a site, in site/"
 	@echo "make schemas      export the JSON Schemas; make lock: renew the lock files (needs uv)"
 	@echo "make clean        delete .venv and runs/"
 
@@ -58,6 +59,10 @@ lint: .venv/dev.stamp
 bench: .venv/dev.stamp
 	$(BIN)/python -m bench
 
+docs: .venv/dev.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 schemas: .venv/run.stamp
 	$(BIN)/python -m corpusmill.schemas
 
@@ -65,4 +70,4 @@ lock:
 	$(PYTHON) requirements/make_lock.py
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs site

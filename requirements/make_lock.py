@@ -1,6 +1,6 @@
 """Rewrite the lock files from pyproject.toml: `make lock` (needs the `uv` command).
 
-`run.txt` is what `make quickstart` installs, `dev.txt` what the tests, linters and benches add; both hold
+`run.txt` is what `make quickstart` installs, `dev.txt` what the tests, linters, benches and docs add; both hold
 hashes and serve Python 3.11 and 3.12. torch stays out of them, since its hash differs between the CPU and
 the CUDA builds; `constraints.txt` pins it, together with everything else, without hashes.
 """
@@ -33,7 +33,8 @@ def compile_lock(requirements: list[str], out: Path, extra: list[str]) -> None:
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     run = [r for r in project["dependencies"] if not re.match(r"torch\b", r)] + TORCH_NEEDS + BUILD
-    dev = run + project["optional-dependencies"]["dev"]
+    extras = project["optional-dependencies"]
+    dev = run + extras["dev"] + extras["docs"]
     constraints = ROOT / "constraints.txt"
     compile_lock(dev, constraints, [])
     constraints.write_text(f"{TORCH}\n{constraints.read_text()}")
