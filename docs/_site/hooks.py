@@ -120,7 +120,14 @@ def _command(command: click.Command, path: str, level: int) -> list[str]:
     usage = " ".join([path, *command.collect_usage_pieces(context)])
     lines += ["```text", usage, "```", ""]
     if command.epilog:
-        lines += ["Example:", "", "```sh", command.epilog.replace("\b\n", "").replace("Example: ", "").strip(), "```", ""]
+        lines += [
+            "Example:",
+            "",
+            "```sh",
+            command.epilog.replace("\b\n", "").replace("Example: ", "").strip(),
+            "```",
+            "",
+        ]
     rows = []
     for parameter in command.get_params(context):
         if (record := parameter.get_help_record(context)) is not None:
