@@ -19,7 +19,7 @@ def build() -> typer.Typer:
     import typer
 
     import corpusmill.pipeline.commands.stages
-    import corpusmill.train.commands.train
+    import corpusmill.train.commands.app
 
     app = typer.Typer(
         name="corpusmill", no_args_is_help=True, add_completion=False, epilog=EPILOG,
@@ -44,7 +44,7 @@ def build() -> typer.Typer:
         pass
 
     corpusmill.pipeline.commands.stages.register(app)
-    corpusmill.train.commands.train.register(app)
+    corpusmill.train.commands.app.register(app)
     _unwrapped(app)
     return app
 

@@ -52,7 +52,7 @@ def finished(write_config: Callable[..., Path]) -> Path:
 
 def test_help_loads_no_torch() -> None:
     code = (
-        "import sys, typer, corpusmill.train.commands.train; corpusmill.train.commands.train.register(typer.Typer());"
+        "import sys, typer, corpusmill.train.commands.app; corpusmill.train.commands.app.register(typer.Typer());"
         "heavy = {'torch', 'numpy', 'pyarrow', 'tokenizers', 'safetensors', 'obstore'} & set(sys.modules);"
         "assert not heavy, heavy"
     )

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from corpusmill.train.commands.options import Json, Run, print_json, print_table
+
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
     from corpusmill.train.checkpoint.store import Checkpoint, Listing
 
-Run = Annotated[
-    str, typer.Argument(metavar="CONFIG|RUN", help="a training config (.yaml), or a run's folder or URL")
-]
 Step = Annotated[int | None, typer.Option(help="of this step alone")]
-Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
 RUN = "runs/quickstart/train"
 
 app = typer.Typer(no_args_is_help=True, help="What lies in a run's checkpoints: list, verify, rewrite.")
@@ -23,12 +21,11 @@ app = typer.Typer(no_args_is_help=True, help="What lies in a run's checkpoints: 
 @app.command("list", epilog=f"Example: corpusmill checkpoint list {RUN}")
 def list_(run: Run, json_: Json = False) -> None:
     """Checkpoints of a run, and whether each is whole."""
-    from corpusmill.train.commands.train import print_table, show
 
     folder = _folder(run)
     rows = [_row(folder, step) for step in _steps(folder)]
     if json_:
-        show({"run": folder.url, "checkpoints": rows})
+        print_json({"run": folder.url, "checkpoints": rows})
         return
     lines = [["step", "files", "MB", "tensors", "whole"]]
     for row in rows:
@@ -44,7 +41,6 @@ def verify(run: Run, step: Step = None, json_: Json = False) -> None:
     from corpusmill.common.errors import UserError, WorkError
     from corpusmill.schemas.manifest import MANIFEST
     from corpusmill.train.checkpoint.store import bad_files, folder_of
-    from corpusmill.train.commands.train import show
 
     folder = _folder(run)
     problems, notes, files, size = list[str](), list[str](), 0, 0
@@ -60,7 +56,7 @@ def verify(run: Run, step: Step = None, json_: Json = False) -> None:
         problems += [f"{place}: {line}" for line in found.problems]
         files, size = files + found.files, size + found.bytes
     if json_:
-        show({"run": folder.url, "files": files, "bytes": size, "notes": notes, "problems": problems})
+        print_json({"run": folder.url, "files": files, "bytes": size, "notes": notes, "problems": problems})
     else:
         for note in notes:
             typer.echo(f"note: {note}")
@@ -84,7 +80,6 @@ def reshard(
     from corpusmill.common.errors import UserError
     from corpusmill.common.storage import Folder
     from corpusmill.train.checkpoint.reshard import reshard as work
-    from corpusmill.train.commands.train import show
 
     if files and max_bytes:
         raise UserError("--files and --max-bytes: give one of them")
@@ -95,7 +90,7 @@ def reshard(
         if entry.path in ("config.json", "plan.json", "tokenizer.json", "journal.jsonl"):
             (into / entry.path).write((folder / entry.path).read())
     if json_:
-        show({"output": into.url, "step": found.step, "files": names})
+        print_json({"output": into.url, "step": found.step, "files": names})
     else:
         typer.echo(f"{into}: step {found.step:,} in {len(names)} files")
 

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from corpusmill.train.commands.options import Config, Json, print_json, print_table
+
 
 def estimate(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")],
+    config: Config,
     gpu: Annotated[str, typer.Option(help="the GPU's name; a wrong one lists those known")] = "H200",
     count: Annotated[int, typer.Option(min=1, help="GPUs; dp = count / (tp x pp)")] = 1,
     mfu: Annotated[float, typer.Option(help="share of the peak FLOP/s that the model gets")] = 0.4,
@@ -52,12 +54,11 @@ def estimate(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as model.dim=4096")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="print one machine-readable result")] = False,
+    json_: Json = False,
 ) -> None:
     """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits."""
     from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.commands.train import print_table, show
     from corpusmill.train.tools.estimate.layout import Layout
     from corpusmill.train.tools.estimate.report import Terms, tables
     from corpusmill.train.tools.estimate.report import estimate as work
@@ -70,7 +71,7 @@ def estimate(
     terms = Terms(gpu, count, mfu, price, carbon, pue, headroom, vocab, precision, checkpointing, budget)
     result = work(loaded, layout, terms)
     if json_:
-        show(result)
+        print_json(result)
         return
     for title, lines in tables(result):
         print_table(lines, title)

@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
+from corpusmill.train.commands.options import Config, Json, print_json, print_table
+
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as optimizer.kind=lion")
 ]
-Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
 
 
 def lr_find(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")],
+    config: Config,
     low: Annotated[float, typer.Option(help="the first learning rate")] = 1e-6,
     high: Annotated[float, typer.Option(help="the last one")] = 1.0,
     steps: Annotated[int, typer.Option(min=2, help="steps from low to high")] = 100,
@@ -29,7 +30,6 @@ def lr_find(
     from corpusmill.common.errors import UserError
     from corpusmill.common.storage import Folder
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.commands.train import print_table, show
     from corpusmill.train.tools.tune.lr_find import range_test, tables
 
     if not 0 < low < high:
@@ -40,7 +40,7 @@ def lr_find(
     folder = Folder(out or f"runs/{found.name}-lr-find")
     result = range_test(found, low, high, steps, folder, factor)
     if json_:
-        show(result)
+        print_json(result)
         return
     for title, lines in tables(result):
         print_table(lines, title)
@@ -57,7 +57,6 @@ def search(
     """Try settings of a training config: grid, random, TPE, successive halving, population-based."""
     from corpusmill.common.config import load
     from corpusmill.schemas.search import SearchConfig
-    from corpusmill.train.commands.train import print_table, show
     from corpusmill.train.log.metrics import say
     from corpusmill.train.tools.tune.report import tables
     from corpusmill.train.tools.tune.search import search as work
@@ -68,7 +67,7 @@ def search(
         say("stopped; the same command goes on from there")
         raise SystemExit(130) from None
     if json_:
-        show(result)
+        print_json(result)
         return
     for title, lines in tables(load(SearchConfig, config, set_), result):
         print_table(lines, title)

@@ -76,7 +76,7 @@ def ctrl_c() -> None:
 @pytest.mark.parametrize(
     ("module", "said"),
     [
-        ("typer", ""), ("corpusmill.common.errors", ""), ("corpusmill.pipeline.commands.stages", ""), ("corpusmill.train.commands.train", ""),
+        ("typer", ""), ("corpusmill.common.errors", ""), ("corpusmill.pipeline.commands.stages", ""), ("corpusmill.train.commands.app", ""),
         ("corpusmill.pipeline.inspect.verify", "interrupted; verify writes nothing and finds all again: run the same command again\n"),
     ],
 )  # fmt: skip

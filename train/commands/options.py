@@ -1,0 +1,53 @@
+"""What the trainer's commands share: options, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+Config = Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")]
+Run = Annotated[
+    str, typer.Argument(metavar="CONFIG|RUN", help="a training config (.yaml), or a run's folder or URL")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as schedule.steps=50")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
+
+
+def print_json(result: Any) -> None:
+    """One line of JSON on standard output."""
+    typer.echo(json.dumps(result, ensure_ascii=False))
+
+
+def print_table(lines: list[list[str]], title: str) -> None:
+    """Heading and rows: a drawn table on a terminal, Markdown when piped; all columns but the first to the right."""
+    if not sys.stdout.isatty():
+        typer.echo(f"{title}\n\n{markdown(lines)}\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for number, name in enumerate(lines[0]):
+        table.add_column(name, justify="left" if number == 0 else "right")
+    for row in lines[1:]:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def markdown(lines: list[list[str]]) -> str:
+    """Heading and rows as a Markdown table with aligned columns."""
+    widths = [max(len(row[i]) for row in lines) for i in range(len(lines[0]))]
+
+    def line(row: list[str]) -> str:
+        first, *rest = zip(row, widths, strict=True)
+        return (
+            "| " + " | ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]) + " |"
+        )
+
+    rule = "|" + "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])]) + "|"
+    return "\n".join([line(lines[0]), rule, *map(line, lines[1:])])
