@@ -23,7 +23,7 @@ def run(case: Case) -> dict[str, Any]:
     import torch
 
     from bench._gpu_loops import LOOPS
-    from corpusmill.train.log.metrics import mfu
+    from corpusmill.train.model.flops import mfu
 
     size = MODELS[case.model]
     torch.manual_seed(0)

@@ -52,7 +52,7 @@ def model_keys(size: Model) -> dict[str, Any]:
 
 
 def flops_per_token(size: Model) -> float:
-    """By the formula of `corpusmill.train.log.metrics`, the same for every loop: it is the same model."""
+    """By the formula of `corpusmill.train.model.flops`, the same for every loop: it is the same model."""
     import torch
 
     from corpusmill.schemas.model import ModelConfig

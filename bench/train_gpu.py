@@ -144,7 +144,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 def described(rows: list[dict[str, Any]]) -> str:
     """On what, and what the figures are."""
-    from corpusmill.train.log.metrics import MFU_FORMULA
+    from corpusmill.train.model.flops import MFU_FORMULA
 
     found = [row for row in rows if "missing" not in row]
     if not found:

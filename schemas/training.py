@@ -1,7 +1,7 @@
 """The training config (one YAML file).
 
 Every impossible combination is refused here, with the number to change; what depends on the number of
-processes or on the shard set is refused at start-up by `corpusmill.train.parallel.world` and `corpusmill.train.data.plan`.
+processes or on the shard set is refused at start-up by `corpusmill.train.parallel.mesh` and `corpusmill.train.data.plan`.
 """
 
 from __future__ import annotations

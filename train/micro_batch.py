@@ -1,4 +1,4 @@
-"""The largest micro-batch that fits, found before the first step, so that no step has to be done again.
+"""The largest micro-batch that fits, found before the first step, so that no step has to be repeated.
 
 A rehearsal on made-up tokens takes the memory of a step: optimizer states beside parameters, then two passes forward
 and backward, the second with gradients there. It leaves nothing behind: the run is to the bit one configured with
@@ -21,10 +21,10 @@ from corpusmill.train.step import Batch, TrainState, inputs
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.parallel.world import World
+    from corpusmill.train.parallel.mesh import World
 
 
-def fit_micro_batch(state: TrainState, world: World, say: Callable[[str], None] | None = None) -> TrainConfig:
+def fit_micro_batch(state: TrainState, world: World, log: Callable[[str], None] | None = None) -> TrainConfig:
     """The config with the largest micro-batch, of the given one and its divisors halved and halved again, that fits in
     every process; also `state.config` from here on. No process communicates but to agree.
 
@@ -39,8 +39,8 @@ def fit_micro_batch(state: TrainState, world: World, say: Callable[[str], None] 
                 " set memory.checkpointing to full, lower data.sequence_length or the model's size"
             )
         smaller = next(n for n in range(size // 2, 0, -1) if size % n == 0)
-        if say:
-            say(f"data.micro_batch {size} does not fit into the memory of {state.device}: trying {smaller}")
+        if log:
+            log(f"data.micro_batch {size} does not fit into the memory of {state.device}: trying {smaller}")
         size = smaller
     if size != config.data.micro_batch:
         state.config = config.model_copy(
@@ -69,7 +69,7 @@ def rehearse(state: TrainState, size: int) -> bool:
     del spare
     loss = None
     model.zero_grad(set_to_none=True)
-    model.sums = {}
+    model.statistics.take()
     gc.collect()
     if state.device.type == "cuda":
         torch.cuda.empty_cache()

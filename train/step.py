@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from corpusmill.train.guard.mask import observed, step_where
 from corpusmill.train.model.attend import sequence_starts
-from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import key
 from corpusmill.train.model.moe import move_biases
+from corpusmill.train.model.statistics import activation_rms
 from corpusmill.train.optim import rate_at, set_rate
-from corpusmill.train.parallel.fsdp import local
 from corpusmill.train.parallel.model import ParallelModel
+from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.precision.autocast import computing
 from corpusmill.train.precision.loss_scale import LossScale
 
@@ -57,22 +58,21 @@ class Metrics(NamedTuple):
     # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
     auxiliary: dict[str, Tensor] | None = None
     activation_rms: Tensor | None = None  # of the residual stream after the last layer, over all processes
-    # What the guard judges, [loss, gradient norm, activation RMS, whether the step was taken] of all processes, float64.
-    seen: Tensor | None = None
+    signals: Tensor | None = None  # what the guard judges: `step_signals`
 
 
-def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = False) -> Metrics:
+def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: bool = False) -> Metrics:
     """One step on this data rank's rows of a global batch; `valid` counts the scored tokens of all data ranks.
 
     The loss is the sum over tokens divided by `valid`, so neither the number of processes nor that of micro-batches
     changes the gradient, in whatever layout. A step beyond `state.limits`, or with a number that is not finite (if there
-    are limits or a loss scale), changes neither weights nor optimizer. `watch`: also the norms of the parameters and of
-    their update, for which a copy of the parameters is kept meanwhile.
+    are limits or a loss scale), changes neither weights nor optimizer. `collect_stats`: also the norms of the parameters
+    and of their update, for which a copy of the parameters is kept meanwhile.
     """
     state.step += 1
     config, model, scaler = state.config, state.model, state.loss_scale
     model.train()
-    model.watch(watch or state.limits is not None)
+    model.collect_activations(collect_stats or state.limits is not None)
     micro = config.data.micro_batch
     starts = range(0, len(batch["tokens"]), micro)
     parts = [{name: batch[name][start : start + micro] for name in ROWS} for start in starts]
@@ -88,43 +88,43 @@ def train_step(state: TrainState, batch: Batch, valid: float, watch: bool = Fals
             count_losses(losses, part, loss)
     model.complete()
     sums = model.take_sums()
-    activation = Decoder.activation_rms(sums)
+    activation = activation_rms(sums)
     if scaler is not None:
         scaler.unscale([local(p.grad) for p in model.parameters() if p.grad is not None])
     norm = model.clip(config.optimizer.grad_clip)
-    seen, taken, scale = None, None, None
+    signals, taken, scale = None, None, None
     if scaler is not None:
         taken, scale = norm.isfinite(), scaler.scale
         scaler.update(taken)
     if state.limits is not None:
-        seen = observed(losses[:, 0].sum() / valid, norm, activation, state.limits)
-        taken = seen[3] > 0
+        signals = step_signals(losses[:, 0].sum() / valid, norm, activation, state.limits)
+        taken = signals[3] > 0
     state.window += losses if taken is None else losses.where(taken, 0.0)
     rate = rate_at(config, state.step) * state.lr_factor
     set_rate(state.optimizer, rate)
     parameters = [local(p.detach()) for p in model.parameters()]
-    before = [p.clone() for p in parameters] if watch else []
+    before = [p.clone() for p in parameters] if collect_stats else []
     step_where(state.optimizer, taken)
     if "load" in sums:  # equal loads move nothing
         load = sums["load"] if taken is None else sums["load"].where(taken, 0)
         for piece in model.parts:
             move_biases(piece.experts, load)
     state.optimizer.zero_grad(set_to_none=True)
-    if not watch:
-        return Metrics(rate, norm, scale, seen=seen)
+    if not collect_stats:
+        return Metrics(rate, norm, scale, signals=signals)
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
     update = model.norm(list(torch._foreach_sub(parameters, before)))
-    return Metrics(rate, norm, scale, model.norm(parameters), update, auxiliary, activation, seen)
+    return Metrics(rate, norm, scale, model.norm(parameters), update, auxiliary, activation, signals)
 
 
 def dropout_keys(seed: int, step: int, numbers: Tensor) -> Tensor:
     """int64 [rows]: of a step's rows, whose sequence numbers are `numbers`. Where a ramp cuts a sequence into several
     rows, the place among them tells them apart."""
-    seen: Counter[int] = Counter()
+    rows: Counter[int] = Counter()
     found = []
     for number in numbers.tolist():
-        found.append(key("dropout", seed, step, number, seen[number]))
-        seen[number] += 1
+        found.append(key("dropout", seed, step, number, rows[number]))
+        rows[number] += 1
     return torch.tensor(found)
 
 
@@ -145,3 +145,41 @@ def count_losses(sums: Tensor, batch: Batch, loss: Tensor) -> None:
     tokens = (batch["labels"] >= 0).sum(1).to(sums.device, torch.float64, non_blocking=True)
     per_row = torch.stack((loss.double().sum(1).to(sums.device), tokens), dim=1)
     sums.index_add_(0, batch["source_id"].to(sums.device, non_blocking=True), per_row)
+
+
+def step_signals(
+    loss: Tensor, norm: Tensor, activation: Tensor | None, limits: tuple[float, float]
+) -> Tensor:
+    """[loss, gradient norm, activation RMS, whether the step is taken], float64 [4], the same in every process.
+
+    `loss`: this process's share of the step's (they are summed); `norm`: of the whole gradient, so that it should be the
+    same in all; `activation`: RMS over all of them (None: not known, and reported as 0). A norm that is not finite in one
+    process is NaN in all.
+    """
+    bad = ~norm.isfinite()
+    total = torch.stack(
+        (loss.double(), norm.double().where(~bad, 0.0), bad.double(), torch.ones_like(loss).double())
+    )
+    if dist.is_initialized():
+        dist.all_reduce(total)
+    rms = torch.zeros_like(total[0]) if activation is None else activation.double()
+    values = torch.stack((total[0], (total[1] / total[3]).where(total[2] == 0, math.nan), rms))
+    # Numbers, not a tensor of them: they reach the device as kernel arguments.
+    taken = values[:2].isfinite().all() & (values[0] <= limits[0]) & (values[1] <= limits[1])
+    return torch.cat((values, taken.double()[None]))
+
+
+def step_where(optimizer: torch.optim.Optimizer, taken: Tensor | None) -> None:
+    """The optimizer's step if `taken` (bool, no dimensions; None: always); else weights and states stay as they are.
+
+    Nothing is multiplied by 0 (0 x NaN is NaN). PyTorch's fused kernels look at a flag on the device; for other optimizers,
+    as in `torch.amp.GradScaler`, the host reads it.
+    """
+    if taken is None:
+        optimizer.step()
+    elif taken.device.type != "cpu" and getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = (~taken).float()  # type: ignore[attr-defined]
+        optimizer.step()
+        del optimizer.found_inf  # type: ignore[attr-defined]
+    elif bool(taken):
+        optimizer.step()

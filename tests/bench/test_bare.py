@@ -41,7 +41,7 @@ def bare(code: str, *arguments: str) -> str:
 
 IMPORTS = """
 import importlib, pkgutil
-names = ["corpusmill.train.step", "corpusmill.train.log.metrics", "corpusmill.train.parallel.world", "corpusmill.train.tools.estimate.memory", "corpusmill.train.tools.estimate.flops"]
+names = ["corpusmill.train.step", "corpusmill.train.log.metrics", "corpusmill.train.parallel.mesh", "corpusmill.train.tools.estimate.memory"]
 for package in ("corpusmill.train.model", "corpusmill.train.optim", "corpusmill.train.parallel"):
     try:
         found = importlib.import_module(package)

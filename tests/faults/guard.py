@@ -23,7 +23,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.parallel.fsdp import local
+from corpusmill.train.parallel.sharded_parameter import local
 from tests.train.conftest import VOCAB
 
 STEPS = 120

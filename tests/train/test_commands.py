@@ -20,12 +20,12 @@ from corpusmill.common.config import load, read_yaml
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.commands import train as cli
+from corpusmill.train.commands.app import register
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.evaluate import unigram
+from corpusmill.train.evaluate import evaluate
 from corpusmill.train.generate.generate import choose
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
@@ -36,7 +36,7 @@ Make = Callable[..., dict[str, Any]]
 
 def command(*arguments: str) -> str:
     app = typer.Typer()
-    cli.register(app)
+    register(app)
     result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=True)
     if result.exception:
         raise result.exception
@@ -63,7 +63,7 @@ def test_evaluate_scores_the_whole_split_beside_the_unigram_model(finished: Path
     result = json.loads(command("evaluate", str(finished), "--json"))
     assert result == json.loads((tmp_path / "run/evaluation.json").read_text())
     shards = open_shards(read_yaml(finished)["data"]["shards"])
-    counts = sum(unigram.counts(source) for source in shards.train.values()) + 1
+    counts = sum(evaluate.counts(source) for source in shards.train.values()) + 1
     for name, row in result["sources"].items():
         index = shards.validation[name].index
         assert (row["tokens"], row["bytes"]) == (index.ntokens, index.text_bytes)
@@ -79,7 +79,7 @@ def test_evaluate_scores_the_whole_split_beside_the_unigram_model(finished: Path
 
 def test_unigram_losses_smooth_by_one() -> None:
     train_counts, scored = np.array([2, 0, 1]), np.array([1, 1, 0])
-    assert unigram.losses(train_counts, scored) == pytest.approx(-math.log(3 / 6) - math.log(1 / 6))
+    assert evaluate.losses(train_counts, scored) == pytest.approx(-math.log(3 / 6) - math.log(1 / 6))
 
 
 def test_a_second_evaluation_scores_nothing_again(

@@ -76,7 +76,7 @@ def test_biases_move_once_a_step_by_the_load_of_all_micro_batches(
     moe = {"experts": 4, "ffn_dim": 32, "bias_rate": 0.25}
     state = state_of(config(**{"model.moe": moe, "data.micro_batch": 2}))
     with StreamingTokens(shards.url, sequence_length=24, global_batch=8, seed=1) as stream:
-        metrics = train_step(state, next(stream), 8 * 24.0, watch=True)
+        metrics = train_step(state, next(stream), 8 * 24.0, collect_stats=True)
     assert metrics.auxiliary is not None
     load = metrics.auxiliary["load"]
     assert load.sum(1).tolist() == [8 * 24 * 2] * 2
@@ -149,7 +149,7 @@ def test_impossible_configs_name_the_number_to_change(
 def test_too_many_processes_name_the_number(
     config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from corpusmill.train.parallel.world import join
+    from corpusmill.train.parallel.mesh import join
 
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UserError, match=r"micro_batch 4 x 4 processes: set micro_batch to 2"):

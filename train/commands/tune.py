@@ -57,20 +57,20 @@ def search(
     """Try settings of a training config: grid, random, TPE, successive halving, population-based."""
     from corpusmill.common.config import load
     from corpusmill.schemas.search import SearchConfig
-    from corpusmill.train.log.metrics import say
+    from corpusmill.train.log.console import log_line
     from corpusmill.train.tools.tune.report import tables
     from corpusmill.train.tools.tune.search import search as work
 
     try:
-        result = work(config, set_, say)
+        result = work(config, set_, log_line)
     except KeyboardInterrupt:
-        say("stopped; the same command goes on from there")
+        log_line("stopped; the same command goes on from there")
         raise SystemExit(130) from None
     if json_:
         print_json(result)
         return
     for title, lines in tables(load(SearchConfig, config, set_), result):
         print_table(lines, title)
-    say(
+    log_line(
         f"plots: {result['output']}/search.html; to train with the best: corpusmill train {result.get('best_config')}"
     )

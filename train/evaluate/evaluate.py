@@ -1,4 +1,5 @@
-"""`corpusmill evaluate`: the whole validation split of each source, every token scored once, beside a unigram model."""
+"""`corpusmill evaluate`: the whole validation split of each source, every token scored once, beside a unigram model: token
+frequencies of the train split, add-one smoothed, which a model must clearly beat."""
 
 from __future__ import annotations
 
@@ -7,29 +8,31 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
+from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.shards import Shards, Source
 from corpusmill.train.data.validation import whole
-from corpusmill.train.evaluate.unigram import counts, losses, train_counts
 from corpusmill.train.evaluate.validate import score
-from corpusmill.train.log.metrics import say
+from corpusmill.train.log.console import log_line
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
-from corpusmill.train.parallel.world import join
 from corpusmill.train.run_folder import write_json
 
 EVALUATION = "evaluation.json"
 
 
 def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
-    """The newest valid checkpoint of a run; tells which newer ones are damaged. Raises `UserError` if there is none."""
+    """The newest valid checkpoint of a run; logs which newer ones are damaged. Raises `UserError` if there is none."""
     refused: dict[int, str] = {}
     found = checkpoint.load_newest(run, refused)
     lines = list(refused.values())
@@ -37,7 +40,7 @@ def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
         why = f" ({lines[0]})" if lines else ""
         raise UserError(f"{run}: no valid checkpoint{why}; run `corpusmill train` first")
     for line in lines:
-        say(f"{line}; step {found.step} is")
+        log_line(f"{line}; step {found.step} is")
     return found
 
 
@@ -148,3 +151,38 @@ def table(result: dict[str, Any]) -> list[list[str]]:
             ]
         )  # fmt: skip
     return lines
+
+
+def counts(source: Source) -> npt.NDArray[np.int64]:
+    """Occurrences of each token id in a split, int64 [vocab_size]."""
+    total = np.zeros(source.index.vocab_size, dtype=np.int64)
+    last = len(source.blocks)
+    blocks = Blocks([source], FetchConfig(memory_mb=64, bad_blocks=0))
+    try:
+        for number in range(last):
+            blocks.read_ahead((0, ahead) for ahead in range(number, min(number + 8, last)))
+            total += np.bincount(blocks.get([(0, number)])[0, number].tokens, minlength=len(total))
+    finally:
+        blocks.close()
+    return total
+
+
+def train_counts(sources: dict[str, Source], run: Folder | None = None) -> dict[str, npt.NDArray[np.int64]]:
+    """`counts` of each source's train split; kept in the run's folder until the shards change."""
+    from safetensors.numpy import load, save
+
+    key = hash_json({name: source.xxh3 for name, source in sources.items()})
+    file = run / f"unigram-{key[:16]}.safetensors" if run else None
+    if file and file.exists():
+        found: dict[str, npt.NDArray[np.int64]] = load(file.read())
+        return found
+    result = {name: counts(source) for name, source in sources.items()}
+    if file:
+        file.write(save(result))
+    return result
+
+
+def losses(train: npt.NDArray[np.int64], scored: npt.NDArray[np.int64]) -> float:
+    """Sum of losses in nats of the tokens counted in `scored`, under add-one smoothed frequencies of `train`."""
+    smoothed = train + 1
+    return float(-(scored * (np.log(smoothed) - np.log(smoothed.sum()))).sum())

@@ -15,7 +15,7 @@ from corpusmill.train.step import Batch, inputs
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.parallel.world import World
+    from corpusmill.train.parallel.mesh import World
 
 
 def validation_losses(

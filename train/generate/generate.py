@@ -12,7 +12,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.evaluate.evaluate import load_model, newest_checkpoint
-from corpusmill.train.parallel.world import join
+from corpusmill.train.parallel.mesh import join
 from corpusmill.train.precision.autocast import autocast
 from corpusmill.train.run_folder import TOKENIZER
 

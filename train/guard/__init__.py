@@ -1,1 +1,1 @@
-"""The guard: spikes noticed, steps skipped, the run rolled back; its journal says what was done and why."""
+"""The guard: spikes noticed, steps skipped, the run rolled back; its journal records what was done and why."""

@@ -13,12 +13,12 @@ import torch
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.train.guard import journal as entries_of
-from corpusmill.train.guard.journal import JOURNAL, Journal, documents_line, told
-from corpusmill.train.guard.judge import History, Limits, Seen, Verdict, judge, limits, observe
+from corpusmill.train.guard.journal import JOURNAL, Journal, documents_line, message
+from corpusmill.train.guard.judge import History, Limits, StepSignals, Verdict, judge, limits, observe
 
 if TYPE_CHECKING:
     from corpusmill.schemas.guard import GuardConfig
-    from corpusmill.train.parallel.world import World
+    from corpusmill.train.parallel.mesh import World
     from corpusmill.train.step import Metrics, TrainState
 
 NEVER = Limits(-math.inf, -math.inf)
@@ -28,14 +28,14 @@ GO_ON = Verdict("go_on")
 class Guard:
     """Equal in every process: they judge the same numbers by the same journal, and only the first one writes.
 
-    `documents(step)` names documents of a step's batch; `say` tells what was done.
+    `documents(step)` names documents of a step's batch; `log` takes lines on what was done.
     """
 
     def __init__(
         self, config: GuardConfig, run: Folder, world: World, documents: Callable[[int], dict[str, list[str]]],
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self.config, self.run, self.world, self.documents, self.say = config, run, world, documents, say
+        self.config, self.run, self.world, self.documents, self.log = config, run, world, documents, log
         file = run / JOURNAL
         data = world.share(entries_of.read(file) if world.first else b"")
         self.journal = Journal(data, file if world.first else None, file.url)
@@ -43,7 +43,7 @@ class Guard:
         self._waiting: deque[tuple[int, torch.Tensor, torch.cuda.Event | None]] = deque()
 
     def replay(self, url: str, fresh: bool) -> None:
-        """Decide as another run's journal says, from the start (`fresh`: nothing of this run is there yet)."""
+        """Take the decisions of another run's journal, from the start (`fresh`: nothing of this run is there yet)."""
         entries = self.journal.entries
         if any(entry.kind == "replay" and entry.note == url for entry in entries):
             return
@@ -58,7 +58,7 @@ class Guard:
 
     @property
     def detects(self) -> bool:
-        """Whether steps are judged; otherwise only what the journal says is done."""
+        """Whether steps are judged; otherwise only the journal's decisions are carried out."""
         return self.config.enabled and not entries_of.replaying(self.journal.entries)
 
     def arm(self, state: TrainState, since: int) -> None:
@@ -81,11 +81,11 @@ class Guard:
 
         Skips are put into the journal; what to do about `roll_back` and `stop` is the caller's.
         """
-        if metrics.seen is not None:
+        if metrics.signals is not None:
             scale = getattr(metrics, "loss_scale", None)  # of fp16
-            known = metrics.seen if scale is None else torch.cat((metrics.seen, scale.double()[None]))
+            known = metrics.signals if scale is None else torch.cat((metrics.signals, scale.double()[None]))
             self._waiting.append((step, *_sent(known)))
-        late = metrics.seen is not None and ahead(metrics.seen) and not now
+        late = metrics.signals is not None and ahead(metrics.signals) and not now
         while len(self._waiting) > late:
             at, numbers, event = self._waiting.popleft()
             if event:
@@ -98,32 +98,32 @@ class Guard:
 
     def _judge(self, step: int, numbers: list[float]) -> Verdict:
         loss, grad_norm, activation, taken, *scale = numbers
-        seen = Seen(step, loss, grad_norm, activation or None, scale[0] if scale else None)
+        signals = StepSignals(step, loss, grad_norm, activation or None, scale[0] if scale else None)
         verdict = GO_ON
         if self.detects and step not in entries_of.skipped(self.journal.entries):
             past = entries_of.rollbacks(self.journal.entries, after=step - self.config.rollback_window)
-            verdict = judge(self.history, seen, self.config, len(past))
-        self.history = observe(self.history, seen, bool(taken), self.config)
+            verdict = judge(self.history, signals, self.config, len(past))
+        self.history = observe(self.history, signals, bool(taken), self.config)
         if verdict.kind == "skip":
             self.note("skip", verdict, documents=self.documents(step))
         return verdict
 
     def note(self, kind: str, verdict: Verdict, **values: Any) -> None:
-        """Put an entry into the journal, and tell it."""
+        """Put an entry into the journal, and log it."""
         entry = self.journal.add(kind=kind, step=verdict.step, why=list(verdict.why), **values)
-        self.say(told(entry))
+        self.log(message(entry))
         if entry.documents:
-            self.say(f"guard: step {entry.step}: of its batch: {documents_line(entry)}")
+            self.log(f"guard: step {entry.step}: of its batch: {documents_line(entry)}")
 
     def stop(self, verdict: Verdict, because: str | None = None) -> WorkError:
-        """Note the end of the run, tell what was tried, and make the error that says so in a line."""
+        """Note the end of the run, log what was tried, and return the error that ends it."""
         because = because or (
             f"guard.max_rollbacks ({self.config.max_rollbacks}) in {self.config.rollback_window} steps did not help: raise it"
             f" to go on from the newest checkpoint, or start with a lower optimizer.lr in another output"
         )
         self.note("stop", verdict, note=because)
         for entry in entries_of.rollbacks(self.journal.entries):
-            self.say(f"tried: {told(entry)}")
+            self.log(f"tried: {message(entry)}")
         why = entries_of.reasons(self.journal.entries[-1])
         return WorkError(f"{self.run}: the guard stopped the run at step {verdict.step}: {why}; {because}")
 
@@ -146,7 +146,7 @@ def ahead(numbers: torch.Tensor) -> bool:
 
 
 def _sent(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """A tensor on its way to the host, and what says that it is there."""
+    """A tensor on its way to the host, and an event recorded after its arrival."""
     if not numbers.is_cuda:
         return numbers, None
     host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)

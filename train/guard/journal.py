@@ -146,8 +146,8 @@ def documents_line(entry: JournalEntry) -> str:
     return "; ".join(f"{source} {', '.join(ids)}" for source, ids in entry.documents.items())
 
 
-def told(entry: JournalEntry) -> str:
-    """An entry as a line for people."""
+def message(entry: JournalEntry) -> str:
+    """An entry as a line of the log."""
     line = f"guard: step {entry.step}: {_WORDS[entry.kind]}"
     if entry.to_step is not None:
         line += f" to step {entry.to_step}" + (" (not known to be healthy)" if entry.healthy is False else "")

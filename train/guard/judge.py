@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SIGNALS = ("loss", "grad_norm", "activation")
 
 
-class Seen(NamedTuple):
+class StepSignals(NamedTuple):
     """The numbers of one step, of all processes together. `activation`: RMS of what the last norm gets."""
 
     step: int
@@ -99,59 +99,63 @@ def above(values: Sequence[float], limit: LimitConfig, mads: float | None = None
     return centre + (mads or limit.mads) * max(spread, limit.floor * abs(centre))
 
 
-def judge(history: History, seen: Seen, config: GuardConfig, rollbacks: int = 0) -> Verdict:
-    """What to do after the step `seen`; `rollbacks`: those within `rollback_window` before it."""
+def judge(history: History, signals: StepSignals, config: GuardConfig, rollbacks: int = 0) -> Verdict:
+    """What to do after the step `signals`; `rollbacks`: those within `rollback_window` before it."""
     last_resort: Literal["roll_back", "stop"] = "stop" if rollbacks >= config.max_rollbacks else "roll_back"
-    low, high = slow(history, seen, config)
+    low, high = slow(history, signals, config)
     for signal, count, value, limit in (
-        ("loss_scale", low, seen.loss_scale, config.loss_scale_floor),
-        ("activation", high, seen.activation, bound(history, config, seen.step, "activation")),
+        ("loss_scale", low, signals.loss_scale, config.loss_scale_floor),
+        ("activation", high, signals.activation, bound(history, config, signals.step, "activation")),
     ):
         if count >= config.patience:
             return Verdict(
-                last_resort, (_reason(signal, value or 0.0, limit),), seen.step, seen.step - count + 1
+                last_resort, (_reason(signal, value or 0.0, limit),), signals.step, signals.step - count + 1
             )
-    if overflow(seen, config):
+    if overflow(signals, config):
         return Verdict("go_on")
     why = tuple(
         _reason(signal, value, limit)
-        for signal, value, limit in zip(SIGNALS, seen[1:3], limits(history, config, seen.step), strict=False)
+        for signal, value, limit in zip(
+            SIGNALS, signals[1:3], limits(history, config, signals.step), strict=False
+        )
         if not (math.isfinite(value) and value <= limit)
     )
     if not why:
         return Verdict("go_on")
-    first = seen.step
+    first = signals.step
     while first - 1 in history.skips:
         first -= 1
-    recent = sum(step > seen.step - config.window for step in history.skips) + 1
-    if seen.step - first + 1 > config.max_consecutive_skips or recent > config.max_skips:
-        return Verdict(last_resort, why, seen.step, first)
-    return Verdict("skip", why, seen.step, first)
+    recent = sum(step > signals.step - config.window for step in history.skips) + 1
+    if signals.step - first + 1 > config.max_consecutive_skips or recent > config.max_skips:
+        return Verdict(last_resort, why, signals.step, first)
+    return Verdict("skip", why, signals.step, first)
 
 
-def observe(history: History, seen: Seen, taken: bool, config: GuardConfig) -> History:
+def observe(history: History, signals: StepSignals, taken: bool, config: GuardConfig) -> History:
     """The history after a step that the optimizer took, or did not."""
-    oldest = seen.step - config.delay - config.window
-    low, high = slow(history, seen, config)
-    history = replace(history, loss_scale=seen.loss_scale, low_scale=low, high_activation=high)
+    oldest = signals.step - config.delay - config.window
+    low, high = slow(history, signals, config)
+    history = replace(history, loss_scale=signals.loss_scale, low_scale=low, high_activation=high)
     if taken:
-        row = (seen.step, seen.loss, seen.grad_norm, seen.activation)
-        kept = (old for old in history.values if oldest < old[0] < seen.step)
+        row = (signals.step, signals.loss, signals.grad_norm, signals.activation)
+        kept = (old for old in history.values if oldest < old[0] < signals.step)
         return replace(history, values=(*kept, row))
-    if overflow(seen, config):
+    if overflow(signals, config):
         return history
-    return replace(history, skips=(*(step for step in history.skips if oldest < step < seen.step), seen.step))
+    return replace(
+        history, skips=(*(step for step in history.skips if oldest < step < signals.step), signals.step)
+    )
 
 
-def overflow(seen: Seen, config: GuardConfig) -> bool:
-    """Whether fp16's gradients overflowed, which lowers the loss scale, and says nothing of the model."""
-    scale = seen.loss_scale
-    too_large = math.isfinite(seen.loss) and not math.isfinite(seen.grad_norm)
+def overflow(signals: StepSignals, config: GuardConfig) -> bool:
+    """Whether fp16's gradients overflowed, which lowers the loss scale and is no sign of a bad model."""
+    scale = signals.loss_scale
+    too_large = math.isfinite(signals.loss) and not math.isfinite(signals.grad_norm)
     return scale is not None and scale > config.loss_scale_floor and too_large
 
 
 def unhealthy(history: History, config: GuardConfig) -> str | None:
-    """Why a checkpoint with this history is not one to go back to, or None. A history too short says nothing bad."""
+    """Why a checkpoint with this history is not one to go back to, or None. A history too short is no reason."""
     healthy = config.healthy
     scale = history.loss_scale
     if scale is not None and (scale < healthy.loss_scale or scale <= config.loss_scale_floor):
@@ -172,11 +176,11 @@ def unhealthy(history: History, config: GuardConfig) -> str | None:
     return None
 
 
-def slow(history: History, seen: Seen, config: GuardConfig) -> tuple[int, int]:
+def slow(history: History, signals: StepSignals, config: GuardConfig) -> tuple[int, int]:
     """Steps in a row, this one too, whose loss scale was too low; and whose activations were too large. Both are of the
-    weights, not of the batch: one such step says little, and to skip it would not help."""
-    low = seen.loss_scale is not None and seen.loss_scale <= config.loss_scale_floor
-    high = (seen.activation or 0.0) > bound(history, config, seen.step, "activation")
+    weights, not of the batch: one such step proves little, and to skip it would not help."""
+    low = signals.loss_scale is not None and signals.loss_scale <= config.loss_scale_floor
+    high = (signals.activation or 0.0) > bound(history, config, signals.step, "activation")
     return history.low_scale + 1 if low else 0, history.high_activation + 1 if high else 0
 
 

@@ -37,7 +37,7 @@ def branch(run: Folder, entries: list[JournalEntry]) -> tuple[dict[int, dict[str
                 continue
             state = orjson.loads((folder / checkpoint.STATE).read()).get("guard") or {}
         except (FileNotFoundError, ValueError):
-            continue  # damaged: nobody will take it
+            continue  # damaged: it will not be resumed from
         if abandoned(entries, step, state.get("journal", 0)):
             given_up.append(step)
         else:
@@ -59,14 +59,14 @@ def target(run: Folder, entries: list[JournalEntry], first: int, config: GuardCo
 
 def delete_abandoned(run: Folder, entries: list[JournalEntry]) -> None:
     """Delete the checkpoints of branches that were given up, the newest first, and of each its manifest first: killed
-    at any moment, the rest is found again at the next start, before anything is taken up."""
+    at any moment, the rest is found again at the next start, before anything is resumed."""
     checkpoint.abandon(run, branch(run, entries)[1])
 
 
 def roll_back(guard: Guard, plan: Plan, verdict: Verdict) -> None:
     """Decide a rollback and publish it; the run then resumes, as a process does that finds the journal so.
 
-    Nothing but the entry says that it happened: killed before it is written, the run goes on as if it had not been
+    Only the entry records it: killed before it is written, the run goes on as if it had not been
     decided, killed after it, the next process goes back. Raises `WorkError` if there is nothing to go back to.
     """
     config, world, entries = guard.config, guard.world, guard.journal.entries

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from corpusmill.train.model.decoder import Probe
+from corpusmill.train.model.statistics import Probe
+from corpusmill.train.precision.adapt import uncompiled
 
 if TYPE_CHECKING:
     from corpusmill.train.parallel.model import ParallelModel
@@ -76,8 +75,3 @@ def _inside(model: ParallelModel, scored: Tensor) -> Inside:
         dist.all_reduce(sums)
         dist.all_reduce(highest, dist.ReduceOp.MAX)
     return Inside(sums[:-1] * stages / sums[-1].clamp(min=1), highest)
-
-
-def uncompiled() -> AbstractContextManager[Any]:
-    """Compiled layers run as they are written: another shape than the training's is not worth compiling for."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import resource
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from corpusmill.common.errors import Diverged
-from corpusmill.train.log.metrics import memory_mib, mfu
+from corpusmill.train.model.flops import mfu
 from corpusmill.train.model.moe import load_figures
 
 if TYPE_CHECKING:
     from corpusmill.train.data.stream import StreamingTokens
     from corpusmill.train.log.probe import Inside
-    from corpusmill.train.parallel.world import World
+    from corpusmill.train.parallel.mesh import World
     from corpusmill.train.step import Metrics, TrainState
 
 
@@ -105,3 +107,11 @@ def totals(state: TrainState, world: World, sources: list[str], run: str) -> tor
             f" Lower optimizer.lr, or set optimizer.grad_clip or guard.enabled, and start in another output"
         )
     return sums
+
+
+def memory_mib(device: torch.device) -> float:
+    """Peak of the device's memory, or of this process's resident memory on CPU, MiB."""
+    if device.type == "cuda":
+        return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

@@ -5,60 +5,47 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.log.console import log_line
+from corpusmill.train.log.metrics import MetricsLog, Sink, flatten, rows_up_to
 
 
-class Sink(Protocol):
-    """Takes rows in the order of their steps; a step lower than the last one begins anew there (a roll-back)."""
-
-    def write(self, row: dict[str, Any]) -> None: ...
-    def flush(self) -> None: ...
-    def close(self) -> None: ...
-
-
-def open_sinks(
-    run: Folder, config: TrainConfig, step: int, rows: list[dict[str, Any]]
-) -> tuple[list[Sink], list[str]]:
-    """The sinks that `config.log` names, for a run that goes on after `step` with these rows; what to tell the user.
+def open_log(run: Folder, config: TrainConfig, step: int, tail: list[dict[str, Any]]) -> MetricsLog:
+    """metrics.jsonl of a run that goes on after `step`: later rows are dropped, `tail` are the last rows that the
+    checkpoint carries. Rows also go to the sinks that the config names, unless nothing is left to do.
 
     Raises `UserError` for a sink whose package is not installed.
     """
+    rows = rows_up_to(run, step, tail)
+    return MetricsLog(run, rows, open_sinks(run, config, step, rows) if step < config.schedule.steps else [])
+
+
+def open_sinks(run: Folder, config: TrainConfig, step: int, rows: list[dict[str, Any]]) -> list[Sink]:
+    """The sinks that `config.log` names, for a run that goes on after `step` with these rows; what cannot be opened is
+    left out with a line on standard error. Raises `UserError` for a sink whose package is not installed."""
     sinks: list[Sink] = []
-    told: list[str] = []
     if config.log.tensorboard and run.local:
         sinks.append(TensorBoard(run, step))
     elif config.log.tensorboard:
-        told.append(f"log.tensorboard: needs a local output, {run} is not: metrics.jsonl alone is written")
+        log_line(f"log.tensorboard: needs a local output, {run} is not: metrics.jsonl alone is written")
     if config.log.wandb:
         try:
             sinks.append(WeightsAndBiases(run, config))
         except UserError:
             raise
         except Exception as error:  # whatever W&B's own errors are: the run matters more
-            told.append(
-                f"log.wandb: {(str(error) or type(error).__name__).splitlines()[0]}; going on without it"
-            )
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            log_line(f"log.wandb: {reason}; going on without it")
     if config.log.dashboard:
-        from corpusmill.train.log.dashboard.live import Live
+        from corpusmill.train.log.dashboard.write import Live
 
         sinks.append(Live(run, config, rows))
-    return sinks, told
-
-
-def flatten(row: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    """(`loss/wiki`, number) pairs of the numbers in a row."""
-    pairs: list[tuple[str, float]] = []
-    for name, value in row.items():
-        if isinstance(value, dict):
-            pairs += flatten(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and name != "step":
-            pairs.append((f"{prefix}{name}", float(value)))
-    return pairs
+    return sinks
 
 
 class TensorBoard:
@@ -81,7 +68,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """One W&B run for a run's folder, however often it is taken up. Without an API key it is written offline, into
+    """One W&B run for a run's folder, however often it is resumed. Without an API key it is written offline, into
     `wandb/` of a local output, for `wandb sync`; `WANDB_MODE`, `WANDB_PROJECT` and the like are obeyed.
 
     Steps are a metric of their own there: W&B's counter cannot go back, and a roll-back does.

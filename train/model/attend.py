@@ -1,4 +1,4 @@
-"""Attention within documents: one question, `attend`, and the kernel that this device answers it with.
+"""Attention within documents: one function, `attend`, and the kernel that computes it on this device.
 
 - CPU: `scaled_dot_product_attention` under a mask. It is the reference that every other path is tested against.
 - CUDA in bf16 or fp16: the variable-length kernel of flash attention, given where documents begin (`cu_seqlens`).
@@ -65,7 +65,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
 
 def attention_entropy(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     """Entropy in nats of each position's attention, the mean of the heads here; float32 [B, T]. All H x T x T weights
-    exist at once: for few positions (Zhai et al. 2023 watch it for its collapse, which goes before divergence)."""
+    exist at once: for few positions (Zhai et al. 2023: its collapse precedes divergence)."""
     with torch.autocast(q.device.type, enabled=False):
         k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
         scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
@@ -97,8 +97,8 @@ def sequence_starts(documents: Tensor) -> Tensor:
     new = torch.ones(B, T, dtype=torch.bool)
     new[:, 1:] = documents[:, 1:] != documents[:, :-1]
     starts = new.flatten().nonzero().flatten()
-    room = 1 << len(starts).bit_length()  # at least one more than there are documents
-    return torch.cat((starts, starts.new_full((room - len(starts),), B * T))).to(torch.int32)
+    capacity = 1 << len(starts).bit_length()  # at least one more than there are documents
+    return torch.cat((starts, starts.new_full((capacity - len(starts),), B * T))).to(torch.int32)
 
 
 def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, options: tuple[str, ...]) -> Tensor:
@@ -119,7 +119,7 @@ def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, option
 @lru_cache(maxsize=1)
 def _varlen_options() -> tuple[str, ...]:
     """Names of the kernel's arguments, which differ between PyTorch 2.10 and 2.13; none where there is no kernel. (Its
-    import takes a second: nobody else is to wait for it.)"""
+    import takes a second, so it is made only where it is needed.)"""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:

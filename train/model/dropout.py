@@ -12,6 +12,11 @@ from corpusmill.train.model.split import Split
 LEVELS = 1 << 16  # the share that is dropped is rounded to one of these
 
 
+def keys_of_layer(keys: Tensor | None, number: int) -> Tensor | None:
+    """The keys of a layer's dropout, int64 [B], from those of the rows; None: no dropout."""
+    return None if keys is None else mix(keys + number + 1)
+
+
 def dropout(x: Tensor, share: float, keys: Tensor | None, place: int, split: Split) -> Tensor:
     """x [B, T, C] (this process's part of the sequence) with `share` of its elements 0 and the others scaled up.
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
-
-if TYPE_CHECKING:
-    from corpusmill.train.model.decoder import Decoder
+from torch import Tensor, nn
 
 STD = 0.02
 RESIDUAL = ("attention.o.weight", "ffn.down.weight", "ffn.shared.down.weight", "ffn.down")
@@ -26,14 +22,12 @@ def key(*parts: int | str) -> int:
 
 
 @torch.no_grad()
-def initialise(model: Decoder, seed: int) -> None:
-    """Every parameter its `first_values`; the experts' biases to 0."""
+def initialise(model: nn.Module, seed: int, layers: int, vocab_size: int) -> None:
+    """Give every parameter of a whole decoder its `first_values`; the experts' biases become 0."""
     for name, parameter in model.named_parameters():
         whole = tuple(slice(None) for _ in parameter.shape)
         parameter.copy_(
-            first_values(
-                name, parameter.shape, whole, seed, model.config.layers, model.vocab_size, parameter.device
-            )
+            first_values(name, parameter.shape, whole, seed, layers, vocab_size, parameter.device)
         )
     for buffer in model.buffers():
         buffer.zero_()

@@ -6,7 +6,7 @@ Shapes: B rows, T positions, C = dim, H heads, K key-value heads, D = head_size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -35,8 +35,8 @@ def make_norm(config: ModelConfig) -> nn.Module:
     return nn.LayerNorm(config.dim, eps=config.norm_eps, bias=config.bias)
 
 
-def summed(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
-    """`product` of features that are shared out: the parts' sum, then the bias, once."""
+def row_parallel(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
+    """`product` of features of which each process has a part: the sum of the parts, then the bias, once."""
     if split.size == 1:
         return product(x)
     y = split.scatter(product(x) if product.bias is None else F.linear(x, product.weight))
@@ -45,6 +45,10 @@ def summed(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
 
 class Attention(nn.Module):
     """Causal self-attention that stays within documents; H / K query heads share a key-value head (GQA)."""
+
+    tensor_split: ClassVar[dict[str, int]] = {
+        **{f"{name}.{part}": 0 for name in "qkv" for part in ("weight", "bias")}, "o.weight": 1,
+    }  # fmt: skip
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -66,11 +70,15 @@ class Attention(nn.Module):
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if rope is not None:
             q, k = rotate(q, rope), rotate(k, rope)
-        return summed(self.o, attend(q, k, v, within).transpose(1, 2).reshape(B, T, -1), self.split)
+        return row_parallel(self.o, attend(q, k, v, within).transpose(1, 2).reshape(B, T, -1), self.split)
 
 
 class FeedForward(nn.Module):
     """SwiGLU (Shazeer 2020), GELU (tanh, as GPT-2) or squared ReLU (So et al. 2021)."""
+
+    tensor_split: ClassVar[dict[str, int]] = {
+        **{f"{name}.{part}": 0 for name in ("gate", "up") for part in ("weight", "bias")}, "down.weight": 1,
+    }  # fmt: skip
 
     def __init__(self, config: ModelConfig, hidden: int) -> None:
         super().__init__()
@@ -88,7 +96,7 @@ class FeedForward(nn.Module):
             hidden = F.silu(self.gate(x)) * up
         else:
             hidden = F.gelu(up, approximate="tanh") if self.activation == "gelu" else F.relu(up).square()
-        return summed(self.down, hidden, self.split)
+        return row_parallel(self.down, hidden, self.split)
 
 
 class Layer(nn.Module):

@@ -24,7 +24,7 @@ def token_losses(
     """Cross entropy in nats and z-loss of each token, float32 [B, T], both 0 where the label is `IGNORED`.
 
     hidden [B, T, C], weight [V, C], labels int64 [B, T]. The z-loss is `z_loss` x log(Z)^2, Z the softmax's
-    denominator (PaLM, Chowdhery et al. 2022). `chunk`: tokens whose logits exist at once, made anew in the backward
+    denominator (PaLM, Chowdhery et al. 2022). `chunk`: tokens whose logits exist at once, computed again in the backward
     pass; the losses and gradients are the same. `split`: weight is [V / n, C], and all have the losses, each the
     gradients of its rows, and its summand of those of `hidden`. (`F.linear_cross_entropy` of PyTorch 2.13 is not used: its losses of
     single tokens come rounded to the input's type, in bfloat16 0.03 nats off, and it has no z-loss.)
@@ -41,7 +41,7 @@ def token_losses(
         z = torch.zeros_like(loss)
         if z_loss:
             z = z_loss * logits.logsumexp(-1).square() * (labels.flatten() != IGNORED)
-    # No view: sharding hangs its hooks on what a module returns.
+    # Not a view: `fully_shard` registers hooks on what a module returns.
     return loss.view(labels.shape).clone(), z.view(labels.shape)
 
 
@@ -83,12 +83,12 @@ class _Chunked(torch.autograd.Function):
             # d loss / d logits = p - [label], d z / d logits = 2 z_loss log(Z) p
             by_loss, by_z = by_loss * scored, by_z * scored
             factor = by_loss + by_z * (2 * ctx.z_loss) * log_z
-            slope = (logits - log_z[:, None]).exp_() * factor[:, None]
+            grad_logits = (logits - log_z[:, None]).exp_() * factor[:, None]
             row, here = _rows(label, ctx.first, len(weight))
-            slope.scatter_add_(1, row[:, None], -(by_loss * here)[:, None])
-            slope = slope.to(h.dtype)
-            into.copy_(_product(slope, small))
-            to_weight += _product(slope.T, h)
+            grad_logits.scatter_add_(1, row[:, None], -(by_loss * here)[:, None])
+            grad_logits = grad_logits.to(h.dtype)
+            into.copy_(_product(grad_logits, small))
+            to_weight += _product(grad_logits.T, h)
         return to_hidden, to_weight, None, None, None, None
 
 
@@ -100,6 +100,6 @@ def _rows(labels: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """A matrix product in the types it is given, whatever autocast is about."""
+    """A matrix product in the types of its arguments, with autocast or without."""
     with torch.autocast(a.device.type, enabled=False):
         return a @ b

@@ -1,4 +1,4 @@
-"""Mixture of experts (Shazeer et al. 2017): a router sends each token to k of E feed-forwards, and drops none.
+"""Mixture of experts (Shazeer et al. 2017): a router sends each token to k of E feed-forwards and drops none.
 
 Shapes: N = B x T tokens, C = dim, F = width of an expert, E experts, k = top_k.
 """
@@ -6,7 +6,7 @@ Shapes: N = B x T tokens, C = dim, F = width of an expert, E experts, k = top_k.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,9 @@ class Experts(nn.Module):
     Weights of a token's experts are their scores, softmax or sigmoid, normalised to 1 over the k chosen. The choice
     may be moved by `bias`, which the loss does not see (Wang et al. 2024, DeepSeek-V3); `move_biases` sets it.
     """
+
+    expert_split: ClassVar[dict[str, int]] = {"gate": 0, "up": 0, "down": 0}
+    tensor_split: ClassVar[dict[str, int]] = {"gate": 1, "up": 1, "down": 2}
 
     def __init__(self, config: ModelConfig, feed_forward: type[nn.Module]) -> None:
         super().__init__()
@@ -117,7 +120,7 @@ def grouped(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
     )  # in other types the grouped product is missing on CUDA, or where it is traced
 
 
-# An operation of its own, since it reads the loads: compiled code calls it without looking in.
+# An operation of its own, since it reads the loads: compiled code calls it without tracing into it.
 @torch.library.custom_op("corpusmill::one_by_one", mutates_args=())
 def one_by_one(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
     """`grouped` as a loop over the experts: the reference. It waits for the device to know the loads."""
@@ -126,10 +129,10 @@ def one_by_one(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("corpusmill::one_by_one_weights", mutates_args=())
-def one_by_one_weights(slope: Tensor, x: Tensor, load: Tensor) -> Tensor:
+def one_by_one_weights(grad_output: Tensor, x: Tensor, load: Tensor) -> Tensor:
     """The gradient [E, out, in] of the weights, from that of the result [N, out]."""
     sizes = load.tolist()
-    return torch.stack([g.T @ part for g, part in zip(slope.split(sizes), x.split(sizes), strict=True)])
+    return torch.stack([g.T @ part for g, part in zip(grad_output.split(sizes), x.split(sizes), strict=True)])
 
 
 @one_by_one.register_fake
@@ -138,21 +141,22 @@ def _(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
 
 
 @one_by_one_weights.register_fake
-def _(slope: Tensor, x: Tensor, load: Tensor) -> Tensor:
-    return x.new_empty(load.shape[0], slope.shape[1], x.shape[1])
+def _(grad_output: Tensor, x: Tensor, load: Tensor) -> Tensor:
+    return x.new_empty(load.shape[0], grad_output.shape[1], x.shape[1])
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
+def _backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, None]:
     x, weight, load = ctx.saved_tensors
-    slope = slope.contiguous()
-    return one_by_one(slope, weight.transpose(-2, -1), load), one_by_one_weights(slope, x, load), None
+    grad_output = grad_output.contiguous()
+    to_x = one_by_one(grad_output, weight.transpose(-2, -1), load)
+    return to_x, one_by_one_weights(grad_output, x, load), None
 
 
-one_by_one.register_autograd(_slopes, setup_context=_keep)
+one_by_one.register_autograd(_backward, setup_context=_setup_context)
 
 
 def load_figures(config: ModelConfig, load: Tensor) -> dict[str, dict[str, float]]:

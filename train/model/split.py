@@ -1,23 +1,25 @@
-"""What tensor and sequence parallelism change in the model's arithmetic: for one process, nothing (`WHOLE`).
+"""Where a decoder can be split: the operations that tensor and sequence parallelism put into its arithmetic, and the
+dimensions along which its parameters are divided. In one process (`WHOLE`) the operations do nothing.
 
-Each of n processes has every n-th part of the heads, of the feed-forward's width and of the vocabulary, as plain local
-tensors, and outside of the products only its part of the sequence (Shoeybi et al. 2019, Korthikanti et al. 2022).
-Every gradient of what all of them hold (norms, biases behind a sum, routers) is then a part of a sum:
-`corpusmill.train.parallel.gradients` adds them up.
+A module declares the dimensions of its own parameters, by name within it: `tensor_split` (Shoeybi et al. 2019: 0 is
+column-parallel, 1 row-parallel) and `expert_split` (Lepikhin et al. 2021).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+Splits = tuple[tuple[str, int], ...]  # of a parameter: ("expert" or "tensor", dimension)
 
 
 class Split:
-    """Of one process: everything is here."""
+    """What each process of a group does where its part of the model meets the others'; here for a group of one.
+
+    Each of n processes has an n-th part of the heads, of the feed-forward's width and of the vocabulary, and outside of
+    the products only its part of the sequence (Korthikanti et al. 2022). `corpusmill.train.parallel.tensor` has it for
+    several.
+    """
 
     rank, size = 0, 1
 
@@ -45,82 +47,15 @@ class Split:
         return x
 
 
-class TensorSplit(Split):
-    """Of process `rank` of the `size` in `group`."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
-
-    def gather(self, x: Tensor) -> Tensor:
-        found: Tensor = _Gather.apply(x, self)
-        return found
-
-    def scatter(self, x: Tensor) -> Tensor:
-        found: Tensor = _Scatter.apply(x, self)
-        return found
-
-    def take(self, x: Tensor) -> Tensor:
-        return x.tensor_split(self.size, dim=1)[self.rank]
-
-    def embed(self, tokens: Tensor, weight: Tensor) -> Tensor:
-        row = tokens - self.rank * len(weight)
-        elsewhere = (row < 0) | (row >= len(weight))
-        found = F.embedding(row.masked_fill(elsewhere, 0), weight)
-        return self.scatter(found.masked_fill(elsewhere[..., None], 0.0))
-
-    def sum(self, x: Tensor) -> Tensor:
-        return _reduced(x, "sum", self)
-
-    def max(self, x: Tensor) -> Tensor:
-        return _reduced(x, "max", self)
-
-
 WHOLE = Split()
 
 
-def _gathered(x: Tensor, split: TensorSplit) -> Tensor:
-    # Waited for here: an AsyncCollectiveTensor that enters compiled code loses the gradient of what made it.
-    functional = _functional()
-    gather = (
-        getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
-    )  # before PyTorch 2.13
-    return functional.wait_tensor(gather(x.contiguous(), 1, split.group))
-
-
-def _scattered(x: Tensor, split: TensorSplit) -> Tensor:
-    functional = _functional()
-    scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
-    return functional.wait_tensor(scatter(x.contiguous(), "sum", 1, split.group))
-
-
-def _reduced(x: Tensor, operation: str, split: TensorSplit) -> Tensor:
-    return _functional().wait_tensor(_functional().all_reduce(x.contiguous(), operation, split.group))
-
-
-def _functional() -> Any:
-    """Collectives that compiled code can look into; imported by those who have more than one process."""
-    import torch.distributed._functional_collectives as functional
-
-    return functional
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, split: TensorSplit) -> Tensor:
-        ctx.split = split
-        return _gathered(x, split)
-
-    @staticmethod
-    def backward(ctx: Any, *slope: Tensor) -> tuple[Tensor, None]:
-        return _scattered(slope[0], ctx.split), None
-
-
-class _Scatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, split: TensorSplit) -> Tensor:
-        ctx.split = split
-        return _scattered(x, split)
-
-    @staticmethod
-    def backward(ctx: Any, *slope: Tensor) -> tuple[Tensor, None]:
-        return _gathered(slope[0], ctx.split), None
+def declared_splits(model: nn.Module) -> dict[str, Splits]:
+    """The axes and dimensions along which each parameter may be divided, by name, as the modules that own them declare;
+    those that every process holds whole are left out."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for path, module in model.named_modules():
+        for axis in ("expert", "tensor"):
+            for name, dim in getattr(module, f"{axis}_split", {}).items():
+                found.setdefault(f"{path}.{name}" if path else name, []).append((axis, dim))
+    return {name: tuple(found[name]) for name, _ in model.named_parameters() if name in found}

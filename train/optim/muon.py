@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from corpusmill.train.parallel.sharded_parameter import cuts_of, like, size, whole
+from corpusmill.train.parallel.sharded_parameter import cuts_of, gathered, scattered, size
 
 # Jordan's quintic, 5 times: singular values end between about 0.7 and 1.2, which is as good as 1 for training.
 COEFFICIENTS, ITERATIONS, EPS = (3.4445, -4.7750, 2.0315), 5, 1e-7
@@ -57,10 +57,12 @@ class Muon(torch.optim.Optimizer):
             count = max(1, TOGETHER // size(pairs[0][0]))
             for start in range(0, len(pairs), count):
                 part = pairs[start : start + count]
-                made = orthogonalise(torch.stack([whole(update, p) for p, update in part]))
+                made = orthogonalise(torch.stack([gathered(update, p) for p, update in part]))
                 for (p, _), update in zip(part, made.unbind(), strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"])
-                    p.add_(like(update.to(p.dtype), p), alpha=-group["lr"] * self._factor(*made.shape[-2:]))
+                    p.add_(
+                        scattered(update.to(p.dtype), p), alpha=-group["lr"] * self._factor(*made.shape[-2:])
+                    )
 
     def _factor(self, rows: int, columns: int) -> float:
         if self.scale == "original":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from corpusmill.train.optim.groups import Named
+from corpusmill.train.optim.make import Named
 from corpusmill.train.optim.schedule import set_rate
 
 

@@ -76,9 +76,3 @@ def sync_gradients(part: nn.Module, zero: int, last: bool) -> None:
         part.set_requires_gradient_sync(last or zero > 1)
         part.set_is_last_backward(last)
         part.set_reshard_after_backward(last or zero == 3)
-
-
-def local(tensor: Any) -> torch.Tensor:
-    """The part of a tensor (perhaps a DTensor) that is here."""
-    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return found

@@ -1,22 +1,19 @@
-"""From each process's gradients to the gradient of the run: what is a part of a sum is summed; one norm over all axes."""
+"""From each process's gradients to the gradient of the run: what is a part of a sum is summed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from corpusmill.train.parallel.fsdp import local
+from corpusmill.train.parallel.sharded_parameter import Cuts, local
 
 if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import Mesh
-    from corpusmill.train.parallel.tensor import Cuts
 
 BUCKET = 1 << 25  # elements that are sent together
-PIECE = 1 << 16  # elements whose squares a CPU adds up in float32
 
 
 def sum_over(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
@@ -50,23 +47,3 @@ def complete(parameters: dict[str, nn.Parameter], cuts: Cuts, mesh: Mesh, tied: 
         sum_over(list(grads.values()), mesh.dense.get_group("replicate"))
     if tied and mesh.ends is not None and mesh.stage in (0, mesh.stages - 1):
         sum_over([grads["embedding.weight"]], mesh.ends)
-
-
-def norm(tensors: Iterable[Tensor], copies: Iterable[int], world: dist.ProcessGroup | None) -> Tensor:
-    """Euclidean norm of all processes' tensors together, each counted once however many hold the same part of it.
-
-    It is not finite on every process if an element is not on any of them.
-    """
-    # A CPU adds up one after the other in float32: of an embedding of 38 M elements that loses 0.3 %, of its shards less, so
-    # that layouts would differ. In pieces it is 1e-7. A GPU adds in a tree.
-    parts = [local(t) for t in tensors]
-    pieces = [t.reshape(-1).split(PIECE) if t.device.type == "cpu" else (t,) for t in parts]
-    squares = (
-        torch.stack(torch._foreach_norm([piece for found in pieces for piece in found])).double().square()
-    )
-    if world is None:
-        return squares.sum().sqrt().float()
-    counts = [count for count, found in zip(copies, pieces, strict=True) for _ in found]
-    total = (squares / torch.tensor(counts, dtype=squares.dtype, device=squares.device)).sum()
-    dist.all_reduce(total, group=world)
-    return total.sqrt().float()

@@ -1,17 +1,169 @@
-"""The processes as a mesh: pipeline x replicate x shard x tensor, and for experts the shard axis in two."""
+"""The processes of a run: one, or as many as torchrun started; and the mesh in which they stand: pipeline x replicate x
+shard x tensor, and for experts the shard axis in two. Nothing else in `train` reads the environment."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 import torch.distributed as dist
+
+from corpusmill.common.errors import UserError
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from corpusmill.schemas.parallel import ParallelConfig
-    from corpusmill.train.parallel.world import World
+    from corpusmill.schemas.training import TrainConfig
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place among all, and its device.
+
+    Ranks count tensor parallelism fastest, then data, then pipeline stages: neighbours share what is sent most. The
+    processes of one data rank read the same rows.
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes and logs."""
+        return self.rank == 0
+
+    @property
+    def copies(self) -> int:
+        """Processes that have the same rows."""
+        return self.tensor * self.pipeline
+
+    @property
+    def data_size(self) -> int:
+        return self.size // self.copies
+
+    @property
+    def data_rank(self) -> int:
+        return self.rank // self.tensor % self.data_size
+
+    def sum(self, *values: float) -> list[float]:
+        """Sums over the data ranks; the same numbers everywhere. Through the CPU: no device is waited for."""
+        if self.size == 1:
+            return [float(value) for value in values]
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return [value / self.copies for value in tensor.tolist()]
+
+    def highest(self, value: float) -> float:
+        """The highest of all processes' values."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return float(tensor)
+
+    def total(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor summed over all processes, as float64 on the CPU."""
+        result = tensor.detach().to("cpu", torch.float64, copy=True)
+        if self.size > 1:
+            dist.all_reduce(result)
+        return result
+
+    def agree(self, value: int) -> int:
+        """The first process's number, in every process."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value)
+        dist.broadcast(tensor, 0)
+        return int(tensor)
+
+    def share(self, data: bytes) -> bytes:
+        """The first process's bytes, in every process."""
+        if self.size == 1:
+            return data
+        count = self.agree(len(data))
+        tensor = torch.tensor(list(data) if self.first else [0] * count, dtype=torch.uint8)
+        dist.broadcast(tensor, 0)
+        return bytes(tensor.tolist())
+
+    def close(self) -> None:
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def join(config: TrainConfig) -> World:
+    """Join the processes that torchrun started (gloo on CPU, NCCL on CUDA), or be the only one.
+
+    Raises `UserError` if there is no such device, or model or batch cannot be divided among the processes.
+    """
+    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    parallel = config.parallel
+    data_size = data_processes(config.parallel, size)
+    micro = config.data.micro_batch
+    for key, batch in (
+        *(("batch_ramp", batch) for batch in config.data.batch_ramp.values()),
+        ("global_batch", config.data.global_batch),
+    ):
+        if batch % (micro * data_size):
+            fit = [m for m in range(1, micro + 1) if batch % (m * data_size) == 0]
+            advice = (
+                f"micro_batch to {fit[-1]}"
+                if fit
+                else f"it to {-(-batch // (micro * data_size)) * micro * data_size}"
+            )
+            raise UserError(
+                f"data.{key}: {batch} is not a multiple of micro_batch {micro} x {data_size} processes: set {advice}"
+            )
+        count = batch // (micro * data_size)  # micro-batches of a pipeline
+        if parallel.pieces > parallel.pipeline and count % max(1, count // parallel.pipeline):
+            raise UserError(
+                f"parallel.schedule: {parallel.schedule} deals {count} micro-batches in rounds of"
+                f" {parallel.pipeline}: set data.micro_batch so that data.{key} makes a multiple of"
+                f" {parallel.pipeline} of them, or schedule to 1f1b"
+            )
+    cuda = torch.cuda.is_available()
+    if config.device == "cuda" and not cuda:
+        raise UserError("device: cuda, but PyTorch sees no CUDA device; set device to cpu or auto")
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    if config.device == "cpu" or not cuda:
+        device = torch.device("cpu")
+    else:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if size > 1 and not dist.is_initialized():
+        backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+        dist.init_process_group(backend, store=_store(), rank=rank, world_size=size)
+    return World(rank, size, device, parallel.tensor, parallel.pipeline)
+
+
+def data_processes(parallel: ParallelConfig, size: int) -> int:
+    """How many of `size` processes have rows of their own; raises `UserError` if they make no such layout."""
+    each = parallel.pipeline * parallel.tensor
+    for what, processes, count in (
+        ("parallel: pipeline x tensor", size, each),
+        ("parallel: replicate x expert", size // each, parallel.replicate * parallel.expert),
+    ):
+        if count > processes or processes % count:
+            raise UserError(
+                f"{what} = {count} does not divide {processes} process{'' if processes == 1 else 'es'}"
+                f"{'' if processes == size else ' that share the data'}: start a multiple of {count}, or lower them"
+            )
+    return size // each
+
+
+def _store() -> dist.Store | None:
+    """torchrun's store, with keys of this attempt alone: those of one that died lead to processes that are gone, and
+    torchrun keeps the store when it restarts (pytorch#135712). None without it."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return dist.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
 @dataclass(frozen=True)

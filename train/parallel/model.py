@@ -1,4 +1,4 @@
-"""A decoder as one process holds it, in any layout: built there without ever being whole anywhere, and run."""
+"""A decoder as one process holds it, in any layout: forward, backward, norms and values of the parts that are here."""
 
 from __future__ import annotations
 
@@ -11,26 +11,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from corpusmill.train.log.probe import uncompiled
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import first_values
-from corpusmill.train.parallel.fsdp import local, shard, sync_gradients
-from corpusmill.train.parallel.gradients import complete, norm
-from corpusmill.train.parallel.mesh import Mesh, make_mesh
-from corpusmill.train.parallel.pipeline import Pipeline, Rows, keep
-from corpusmill.train.parallel.tensor import Cuts, cut
-from corpusmill.train.parallel.world import World
-from corpusmill.train.precision.adapt import adapt, offload_policy
-from corpusmill.train.precision.autocast import TYPES, computing
+from corpusmill.train.parallel.fsdp import sync_gradients
+from corpusmill.train.parallel.gradients import complete
+from corpusmill.train.parallel.mesh import Mesh, World
+from corpusmill.train.parallel.pipeline import Pipeline, Rows
+from corpusmill.train.parallel.sharded_parameter import Cuts, Part, local, part_of, replicas, total_norm
+from corpusmill.train.precision.adapt import uncompiled
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-
-    from corpusmill.schemas.training import TrainConfig
-
-Box = tuple[
-    tuple[int, ...], tuple[int, ...]
-]  # shape of the whole parameter, and where this process's part begins
 
 
 class ParallelModel:
@@ -56,18 +47,18 @@ class ParallelModel:
         if self.plain:
             ids = None if self.world.device.type == "cpu" else [self.world.device]
             self._module = DistributedDataParallel(parts[0], device_ids=ids)
-            self._settle()
+            self._warm_up()
 
-    def _settle(self) -> None:
-        """A backward pass for nothing: by the first that it sees DistributedDataParallel orders its buckets, and what lies
-        elsewhere in them is added up in another order. So the first step of a resumed run would not be that of the run.
-        Not compiled: its shape would be the first that compiled layers meet."""
+    def _warm_up(self) -> None:
+        """A warm-up backward pass: by the first that it sees DistributedDataParallel orders its buckets, and what lies
+        elsewhere in them is added up in another order. Without it the first step of a resumed run would not be that of
+        the run. Not compiled: its shape would be the first that compiled layers meet."""
         tokens = torch.zeros(1, 2, dtype=torch.int64, device=self.world.device)
         with uncompiled():
             self._module(tokens, tokens).sum().backward()
         for part in self.parts:
             part.zero_grad(set_to_none=True)
-            part.sums = {}
+            part.statistics.take()
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         for part in self.parts:
@@ -84,10 +75,10 @@ class ParallelModel:
         for part in self.parts:
             part.train(mode)
 
-    def watch(self, on: bool) -> None:
-        """Whether training passes also sum what `Decoder.activation_rms` reads."""
+    def collect_activations(self, on: bool) -> None:
+        """Whether training passes also sum what `activation_rms` reads."""
         for part in self.parts:
-            part.watch = on
+            part.statistics.collect_activations = on
 
     @property
     def parameter_count(self) -> int:
@@ -140,21 +131,17 @@ class ParallelModel:
 
     def norm(self, tensors: list[Tensor]) -> Tensor:
         """Euclidean norm over all processes of tensors like the parameters, in their order."""
-        copies = [self.copies(name, parameter) for name, parameter in self.named_parameters()]
-        return norm(tensors, copies, None if self.mesh is None else dist.group.WORLD)
+        counts = [self.replicas(name, parameter) for name, parameter in self.named_parameters()]
+        return total_norm(tensors, counts, None if self.mesh is None else dist.group.WORLD)
 
-    def copies(self, name: str, parameter: Tensor) -> int:
+    def replicas(self, name: str, parameter: Tensor) -> int:
         """How many processes have the same part of a parameter."""
         if self.mesh is None:
             return 1
-        count = self.world.size // self.mesh.stages
+        processes = self.world.size // self.mesh.stages
         if name == "embedding.weight" and self.config.tie_embeddings and self.mesh.stages > 1:
-            count *= 2
-        for part in self.cuts.get(name, ()):
-            count //= part.count
-        if hasattr(parameter, "device_mesh"):
-            count //= parameter.device_mesh.size(-1)
-        return count
+            processes *= 2  # in the first and in the last stage
+        return replicas(parameter, self.cuts.get(name, ()), processes)
 
     def clip(self, highest: float | None) -> Tensor:
         """Scale the gradients down to a norm of `highest`; the norm before."""
@@ -164,86 +151,45 @@ class ParallelModel:
             torch._foreach_mul_([local(g) for g in grads], (highest / (found + 1e-6)).clamp(max=1.0))
         return found
 
-    def box(self, name: str, tensor: Any) -> Box:
-        """Where a parameter's part, or that of a tensor cut like it, lies in the whole."""
-        offsets, shape = [0] * tensor.ndim, list(tensor.shape)
-        if hasattr(tensor, "device_mesh"):
-            from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-            _, found = compute_local_shape_and_global_offset(
-                tensor.shape, tensor.device_mesh, tensor.placements
-            )
-            offsets = list(found)
-        for part in self.cuts.get(name, ()):
-            offsets[part.dim] += part.index * shape[part.dim]
-            shape[part.dim] *= part.count
-        return tuple(shape), tuple(offsets)
+    def part(self, name: str, tensor: Any) -> Part:
+        """Where a parameter's elements that are here, or those of a tensor like it, lie in the whole."""
+        return part_of(tensor, self.cuts.get(name, ()))
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
-        """Every parameter its first values, those of the parts that are here alone."""
+        """Give the parts of parameters that are here their first values."""
         for name, parameter in self.named_parameters():
-            here, (shape, offsets) = local(parameter), self.box(name, parameter)
-            slices = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
+            here, part = local(parameter), self.part(name, parameter)
             if here.numel():
-                here.copy_(
-                    first_values(name, shape, slices, seed, self.config.layers, self.vocab_size, here.device)
-                )
-        for part in self.parts:
-            for buffer in part.buffers():
+                layers, device = self.config.layers, here.device
+                slices = part.slices(here.shape)
+                here.copy_(first_values(name, part.shape, slices, seed, layers, self.vocab_size, device))
+        for piece in self.parts:
+            for buffer in piece.buffers():
                 buffer.zero_()
 
     @torch.no_grad()
-    def fill(self, whole: dict[str, Tensor]) -> None:
-        """The values of a whole model's parameters and buffers, by name."""
+    def load_whole(self, whole: dict[str, Tensor]) -> None:
+        """Take the values of a whole model's parameters and buffers, by name."""
         for name, value in self.state_dict().items():
-            here, (_, offsets) = local(value), self.box(name, value)
-            slices = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
-            here.copy_(whole[name][slices])
+            here = local(value)
+            here.copy_(whole[name][self.part(name, value).slices(here.shape)])
 
     def take_sums(self) -> dict[str, Tensor]:
-        """What the decoders' `sums` hold, of all processes that have other tokens or layers; they are empty then."""
+        """The sums of `Statistics`, over all processes that have other tokens or layers; they begin again."""
         moe, device = self.config.moe, self.world.device
         names = ["z_loss"] if self.config.z_loss else []
         names += ["balance_loss", "router_z_loss"] if moe else []
         sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in names}
-        if self.parts[0].watch:
+        if self.parts[0].statistics.collect_activations:
             sums["activation"] = torch.zeros(2, dtype=torch.float64, device=device)
         if moe:
             sums["load"] = torch.zeros(self.config.layers, moe.experts, dtype=torch.int64, device=device)
         for part in self.parts:
-            for name, value in part.take_sums(lambda x: x).items():
+            for name, value in part.statistics.take().items():
                 sums[name] = sums[name] + value
         if self.mesh is not None:
             for name, value in sums.items():
                 dist.all_reduce(value)
                 sums[name] = value // self.world.tensor if name == "load" else value / self.world.tensor
         return sums
-
-
-def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
-    """The decoder of a config in this process's place, with its first values; collective."""
-    if world.size == 1:
-        with world.device:  # a GPU makes the first values at once, and the same
-            whole = Decoder(config.model, vocab_size, config.seed)
-        adapt(whole, config, world.device)
-        return ParallelModel([whole], world)
-    mesh, parallel = make_mesh(config.parallel, world), config.parallel
-    parts: list[Decoder] = []
-    cuts: Cuts = {}
-    for piece in range(mesh.stage, parallel.pieces, parallel.pipeline):
-        with torch.device("meta"):
-            part = keep(Decoder(config.model, vocab_size), piece, parallel.pieces)
-            cuts.update(cut(part, mesh))
-        adapt(part, config, world.device)
-        if parallel.zero:
-            shard(part, mesh, TYPES.get(config.precision), offload_policy(config.memory))
-        part.to_empty(device="cpu" if config.memory.offload == "optimizer" else world.device)
-        for buffer in part.buffers():  # which are never offloaded
-            buffer.data = buffer.data.to(world.device)
-        if parallel.pipeline > 1:  # whose schedule calls it
-            part.forward = computing(config, world.device)(part.forward)  # type: ignore[method-assign]
-        parts.append(part)
-    model = ParallelModel(parts, world, mesh, cuts)
-    model.initialise(config.seed)
-    return model

@@ -26,7 +26,7 @@ def layers_of(layers: int, pieces: int) -> list[range]:
 
 
 def keep(model: Decoder, piece: int, pieces: int) -> Decoder:
-    """Take away from a decoder what is not in one of its pieces. Names stay."""
+    """Remove from a decoder what is not in one of its pieces. Names stay."""
     kept = layers_of(model.config.layers, pieces)[piece]
     for number in range(model.config.layers):
         if number not in kept:
@@ -62,7 +62,7 @@ class Pipeline:
         last piece is, each one's losses [B, T]."""
         schedule = self._schedule(len(batches), tuple(batches[0]["tokens"].shape))
         for part in self.parts:
-            part.loss_weight = weight
+            part.statistics.loss_weight = weight
         rows = [{k: v for k, v in batch.items() if k != "tokens"} for batch in batches]
         first = [(batch["tokens"],) for batch in batches]
         self._weight, self._losses = weight, []

@@ -1,79 +1,143 @@
-"""Tensor and expert parallelism as cuts: which parameters are cut along which dimension, and the modules told so.
+"""Tensor, sequence and expert parallelism: a decoder reduced to this process's part of each parameter, and what its
+modules do between processes (Shoeybi et al. 2019, Korthikanti et al. 2022, Lepikhin et al. 2021).
 
-Column-parallel (dimension 0): q, k, v, gate, up, embedding and head; row-parallel (dimension 1): o, down; stacks of experts
-[E, out, in] the same behind their first dimension, which expert parallelism cuts (Shoeybi et al. 2019, Lepikhin et al. 2021).
+Gradients of what all processes hold (norms, biases behind a sum, routers) are then parts of a sum, which
+`corpusmill.train.parallel.gradients` adds up.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from typing import Any
 
+import torch
 import torch.distributed as dist
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.moe import Experts
-from corpusmill.train.model.split import TensorSplit
+from corpusmill.train.model.split import Split, declared_splits
 from corpusmill.train.parallel.expert import Exchange
 from corpusmill.train.parallel.mesh import Mesh
-
-COLUMNS = re.compile(r"\.(q|k|v|gate|up)(\.weight|\.bias)?$|^(embedding|head)\.weight$")
-ROWS = re.compile(r"\.(o|down)(\.weight)?$")
+from corpusmill.train.parallel.sharded_parameter import Cut, Cuts
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A parameter's dimension `dim`, of which this process has the `index`-th of `count` equal parts."""
+def split_model(model: Decoder, mesh: Mesh) -> Cuts:
+    """Leave of each parameter of `model` (on the meta device) this process's part; how each was cut, by name.
 
-    axis: str  # "tensor" or "expert"
-    dim: int
-    index: int
-    count: int
-    group: dist.ProcessGroup
-
-
-Cuts = dict[str, tuple[Cut, ...]]
-
-
-def cut(model: Decoder, mesh: Mesh) -> Cuts:
-    """Leave of each parameter of `model` (on the meta device) this process's part; the cuts, by name.
-
-    Raises `UserError` if the padded vocabulary cannot be cut.
+    Raises `UserError` if the padded vocabulary cannot be divided.
     """
-    tensor, expert = mesh.config.tensor, mesh.config.expert
-    if tensor > 1:
-        rows = model.config.padded(model.vocab_size)
-        if rows % tensor:
-            raise UserError(
-                f"parallel.tensor: {tensor} does not divide the vocabulary of {rows}: set model.vocab_multiple to a"
-                f" multiple of {tensor}"
-            )
-        split = TensorSplit(mesh.dense.get_group("tensor"))
-        for module in model.modules():
-            if hasattr(module, "split"):
-                module.split = split  # type: ignore[assignment]
+    groups = {}
+    if mesh.config.expert > 1 and mesh.experts is not None:
+        groups["expert"] = mesh.experts.get_group("expert")
+    if mesh.config.tensor > 1:
+        groups["tensor"] = mesh.dense.get_group("tensor")
+        _check_vocabulary(model, mesh.config.tensor)
     found: Cuts = {}
-    for name, parameter in list(model.named_parameters()):
-        stack = parameter.ndim == 3
-        cuts = []
-        if expert > 1 and stack and mesh.experts is not None:
-            group = mesh.experts.get_group("expert")
-            cuts.append(Cut("expert", 0, dist.get_rank(group), expert, group))
-        if tensor > 1 and (COLUMNS.search(name) or ROWS.search(name)):
-            group = mesh.dense.get_group("tensor")
-            dim = int(stack) + (0 if COLUMNS.search(name) else 1)
-            cuts.append(Cut("tensor", dim, dist.get_rank(group), tensor, group))
+    for name, splits in declared_splits(model).items():
+        cuts = tuple(
+            Cut(axis, dim, dist.get_rank(groups[axis]), dist.get_world_size(groups[axis]), groups[axis])
+            for axis, dim in splits if axis in groups
+        )  # fmt: skip
         if cuts:
-            shape = list(parameter.shape)
-            for part in cuts:
-                shape[part.dim] //= part.count
+            shape = list(model.get_parameter(name).shape)
+            for cut in cuts:
+                shape[cut.dim] //= cut.count
             owner, _, last = name.rpartition(".")
-            setattr(model.get_submodule(owner), last, nn.Parameter(parameter.new_empty(shape)))
-            found[name] = tuple(cuts)
-    if expert > 1 and mesh.experts is not None:
-        for module in model.modules():
-            if isinstance(module, Experts):
-                module.exchange = Exchange(mesh.experts.get_group("expert"))
+            part = model.get_parameter(name).new_empty(shape)
+            setattr(model.get_submodule(owner), last, nn.Parameter(part))
+            found[name] = cuts
+    for module in model.modules():
+        if hasattr(module, "split") and "tensor" in groups:
+            module.split = TensorSplit(groups["tensor"])  # type: ignore[assignment]
+        if isinstance(module, Experts) and "expert" in groups:
+            module.exchange = Exchange(groups["expert"])
     return found
+
+
+def _check_vocabulary(model: Decoder, tensor: int) -> None:
+    rows = model.config.padded(model.vocab_size)
+    if rows % tensor:
+        raise UserError(
+            f"parallel.tensor: {tensor} does not divide the vocabulary of {rows}: set model.vocab_multiple to a"
+            f" multiple of {tensor}"
+        )
+
+
+class TensorSplit(Split):
+    """For process `rank` of the `size` in `group`."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+
+    def gather(self, x: Tensor) -> Tensor:
+        found: Tensor = _Gather.apply(x, self)
+        return found
+
+    def scatter(self, x: Tensor) -> Tensor:
+        found: Tensor = _Scatter.apply(x, self)
+        return found
+
+    def take(self, x: Tensor) -> Tensor:
+        return x.tensor_split(self.size, dim=1)[self.rank]
+
+    def embed(self, tokens: Tensor, weight: Tensor) -> Tensor:
+        row = tokens - self.rank * len(weight)
+        elsewhere = (row < 0) | (row >= len(weight))
+        found = F.embedding(row.masked_fill(elsewhere, 0), weight)
+        return self.scatter(found.masked_fill(elsewhere[..., None], 0.0))
+
+    def sum(self, x: Tensor) -> Tensor:
+        return _reduced(x, "sum", self)
+
+    def max(self, x: Tensor) -> Tensor:
+        return _reduced(x, "max", self)
+
+
+def _gathered(x: Tensor, split: TensorSplit) -> Tensor:
+    # Waited for here: an AsyncCollectiveTensor in compiled code loses the gradient of what made it.
+    functional = _functional()
+    gather = (
+        getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
+    )  # before PyTorch 2.13
+    return functional.wait_tensor(gather(x.contiguous(), 1, split.group))
+
+
+def _scattered(x: Tensor, split: TensorSplit) -> Tensor:
+    functional = _functional()
+    scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
+    return functional.wait_tensor(scatter(x.contiguous(), "sum", 1, split.group))
+
+
+def _reduced(x: Tensor, operation: str, split: TensorSplit) -> Tensor:
+    return _functional().wait_tensor(_functional().all_reduce(x.contiguous(), operation, split.group))
+
+
+def _functional() -> Any:
+    """Collectives that compiled code can look into; imported only where there are several processes."""
+    import torch.distributed._functional_collectives as functional
+
+    return functional
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, split: TensorSplit) -> Tensor:
+        ctx.split = split
+        return _gathered(x, split)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor, None]:
+        return _scattered(grad_output[0], ctx.split), None
+
+
+class _Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, split: TensorSplit) -> Tensor:
+        ctx.split = split
+        return _scattered(x, split)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor, None]:
+        return _gathered(grad_output[0], ctx.split), None

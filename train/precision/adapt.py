@@ -5,6 +5,8 @@ Before `fully_shard` or DistributedDataParallel, which put their hooks outside o
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,7 +41,7 @@ def adapt(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
 
 
 def compiles(config: TrainConfig, device: torch.device) -> bool:
-    """Whether layers are compiled; where the config does not say, on CUDA."""
+    """Whether layers are compiled; by default on CUDA alone."""
     return device.type == "cuda" if config.compile is None else config.compile
 
 
@@ -56,6 +58,11 @@ def compile_layers(model: nn.Module, budget: float | None = None, backend: str =
             layer.compile(fullgraph=True, backend=backend)
         elif isinstance(layer, Decoder) and layer.split.size == 1:
             layer.score = torch.compile(layer.score, backend=backend)
+
+
+def uncompiled() -> AbstractContextManager[Any]:
+    """Compiled layers run as they are written: another shape than the training's is not worth compiling for."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def offload_policy(memory: MemoryConfig) -> Any:

@@ -33,7 +33,7 @@ class LossScale:
         self.hysteresis = torch.full_like(self.good_steps, config.hysteresis)
 
     def lift(self, floor: float) -> None:
-        """Begin anew if the scale is at `floor` or below: to grow from there takes longer than the guard waits."""
+        """Begin again if the scale is at `floor` or below: to grow from there takes longer than the guard waits."""
         if float(self.scale) <= floor:
             self.__init__(self.config, self.scale.device)  # type: ignore[misc]
 

@@ -18,7 +18,7 @@ from corpusmill.train.guard import guard as module
 from corpusmill.train.guard.guard import NEVER, Guard
 from corpusmill.train.guard.journal import dumped
 from corpusmill.train.guard.judge import Limits
-from corpusmill.train.parallel.world import World
+from corpusmill.train.parallel.mesh import World
 from corpusmill.train.step import Metrics, TrainState
 from tests.train.guard.test_journal import journal, rollback, skip
 
@@ -36,8 +36,8 @@ def state_at(step: int) -> TrainState:
 
 
 def metrics(loss: float, taken: bool = True) -> Metrics:
-    seen = torch.tensor([loss, 1.0, 0.0, float(taken)], dtype=torch.float64)
-    return Metrics(0.1, torch.tensor(1.0), seen=seen)
+    signals = torch.tensor([loss, 1.0, 0.0, float(taken)], dtype=torch.float64)
+    return Metrics(0.1, torch.tensor(1.0), signals=signals)
 
 
 def test_a_step_is_limited_then_judged_then_told(tmp_path: Path) -> None:

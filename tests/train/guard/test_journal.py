@@ -17,13 +17,13 @@ from corpusmill.train.guard.journal import (
     abandoned,
     dumped,
     lr_factor,
+    message,
     parse,
     read_entries,
     replaying,
     rollbacks,
     skipped,
     skips,
-    told,
     with_skip,
 )  # fmt: skip
 
@@ -58,8 +58,8 @@ def test_entries_come_back_from_the_file(tmp_path: Path) -> None:
     assert [e.entry for e in made.entries] == [1, 2] and read_entries(Folder(tmp_path)) == made.entries
     line = json.loads((tmp_path / "journal.jsonl").read_text().splitlines()[0])
     assert line["v"] == 1 and line["why"][0]["value"] == "nan" and "to_step" not in line
-    assert told(made.entries[0]) == "guard: step 4: skipped; loss nan (limit 3.5)"
-    assert told(made.entries[1]) == (
+    assert message(made.entries[0]) == "guard: step 4: skipped; loss nan (limit 3.5)"
+    assert message(made.entries[1]) == (
         "guard: step 9: rolled back to step 5, passing over 3 batches before step 9, learning rate x 0.5 up to step 19"
     )
     assert read_entries(Folder(tmp_path / "nowhere")) == []

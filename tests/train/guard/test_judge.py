@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.guard import GuardConfig
-from corpusmill.train.guard.judge import History, Seen, Verdict, judge, limits, observe, unhealthy
+from corpusmill.train.guard.judge import History, StepSignals, Verdict, judge, limits, observe, unhealthy
 
 CONFIG = GuardConfig()
 NAN, INF = math.nan, math.inf
@@ -33,7 +33,7 @@ def play(
     """A run of these losses: the history at its end, and the verdicts."""
     history, verdicts = history or History(), []
     for step, loss in enumerate(losses, first):
-        seen = Seen(step, float(loss), 1.0, **more)
+        seen = StepSignals(step, float(loss), 1.0, **more)
         verdict = judge(history, seen, config)
         history = observe(history, seen, verdict.kind == "go_on", config)
         verdicts.append(verdict)
@@ -86,8 +86,8 @@ def test_a_restarted_run_is_guarded_at_once() -> None:
     assert len(saved) < 16_000
     again = History.from_json(json.loads(saved))
     assert again == history
-    assert judge(again, Seen(201, 8.0, 1.0), CONFIG).kind == "skip"
-    assert judge(again, Seen(201, 3.1, 1.0), CONFIG).kind == "go_on"
+    assert judge(again, StepSignals(201, 8.0, 1.0), CONFIG).kind == "skip"
+    assert judge(again, StepSignals(201, 3.1, 1.0), CONFIG).kind == "go_on"
     assert History.from_json(None) == History()  # of a checkpoint from before the guard
 
 
@@ -128,7 +128,7 @@ def test_too_many_in_a_window_roll_back() -> None:
 def test_the_last_rollback_is_followed_by_a_stop() -> None:
     history, _ = play([*noise(100), 9.0, 9.0, 9.0, 9.0])
     for rollbacks, kind in ((0, "roll_back"), (3, "roll_back"), (4, "stop"), (9, "stop")):
-        assert judge(history, Seen(105, 9.0, 1.0), CONFIG, rollbacks).kind == kind
+        assert judge(history, StepSignals(105, 9.0, 1.0), CONFIG, rollbacks).kind == kind
 
 
 def test_each_signal_is_judged_and_named() -> None:
@@ -138,7 +138,7 @@ def test_each_signal_is_judged_and_named() -> None:
         ({"grad_norm": NAN}, "grad_norm"),
         ({"loss": INF}, "loss"),
     ):
-        verdict = judge(history, Seen(101, 3.0, 1.0, 2.0)._replace(**values), CONFIG)
+        verdict = judge(history, StepSignals(101, 3.0, 1.0, 2.0)._replace(**values), CONFIG)
         assert verdict.kind == "skip" and [reason.signal for reason in verdict.why] == [named]
 
 
@@ -147,11 +147,11 @@ def test_activations_that_stay_too_large_roll_back_and_a_moment_does_not() -> No
     history, _ = play(noise(100), activation=2.0)
     once, verdicts = play(noise(19), history=history, first=101, activation=40.0)
     assert kinds(verdicts) == ["go_on"] * 19
-    verdict = judge(once, Seen(120, 3.0, 1.0, 40.0), CONFIG)
+    verdict = judge(once, StepSignals(120, 3.0, 1.0, 40.0), CONFIG)
     assert verdict.kind == "roll_back" and verdict.first == 101
     assert [(reason.signal, reason.limit) for reason in verdict.why] == [("activation", 12.0)]
     for calm in (2.0, None):
-        assert judge(once, Seen(120, 3.0, 1.0, calm), CONFIG).kind == "go_on"
+        assert judge(once, StepSignals(120, 3.0, 1.0, calm), CONFIG).kind == "go_on"
     silent = CONFIG.model_copy(update={"activation": None})
     assert set(kinds(play(noise(40), silent, history, 101, activation=40.0)[1])) == {"go_on"}
 
@@ -159,22 +159,22 @@ def test_activations_that_stay_too_large_roll_back_and_a_moment_does_not() -> No
 def test_a_constant_signal_may_still_move_a_little() -> None:
     """A MAD of 0 must not make any change suspicious."""
     history, _ = play([3.0] * 100)
-    assert judge(history, Seen(101, 3.1, 1.5), CONFIG).kind == "go_on"
-    assert judge(history, Seen(101, 3.2, 1.0), CONFIG).kind == "skip"
+    assert judge(history, StepSignals(101, 3.1, 1.5), CONFIG).kind == "go_on"
+    assert judge(history, StepSignals(101, 3.2, 1.0), CONFIG).kind == "skip"
 
 
 def test_another_mixture_has_a_history_of_its_own() -> None:
     history, _ = play(noise(100))
     new = History(values=history.values, skips=history.skips, since=101)
-    assert judge(new, Seen(101, 7.0, 1.0), CONFIG).kind == "go_on"
-    assert judge(new, Seen(101, NAN, 1.0), CONFIG).kind == "skip"
+    assert judge(new, StepSignals(101, 7.0, 1.0), CONFIG).kind == "go_on"
+    assert judge(new, StepSignals(101, NAN, 1.0), CONFIG).kind == "skip"
 
 
 def test_overflows_of_fp16_are_the_scaler_s_until_the_scale_stays_at_the_floor() -> None:
     history, _ = play(noise(100), loss_scale=1024.0)
     scale, verdicts = 1024.0, []
     for step in range(101, 140):  # each step overflows, and the scaler halves
-        seen = Seen(step, 3.0, INF, None, scale)
+        seen = StepSignals(step, 3.0, INF, None, scale)
         verdicts.append(judge(history, seen, CONFIG))
         history = observe(history, seen, False, CONFIG)
         scale = max(scale / 2, 0.5)
@@ -191,9 +191,9 @@ def test_a_loss_scale_that_stays_low_rolls_back_though_no_step_is_bad() -> None:
     history, _ = play(noise(100), loss_scale=1024.0)
     history, verdicts = play(noise(19), history=history, first=101, loss_scale=1.0)
     assert kinds(verdicts) == ["go_on"] * 19
-    verdict = judge(history, Seen(120, 3.0, 1.0, None, 0.5), CONFIG)
+    verdict = judge(history, StepSignals(120, 3.0, 1.0, None, 0.5), CONFIG)
     assert verdict.kind == "roll_back" and verdict.first == 101 and verdict.why[0].signal == "loss_scale"
-    assert judge(history, Seen(120, 3.0, 1.0, None, 2.0), CONFIG).kind == "go_on"
+    assert judge(history, StepSignals(120, 3.0, 1.0, None, 2.0), CONFIG).kind == "go_on"
 
 
 def test_health_is_of_skips_norms_and_trends() -> None:
@@ -209,7 +209,7 @@ def test_health_is_of_skips_norms_and_trends() -> None:
     ):
         history = steady
         for step in range(101, 109):
-            seen = Seen(step, 3.0, 1.0, 2.0)._replace(**values)
+            seen = StepSignals(step, 3.0, 1.0, 2.0)._replace(**values)
             assert judge(history, seen, CONFIG).kind == "go_on"
             history = observe(history, seen, True, CONFIG)
         assert (unhealthy(history, CONFIG) or "").startswith(name)

@@ -9,24 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from corpusmill.schemas.optim import OptimizerConfig
-from corpusmill.train.guard import mask
-from corpusmill.train.guard.mask import observed, step_where
+from corpusmill.train import step as step_module
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.state import state_tensors
+from corpusmill.train.step import step_signals, step_where
 
 INF = math.inf
 FREE = (INF, INF)
 
 
 def look(loss: float = 3.0, norm: float = 1.0, rms: float = 1.0, limits: tuple[float, float] = FREE) -> list:
-    return observed(
+    return step_signals(
         *(torch.tensor(value, dtype=torch.float64) for value in (loss, norm, rms)), limits
     ).tolist()
 
 
 def test_what_was_looked_at() -> None:
     assert look() == [3.0, 1.0, 1.0, 1.0]
-    assert observed(torch.tensor(6.0).double(), torch.tensor(1.0), None, FREE).tolist() == [
+    assert step_signals(torch.tensor(6.0).double(), torch.tensor(1.0), None, FREE).tolist() == [
         6.0,
         1.0,
         0.0,
@@ -52,13 +52,13 @@ def test_a_bad_norm_of_one_process_is_bad_in_all(monkeypatch: pytest.MonkeyPatch
     """Where the whole norm is not the same everywhere, as when one process's memory is at fault."""
     rows: list[Tensor] = []
     norms = (math.nan, 2.0)
-    monkeypatch.setattr(mask.dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(mask.dist, "all_reduce", lambda total: rows.append(total.clone()))
+    monkeypatch.setattr(step_module.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(step_module.dist, "all_reduce", lambda total: rows.append(total.clone()))
     for norm in norms:
-        observed(torch.tensor(1.5).double(), torch.tensor(norm), None, FREE)
-    monkeypatch.setattr(mask.dist, "all_reduce", lambda total: total.copy_(sum(rows)))
+        step_signals(torch.tensor(1.5).double(), torch.tensor(norm), None, FREE)
+    monkeypatch.setattr(step_module.dist, "all_reduce", lambda total: total.copy_(sum(rows)))
     for norm in norms:
-        found = observed(torch.tensor(1.5).double(), torch.tensor(norm), None, FREE)
+        found = step_signals(torch.tensor(1.5).double(), torch.tensor(norm), None, FREE)
         assert found[0] == 3.0 and found[1].isnan() and found[3] == 0.0
 
 

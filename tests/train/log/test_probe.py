@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from corpusmill.train.log.probe import POSITIONS, ROWS, look_inside
 from corpusmill.train.model.attend import Boundaries, attend, attention_entropy, document_mask
+from corpusmill.train.model.statistics import activation_rms
 from corpusmill.train.parallel.model import ParallelModel
 from tests.train.models import KINDS, model_of
 
@@ -98,12 +99,14 @@ def test_it_is_what_whole_rows_give(kind: str) -> None:
 def test_nothing_is_left_behind() -> None:
     model = model_of({**KINDS["glm4"][1], "dropout": 0.5}).train()
     model(torch.ones(1, 8, dtype=torch.long), torch.ones(1, 8, dtype=torch.long))
-    sums = {name: value.clone() for name, value in model.sums.items()}
+    sums = {name: value.clone() for name, value in model.statistics.sums.items()}
     state, generator = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
     first, second = (look_inside(ParallelModel([model]), batch_of(2, 40), CPU) for _ in range(2))
     assert torch.equal(first.attention_entropy, second.attention_entropy)  # no dropout
     assert model.training and model.probe is None and torch.equal(generator, torch.get_rng_state())
-    assert sums.keys() == model.sums.keys() and all(torch.equal(sums[k], model.sums[k]) for k in sums)
+    assert sums.keys() == model.statistics.sums.keys() and all(
+        torch.equal(sums[k], model.statistics.sums[k]) for k in sums
+    )
     assert all(torch.equal(v, model.state_dict()[k]) for k, v in state.items())
     assert all(p.grad is None for p in model.parameters())
 
@@ -119,12 +122,14 @@ def test_the_activation_s_size_is_that_of_all_micro_batches() -> None:
     model, batch = model_of({}).train(), batch_of(6, 20)
     inputs: list[torch.Tensor] = []
     handle = model.norm.register_forward_pre_hook(lambda _, given: inputs.append(given[0].detach()))
-    model.watch = True
+    model.statistics.collect_activations = True
     for start in range(0, 6, 2):
         model(*(batch[name][start : start + 2] for name in ("tokens", "labels", "documents", "positions")))
     handle.remove()
-    sums = model.take_sums(lambda value: value * 3)  # three processes with the same rows
-    found = model.activation_rms(sums)
-    assert found is not None and sums == {} and model.sums == {}
+    sums = {
+        name: value * 3 for name, value in model.statistics.take().items()
+    }  # three processes with the same rows
+    found = activation_rms(sums)
+    assert found is not None and sums == {} and model.statistics.sums == {}
     assert float(found) == pytest.approx(float(torch.cat(inputs).square().mean().sqrt()), rel=1e-6)
-    assert model.activation_rms({}) is None
+    assert activation_rms({}) is None

@@ -13,8 +13,8 @@ import pytest
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.log.metrics import MetricsLog
-from corpusmill.train.log.sinks import flatten
+from corpusmill.train.log.metrics import flatten
+from corpusmill.train.log.sinks import open_log
 from corpusmill.train.trainer import train
 
 Make = Callable[..., dict[str, Any]]
@@ -66,12 +66,12 @@ def test_a_run_logs_its_rows_flat(wandb: Fake, config: Make) -> None:
 def test_a_run_taken_up_again_is_the_same_run_there(wandb: Fake, config: Make, tmp_path: Path) -> None:
     settings = TrainConfig.model_validate(config(**{"log.wandb": True}))
     for step in (0, 5):
-        MetricsLog(Folder(tmp_path / "run"), settings, step, []).close()
+        open_log(Folder(tmp_path / "run"), settings, step, []).close()
     other = settings.model_copy(update={"output": str(tmp_path / "other")})
-    MetricsLog(Folder(other.output_url), other, 0, []).close()
+    open_log(Folder(other.output_url), other, 0, []).close()
     ids = [options["id"] for options in wandb.inits]
     assert ids[0] == ids[1] != ids[2] and {options["resume"] for options in wandb.inits} == {"allow"}
-    MetricsLog(Folder(tmp_path / "run"), settings, 20, []).close()  # nothing is left to do: nothing is opened
+    open_log(Folder(tmp_path / "run"), settings, 20, []).close()  # nothing is left to do: nothing is opened
     assert len(wandb.inits) == 3
 
 
@@ -86,7 +86,7 @@ def test_without_a_key_it_is_offline(
 ) -> None:
     if key:
         monkeypatch.setenv("WANDB_API_KEY", key)
-    MetricsLog(
+    open_log(
         Folder(tmp_path / "run"), TrainConfig.model_validate(config(**{"log.wandb": True})), 0, []
     ).close()
     assert wandb.inits[0].get("mode") == mode and wandb.inits[0]["dir"] == str(tmp_path / "run")
@@ -103,7 +103,7 @@ def test_a_service_that_fails_does_not_stop_the_run(
         raise RuntimeError("no answer\nfrom the server")
 
     monkeypatch.setattr(wandb, "init", fail)
-    MetricsLog(
+    open_log(
         Folder(tmp_path / "run"), TrainConfig.model_validate(config(**{"log.wandb": True})), 0, []
     ).close()
     assert "log.wandb: no answer; going on without it" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer, set_rate
-from corpusmill.train.optim.groups import kind_of
+from corpusmill.train.optim.make import kind_of
 from corpusmill.train.optim.muon import Muon, orthogonalise
 
 Array = np.ndarray

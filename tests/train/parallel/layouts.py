@@ -22,9 +22,10 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.log.probe import look_inside
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel.fsdp import local
-from corpusmill.train.parallel.model import ParallelModel, build
-from corpusmill.train.parallel.world import World, join
+from corpusmill.train.parallel.build import build
+from corpusmill.train.parallel.mesh import World, join
+from corpusmill.train.parallel.model import ParallelModel
+from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.precision.autocast import autocast
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.step import Batch, Metrics, TrainState, train_step
@@ -100,7 +101,7 @@ def run(
     for number in range(STEPS):
         whole = batch_of(number)
         mine = {name: value.tensor_split(world.data_size)[world.data_rank] for name, value in whole.items()}
-        metrics.append(train_step(state, mine, float((whole["labels"] >= 0).sum()), watch=True))
+        metrics.append(train_step(state, mine, float((whole["labels"] >= 0).sum()), collect_stats=True))
     return metrics, gradients, state.window
 
 
@@ -128,7 +129,7 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> list[str]:
 
     def box(name: str, tensor: torch.Tensor, everything: torch.Tensor) -> torch.Tensor:
         """This process's part of a whole tensor."""
-        shape, offsets = model.box(name, tensor)
+        shape, offsets = model.part(name, tensor)
         assert shape == tuple(everything.shape), (name, shape)
         return everything[
             tuple(slice(low, low + size) for low, size in zip(offsets, local(tensor).shape, strict=True))

@@ -15,9 +15,10 @@ from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel.fsdp import local
-from corpusmill.train.parallel.model import ParallelModel, build
-from corpusmill.train.parallel.world import World, join
+from corpusmill.train.parallel.build import build
+from corpusmill.train.parallel.mesh import World, join
+from corpusmill.train.parallel.model import ParallelModel
+from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.step import TrainState, train_step
 from tests.train.parallel.layouts import SOURCES, STEPS, VOCAB, batch_of, config_of
 
@@ -110,7 +111,7 @@ def main() -> None:
         state.step = found.step
         step(state, world)
         for key, value in state.model.state_dict().items():
-            here, (_, offsets) = local(value), state.model.box(key, value)
+            here, (_, offsets) = local(value), state.model.part(key, value)
             assert name != to or torch.equal(here, unbroken[name][key]), (name, key)
             box = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
             torch.testing.assert_close(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from corpusmill.train.parallel.gradients import norm
+from corpusmill.train.parallel.sharded_parameter import total_norm
 
 
 def test_a_large_tensor_loses_nothing() -> None:
@@ -16,12 +16,12 @@ def test_a_large_tensor_loses_nothing() -> None:
         torch.empty(0, 3),
     ]
     exact = torch.stack([t.double().norm() for t in tensors]).norm()
-    assert float(norm(tensors, [1, 1, 1], None)) == pytest.approx(float(exact), rel=1e-6)
+    assert float(total_norm(tensors, [1, 1, 1], None)) == pytest.approx(float(exact), rel=1e-6)
     in_shards = [*tensors[0].tensor_split(8), *tensors[1:]]
-    assert float(norm(in_shards, [1] * len(in_shards), None)) == pytest.approx(float(exact), rel=1e-6)
+    assert float(total_norm(in_shards, [1] * len(in_shards), None)) == pytest.approx(float(exact), rel=1e-6)
 
 
 def test_it_is_finite_as_long_as_its_value_is_and_no_longer() -> None:
-    assert float(norm([torch.full((4,), 1e15)], [1], None)) == pytest.approx(2e15)
-    assert not norm([torch.tensor([1.0, torch.inf])], [1], None).isfinite()
-    assert norm([torch.tensor([torch.nan])], [1], None).isnan()
+    assert float(total_norm([torch.full((4,), 1e15)], [1], None)) == pytest.approx(2e15)
+    assert not total_norm([torch.tensor([1.0, torch.inf])], [1], None).isfinite()
+    assert total_norm([torch.tensor([torch.nan])], [1], None).isnan()

@@ -15,8 +15,8 @@ import pytest
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.parallel.mesh import data_processes
 from corpusmill.train.parallel.pipeline import layers_of
-from corpusmill.train.parallel.world import data_processes
 from tests.forks import launch
 from tests.train.parallel.layouts import config_of
 

@@ -1,1 +1,1 @@
-"""`corpusmill dashboard`: what a run says of itself, as one HTML page that needs no network."""
+"""`corpusmill dashboard`: a run as one HTML page that needs no network."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.train.log.sinks import flatten
+from corpusmill.train.log.metrics import flatten
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
@@ -47,9 +47,9 @@ class History:
         self.last = row
 
     def read(self, run: Folder) -> History:
-        """Add what metrics.jsonl has beyond what was read before, line by line: it may be larger than memory has room
-        for rows. A file that is another one by now, since a run was taken up again, is read anew. A last line that is
-        not whole is left for the next time."""
+        """Add what metrics.jsonl has beyond what was read before, line by line: its rows may not fit
+        into memory. A file that was replaced, since a run was resumed, is read from the start again. A last line that is
+        not complete is left for the next time."""
         file = run / "metrics.jsonl"
         try:
             stream = file.open()

@@ -17,7 +17,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.log.dashboard.history import History, read_journal
 from corpusmill.train.log.dashboard.plots import groups
-from corpusmill.train.log.metrics import MFU_FORMULA
+from corpusmill.train.model.flops import MFU_FORMULA
 from corpusmill.train.run_folder import PLAN, RESULT, dumped
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ASSETS = Path(__file__).parent / "assets"
 EVENTS = 500  # entries of the journal on the page, the latest ones
 SHORT = 48  # letters of a value that stands in the table without a fold
-LETTERS = 20_000  # of one thing that the guard says, such as the documents of a batch
+LETTERS = 20_000  # of one message of the guard, such as the documents of a batch
 
 
 def render(run: Folder, config: TrainConfig, history: History, live: float = 0) -> str:

@@ -13,11 +13,11 @@ from corpusmill.train.log.dashboard.history import Floats, History, Steps
 
 POINTS = 2000  # of a line at most
 ALL_POINTS = 120_000  # of all lines of a page together: about 1.5 MB
-LINES = 8  # of a plot that has one for each layer: more are not told apart
+LINES = 8  # of a plot that has one for each layer: more cannot be told apart
 
 
 class Spec(NamedTuple):
-    """A plot: `names` are columns, one that ends in `/` all columns that begin so. `form` says how values are written:
+    """A plot: `names` are columns, one that ends in `/` all columns that begin so. `form` is how values are written:
     number, share (of 1, as %), count (2.1 M) or whole."""
 
     title: str

@@ -1,4 +1,4 @@
-"""Writes the page of a run, once or until the run is done."""
+"""When the page of a run is written: once, again and again until the run is done, or by the run itself (`log.dashboard`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from corpusmill.train.log.dashboard.history import History
 from corpusmill.train.log.dashboard.page import finished, render
 
 PAGE = "dashboard.html"
+SECONDS = 30.0  # between two pages, at least
+SHARE = 0.005  # of the run's time that writing pages may take
 
 
 def write(
@@ -28,8 +30,8 @@ def write(
 
 
 def write_until_done(config: TrainConfig, run: Folder, out: str | None, seconds: float) -> dict[str, Any]:
-    """The page every so many seconds, and a last one, which stays, when the run has come to its end or somebody
-    interrupts. A long run's page takes its time: nine tenths of it are left to others."""
+    """The page every so many seconds, and a last one, which stays, when the run has come to its end or is
+    interrupted. Of the time, writing a long run's page takes a tenth at most."""
     history = History()
     try:
         while not finished(run, config):
@@ -40,3 +42,31 @@ def write_until_done(config: TrainConfig, run: Folder, out: str | None, seconds:
     except KeyboardInterrupt:
         pass
     return write(config, run, out, 0, history)
+
+
+class Live:
+    """A sink that keeps columns of all rows, and writes a page when it is time: at a row, at most every `SECONDS`, and so
+    seldom that it takes `SHARE` of the time at most. The last page is written at the end."""
+
+    def __init__(self, run: Folder, config: TrainConfig, rows: list[dict[str, Any]]) -> None:
+        self.run, self.config, self.history = run, config, History()
+        for row in rows:
+            self.history.add(row)
+        self._next = 0.0
+
+    def write(self, row: dict[str, Any]) -> None:
+        self.history.add(row)
+        if time.monotonic() >= self._next:
+            self._publish(SECONDS)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._publish(0)
+
+    def _publish(self, live: float) -> None:
+        began = time.monotonic()
+        (self.run / PAGE).write(render(self.run, self.config, self.history, live).encode())
+        now = time.monotonic()
+        self._next = now + max(SECONDS, (now - began) / SHARE)

@@ -74,7 +74,7 @@ def load_weights(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
 
 
 def compare(made: Architecture, found: dict[str, Any], folder: Folder) -> None:
-    """Raise `UserError` if config.json says another model than `made`."""
+    """Raise `UserError` if config.json describes another model than `made`."""
     name = (found.get("architectures") or ["no architecture"])[0]
     if name != made.name:
         raise UserError(

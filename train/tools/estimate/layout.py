@@ -1,4 +1,4 @@
-"""A layout: how a model and a batch are dealt to processes."""
+"""A layout: how a model and a batch are divided among processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODE = 8  # GPUs that are joined by the fast network: tensor parallelism stays w
 
 @dataclass(frozen=True)
 class Layout:
-    """`dp` x `tp` x `pp` processes; experts are dealt to `ep` of the `dp`. `zero` is the stage of sharding over dp.
+    """`dp` x `tp` x `pp` processes; experts are divided among `ep` of the `dp`. `zero` is the stage of sharding over dp.
 
     With `replicate` > 1 so many groups of the dp processes each shard within themselves. `chunks` are the model's pieces in
     a process under `interleaved` and `zero_bubble`.

@@ -140,7 +140,7 @@ def _states(shape: Shape, units: list[list[Weight]], layout: Layout, work: Work)
 
 def local(weight: Weight, layout: Layout) -> float:
     """Elements of a weight that a process computes with."""
-    return weight.numel / (layout.tp if weight.cut_by_tensor else 1) / (layout.ep if weight.expert else 1)
+    return weight.numel / weight.parts(layout.tp, layout.ep)
 
 
 def state_bytes(weight: Weight, config: OptimizerConfig) -> int:

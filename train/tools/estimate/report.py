@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.format import duration
 from corpusmill.schemas.precision import Checkpointing
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.tools.estimate.flops import bill, per_token, recomputed
-from corpusmill.train.tools.estimate.gpus import gpu_named
+from corpusmill.train.model.flops import Gpu, flops_per_token, gpu_named, recomputed_per_token
 from corpusmill.train.tools.estimate.layout import Layout
 from corpusmill.train.tools.estimate.memory import WIDTH, Memory, Work, memory
 from corpusmill.train.tools.estimate.search import Found, fits, sent, smallest
@@ -38,10 +37,39 @@ class Terms:
     budget: float | None = None
 
 
+class Bill(NamedTuple):
+    """Of a whole run. Cost and CO2e are None where no price or carbon intensity is given."""
+
+    seconds: float
+    gpu_hours: float
+    kwh: float
+    usd: float | None
+    kg_co2e: float | None
+
+
+def bill(
+    flops: float, gpu: Gpu, count: int, mfu: float, *, price: float | None = None, carbon: float | None = None,
+    pue: float = 1.1,
+) -> Bill:  # fmt: skip
+    """`flops` of the model on `count` GPUs at a share `mfu` of their peak; `price` in USD a GPU hour, `carbon` in kg CO2e a
+    kWh. Energy = GPU hours x TDP x PUE (Patterson et al. 2021), so hosts' CPUs and networks are in the PUE or not at all.
+    """
+    seconds = flops / (count * gpu.peak * mfu)
+    hours = seconds / 3600 * count
+    kwh = hours * gpu.watts / 1000 * pue
+    return Bill(
+        seconds,
+        hours,
+        kwh,
+        None if price is None else hours * price,
+        None if carbon is None else kwh * carbon,
+    )
+
+
 def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any]:
     """Memory, FLOPs and the bill of a run in a layout; its dp follows from `terms.count`.
 
-    Raises `UserError` if the GPUs, the model or the batch cannot be dealt out so.
+    Raises `UserError` if the GPUs, the model or the batch cannot be divided so.
     """
     gpu, precision = gpu_named(terms.gpu), terms.precision or config.precision
     if precision not in WIDTH:
@@ -74,8 +102,10 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any
         raise UserError(f"layout {layout}: {refused}")
     need = memory(shape, layout, work)
     tokens = data.tokens(config.schedule.steps)
-    flops = per_token(shape, data.sequence_length)
-    again = recomputed(shape, data.sequence_length, checkpointing)
+    flops = flops_per_token(shape.sizes, data.sequence_length, shape.top_k)
+    again = 0.0  # `selective` keeps what products put out: next to nothing is; of a `budget` it is not known
+    if checkpointing == "full":
+        again = recomputed_per_token(shape.sizes, data.sequence_length, shape.top_k)
     found = smallest(shape, work, gpu, layout, terms.headroom)
     return {
         "name": config.name,
@@ -121,7 +151,7 @@ def _found(found: Found) -> dict[str, Any]:
 def tables(result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
     """(title, lines) of each table: memory, the run, the layouts."""
     gpu, total = result["gpu"], result["memory"]["total"]
-    room = gpu["memory"] * (1 - result["headroom"])
+    available = gpu["memory"] * (1 - result["headroom"])
     need = [["part", "GiB", "share"]] + [
         [name, f"{size / GIB:,.2f}", f"{size / max(total, 1):.0%}"] for name, size in result["memory"].items()
     ]
@@ -129,7 +159,7 @@ def tables(result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
     title = (
         f"{result['name']}: {result['parameters']:,} parameters, {result['precision']}, {result['optimizer']}, checkpointing"
         f" {result['checkpointing']}, {result['micro_batch']} x {result['sequence_length']} tokens a pass; {result['layout_name']}:"
-        f" {verdict} into {room:.1f} of {gpu['memory']:g} GiB"
+        f" {verdict} into {available:.1f} of {gpu['memory']:g} GiB"
     )
     run = [
         ["the run", ""],
@@ -146,7 +176,7 @@ def tables(result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
     layouts = [["layout", "GPUs", "GiB", "sent a step, MB", ""]]
     best, others = result["smallest"], result["others"]
     notes = [
-        (option, f"too large by {option['memory']['total'] / GIB - room:,.1f} GiB")
+        (option, f"too large by {option['memory']['total'] / GIB - available:,.1f} GiB")
         for option in result["too_small"]
     ]
     notes += [(best, "the smallest that fits")] if best else []

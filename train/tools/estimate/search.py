@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from corpusmill.train.tools.estimate.gpus import Gpu
+from corpusmill.train.model.flops import Gpu
 from corpusmill.train.tools.estimate.layout import NODE, Layout
 from corpusmill.train.tools.estimate.memory import Memory, Work, local, memory
 from corpusmill.train.tools.estimate.shape import Shape
@@ -64,8 +64,8 @@ def layouts(shape: Shape, work: Work, like: Layout, count: int) -> Iterator[Layo
             for ep in _divisors(dp) if shape.experts else [1]:
                 for zero in range(4 if dp > 1 else 1):
                     layout = replace(like, dp=dp, tp=tp, pp=pp, ep=ep, zero=zero)
-                    dealt = shape, work.length, work.global_batch, work.micro_batch
-                    if tp <= NODE and layout.refusal(*dealt) is None:
+                    sizes = shape, work.length, work.global_batch, work.micro_batch
+                    if tp <= NODE and layout.refusal(*sizes) is None:
                         yield layout
 
 

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 import torch
 
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.optim.groups import kind_of
+from corpusmill.train.model.split import Splits, declared_splits
+from corpusmill.train.optim.make import kind_of
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.optim import ParameterKind
 
-# What tensor parallelism leaves whole in each process.
-WHOLE = re.compile(r"norm|router|position_embedding|(\.o|\.down)\.bias")
-
 
 @dataclass(frozen=True)
 class Weight:
-    """One parameter. `layer` is None for embeddings, the last norm and the head."""
+    """One parameter. `layer` is None for embeddings, the last norm and the head; `splits` are the axes and dimensions
+    along which parallelism may divide it."""
 
     name: str
     shape: tuple[int, ...]
     kind: ParameterKind
     layer: int | None
+    splits: Splits = ()
 
     @property
     def numel(self) -> int:
@@ -44,9 +44,10 @@ class Weight:
         """Whether tokens are multiplied by it."""
         return self.kind in ("matrices", "head")
 
-    @property
-    def cut_by_tensor(self) -> bool:
-        return not WHOLE.search(self.name)
+    def parts(self, tensor: int, expert: int) -> int:
+        """Into how many parts so many processes along these axes divide it."""
+        counts = {"tensor": tensor, "expert": expert}
+        return math.prod(counts[axis] for axis, _ in self.splits)
 
 
 @dataclass(frozen=True)
@@ -106,23 +107,22 @@ class Shape:
             found.setdefault(weight.layer, []).append(weight)
         return found
 
-    def active(self, weight: Weight) -> float:
-        """Elements of a weight that one token is multiplied by."""
-        if weight.expert:
-            return weight.numel * self.top_k / weight.shape[0]
-        return float(weight.numel) if weight.product else 0.0
+    @property
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters, by name."""
+        return {weight.name: weight.shape for weight in self.weights}
 
 
 def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
     """The shape of a config's decoder, of any size."""
     with torch.device("meta"):
         model = Decoder(config, vocab_size)
-    weights = []
+    weights, splits = [], declared_splits(model)
     for name, parameter in model.named_parameters():
-        layer = re.match(r"layers\.(\d+)\.", name)
-        weights.append(
-            Weight(name, tuple(parameter.shape), kind_of(name, parameter), int(layer[1]) if layer else None)
-        )
+        number = re.match(r"layers\.(\d+)\.", name)
+        layer = int(number[1]) if number else None
+        kind = kind_of(name, parameter)
+        weights.append(Weight(name, tuple(parameter.shape), kind, layer, splits.get(name, ())))
     return Shape(
         tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
         config.moe.top_k if config.moe else 0, config.loss_chunk,

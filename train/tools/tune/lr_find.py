@@ -14,7 +14,7 @@ from corpusmill.common.errors import Diverged, UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.guard import GuardConfig
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.guard.judge import History, Seen, judge, observe
+from corpusmill.train.guard.judge import History, StepSignals, judge, observe
 from corpusmill.train.run_folder import dumped, write_json
 
 BETA = 0.9  # of the moving mean
@@ -85,14 +85,14 @@ def range_test(
 
     history, guard = History(), GuardConfig()
 
-    def watch(row: dict[str, Any]) -> None:
+    def on_row(row: dict[str, Any]) -> None:
         rates.append(row["lr"])
         losses.append(row["loss"])
         # The guard's verdict comes in here: what it would roll back for ends the test.
         nonlocal history
-        seen = Seen(row["step"], row["loss"], row["grad_norm"])
-        verdict = judge(history, seen, guard)
-        history = observe(history, seen, verdict.kind == "go_on", guard)
+        signals = StepSignals(row["step"], row["loss"], row["grad_norm"])
+        verdict = judge(history, signals, guard)
+        history = observe(history, signals, verdict.kind == "go_on", guard)
         if verdict.kind in ("roll_back", "stop"):
             raise Enough(f"the guard would go back: {verdict.why[0].signal} {verdict.why[0].value:.4g}")
         if reason := diverged(losses, factor):
@@ -102,7 +102,7 @@ def range_test(
 
     with tempfile.TemporaryDirectory(prefix="lr-find-") as folder:
         try:
-            train(range_config(config, low, high, steps, folder, str(out / "tokens")), on_row=watch)
+            train(range_config(config, low, high, steps, folder, str(out / "tokens")), on_row=on_row)
         except (Enough, Diverged) as why:
             reason = str(why) if isinstance(why, Enough) else "the loss is not a finite number"
     means = smoothed(losses)

@@ -2,7 +2,7 @@
 
 A round trains each member for `population.every` steps in `round-<r>/<member>/`, a whole run's folder. It begins as a
 copy of a member's folder of the round before: its own, or, for the worst quarter, that of one of the best quarter, whose
-values it takes too, changed. Nothing but population.json, written after each round, says where the search is.
+values it takes too, changed. Nothing but population.json, written after each round, holds the state of the search.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from corpusmill.train.tools.tune.report import in_full
 from corpusmill.train.tools.tune.trial import Trial, check_trial, objective, run_trials
 
 PERTURB = (0.8, 1.2)
-RESAMPLE = 0.25  # how often a choice is drawn anew
+RESAMPLE = 0.25  # how often a choice is drawn again
 NOT_COPIED = (RESULT, "tensorboard", "log.txt", "lock")
 
 Row = dict[str, Any]
 
 
 def evolve(
-    config: SearchConfig, base: dict[str, Any], train: TrainConfig, folder: Path, say: Callable[[str], None]
+    config: SearchConfig, base: dict[str, Any], train: TrainConfig, folder: Path, log: Callable[[str], None]
 ) -> tuple[list[Row], dict[str, Any]]:
     """Run the rounds that are missing. The members as rows of search.json, and the lineage: a row a member and round."""
     total = train.schedule.steps
@@ -45,7 +45,7 @@ def evolve(
         last = lineage[-config.total :] if number else []
         rows = plan_round(config, base, number, last)
         step = min((number + 1) * every, total)
-        train_round(config, folder, rows, step, say)
+        train_round(config, folder, rows, step, log)
         if all(row["value"] is None for row in rows):
             raise WorkError(
                 f"{folder}: no member has ended round {number} well; the first: {rows[0]['reason']}"
@@ -55,7 +55,7 @@ def evolve(
         if number:
             shutil.rmtree(folder / f"round-{number - 1:03d}", ignore_errors=True)
         best = ranked(config, rows)[0]
-        say(
+        log(
             f"step {step}/{total}  best: member {best['member']}, {best['value']:.4f}  {in_full(best['params'])}"
         )
     members = [
@@ -114,7 +114,7 @@ def draw(parameter: Parameter, rng: Random) -> Any:
 
 
 def changed(parameter: Parameter, value: Any, rng: Random) -> Any:
-    """A value that explores: times 0.8 or 1.2 within the range; a choice now and then drawn anew."""
+    """A value that explores: times 0.8 or 1.2 within the range; a choice now and then drawn again."""
     if parameter.choices is not None:
         return rng.choice(parameter.choices) if rng.random() < RESAMPLE else value
     return fitted(parameter, value * rng.choice(PERTURB))
@@ -129,7 +129,7 @@ def fitted(parameter: Parameter, value: float) -> float:
 
 
 def train_round(
-    config: SearchConfig, folder: Path, rows: list[Row], step: int, say: Callable[[str], None]
+    config: SearchConfig, folder: Path, rows: list[Row], step: int, log: Callable[[str], None]
 ) -> None:
     """Train every member up to `step`, and fill in what each came to."""
     members: dict[Path, Row] = {}
@@ -150,21 +150,21 @@ def train_round(
 
     losses: dict[Path, list[float | None]] = {}
 
-    def watch(trial: Trial) -> str:
+    def should_stop(trial: Trial) -> str:
         for row in trial.rows():
             losses.setdefault(trial.folder, []).append(row["loss"])
             if reason := diverged(losses[trial.folder]):
                 return f"{reason}, at step {row['step']}"
         return ""
 
-    with closing(run_trials(starts(), config.parallel, watch)) as ended:
+    with closing(run_trials(starts(), config.parallel, should_stop)) as ended:
         for trial in ended:
             row = members[trial.folder]
             problem = trial.verdict or trial.problem
             row["value"] = None if problem else objective(trial, config.objective)
             if row["value"] is None:
                 row["reason"] = problem or f"{config.objective} is not a finite number"
-                say(f"member {row['member']}: {row['reason']}")
+                log(f"member {row['member']}: {row['reason']}")
 
 
 def place(folder: Path, number: int, member: int) -> Path:

@@ -99,9 +99,9 @@ def tables(config: SearchConfig, result: dict[str, Any]) -> list[tuple[str, list
         result["trials"], key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["number"])
     )
     rows = [row[:3] for row in rows_of(config, order[:20])]
-    room = 70 - sum(max(len(row[i]) for row in rows) for i in (1, 2))
+    width = 70 - sum(max(len(row[i]) for row in rows) for i in (1, 2))
     for row in rows:
-        row[0] = row[0] if len(row[0]) <= room else row[0][: room - 3] + "..."
+        row[0] = row[0] if len(row[0]) <= width else row[0][: width - 3] + "..."
     return [(title, rows)]
 
 

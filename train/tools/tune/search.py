@@ -20,7 +20,7 @@ from corpusmill.train.tools.tune.trial import Trial, check_trial, hold, number_a
 GIVE_UP = 5  # trials in a row that end in an error, before any ends well
 
 
-def search(path: str, settings: list[str] | None, say: Callable[[str], None]) -> dict[str, Any]:
+def search(path: str, settings: list[str] | None, log: Callable[[str], None]) -> dict[str, Any]:
     """Run a search, or go on with it; what search.json holds. Raises `UserError` and `WorkError`."""
     config = load(SearchConfig, path, settings)
     base = override(read_yaml(config.config), [f"{k}={json.dumps(v)}" for k, v in config.settings.items()])
@@ -42,16 +42,14 @@ def search(path: str, settings: list[str] | None, say: Callable[[str], None]) ->
     with lock:
         from corpusmill.train.data.opening import open_run_data
 
-        open_run_data(
-            train, say
-        )  # what is wrong with the data is told before any trial; texts are encoded once
+        open_run_data(train, log)  # problems of the data are found before any trial; texts are encoded once
         same_search(folder, config, base)
         if config.sampler == "pbt":
             from corpusmill.train.tools.tune.population import evolve
 
-            trials, more = evolve(config, base, train, folder, say)
+            trials, more = evolve(config, base, train, folder, log)
         else:
-            trials, more = optimise(config, base, train, folder, say), {}
+            trials, more = optimise(config, base, train, folder, log), {}
     return publish(config, base, folder, trials, more)
 
 
@@ -89,7 +87,7 @@ def same_search(folder: Path, config: SearchConfig, base: dict[str, Any]) -> Non
 
 
 def optimise(
-    config: SearchConfig, base: dict[str, Any], train: TrainConfig, folder: Path, say: Callable[[str], None]
+    config: SearchConfig, base: dict[str, Any], train: TrainConfig, folder: Path, log: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Run the trials that are missing; all of them, as rows of search.json."""
     study, sampler = open_study(config, train, folder)
@@ -102,7 +100,7 @@ def optimise(
         trial.set_user_attr("reason", reason)
         study.tell(trial.number, None if state != TrialState.COMPLETE else value, state)
         row = {"number": trial.number, "value": value, "state": state.name.lower(), "reason": reason}
-        say(
+        log(
             f"trial {trial.number} ({trial.number + 1} of {config.total})  {in_words(row)}  {in_full(decoded(trial.params, config))}"
         )
 
@@ -126,7 +124,7 @@ def optimise(
             running[where] = trial, []
             yield Trial(where, folder / "base.json", values)
 
-    def watch(job: Trial) -> str:
+    def should_stop(job: Trial) -> str:
         trial, losses = running[job.folder]
         for row in job.rows():
             losses.append(row["loss"])
@@ -141,7 +139,7 @@ def optimise(
         return ""
 
     bad = 0
-    with closing(run_trials(starts(), config.parallel, watch)) as ended:
+    with closing(run_trials(starts(), config.parallel, should_stop)) as ended:
         for job in ended:
             trial, _ = running.pop(job.folder)
             problem = job.verdict or job.problem

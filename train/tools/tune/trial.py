@@ -29,7 +29,7 @@ class Trial:
 
     def __init__(self, folder: Path, config: Path, settings: dict[str, Any]) -> None:
         self.folder, self.verdict = folder, ""
-        # A run that must go back says that its values are bad: it ends, and is not mended with a lower rate.
+        # A run that would roll back has bad values: it ends, rather than go on with a lower rate.
         given = {"guard.max_rollbacks": 0, **settings, "output": str(folder)}
         pairs = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
         self.command = [
@@ -45,8 +45,8 @@ class Trial:
     def start(self, environment: dict[str, str]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "log.txt").open("ab") as log:
-            self._said = log.tell()
-            # A session of its own: Ctrl-C reaches the search alone, which then tells its trials.
+            self._log_start = log.tell()
+            # A session of its own: Ctrl-C reaches the search alone, which then ends its trials.
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, env=environment,
                 start_new_session=True,
@@ -61,7 +61,7 @@ class Trial:
         if code < 0:
             return f"killed by signal {-code}"
         with (self.folder / "log.txt").open("rb") as log:
-            log.seek(self._said)
+            log.seek(self._log_start)
             lines = log.read().decode(errors="replace").split("\n")
         errors = [line[7:] for line in lines if line.startswith("error: ")] or [
             s for s in lines if s.strip()
@@ -115,12 +115,12 @@ def number_at(row: dict[str, Any], key: str) -> float | None:
 
 
 def run_trials(
-    trials: Iterator[Trial], parallel: int, watch: Callable[[Trial], str]
+    trials: Iterator[Trial], parallel: int, should_stop: Callable[[Trial], str]
 ) -> Generator[Trial, None, None]:
     """Run trials, so many at a time, and give each back when it has ended.
 
-    `watch` is asked often, and once after the end; the reason it returns kills the trial. Whatever ends this ends the
-    trials, which save first; a trial is asked for when there is room, after those that have ended were given back.
+    `should_stop` is called often, and once after the end; a reason that it returns kills the trial. Whatever ends this ends the
+    trials, which save first; a next trial is taken when a place is free, after those that have ended were given back.
     """
     running: dict[int, Trial] = {}
     try:
@@ -133,7 +133,7 @@ def run_trials(
                 return
             for place, trial in list(running.items()):
                 ended = trial.process.poll() is not None
-                trial.verdict = trial.verdict or watch(trial)
+                trial.verdict = trial.verdict or should_stop(trial)
                 if trial.verdict and not ended:
                     trial.process.kill()
                 if ended:
@@ -180,11 +180,11 @@ def hold(file: Path, wait: bool = False) -> Any:
 def main() -> None:
     """`python -m corpusmill.train.tools.tune.trial FOLDER CONFIG --set ...`: train, until standard input ends."""
 
-    def watch() -> None:
+    def end_with_parent() -> None:
         os.read(0, 1)  # not through sys.stdin, whose lock would be held when the process ends
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     folder, *arguments = sys.argv[1:]
     lock = hold(Path(folder) / "lock", wait=True)  # a trial of a search that was killed may be saving still
     sys.argv = ["train", *arguments]

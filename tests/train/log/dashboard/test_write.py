@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.commands import train as cli
-from corpusmill.train.log.dashboard import live as live_module
+from corpusmill.train.commands.app import register
+from corpusmill.train.log.dashboard import write as live_module
 from corpusmill.train.log.dashboard.history import History
-from corpusmill.train.log.dashboard.live import Live
+from corpusmill.train.log.dashboard.write import Live
 from corpusmill.train.run_folder import RESULT, write_json
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
@@ -30,7 +30,7 @@ from tests.train.log.dashboard.made import make_run
 
 def command(*arguments: str) -> str:
     app = typer.Typer()
-    cli.register(app)
+    register(app)
     result = CliRunner().invoke(app, ["dashboard", *arguments])
     if result.exception:
         raise result.exception

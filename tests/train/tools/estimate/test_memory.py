@@ -11,6 +11,7 @@ import torch
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.flops import active_weights
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.state import prepare, quantised, state_tensors
 from corpusmill.train.tools.estimate.layout import Layout
@@ -160,7 +161,7 @@ def test_experts_are_dealt_out_and_compute_top_k() -> None:
             Weight(f"layers.{number}.attention.{k}.weight", s, "matrices", number) for k, s in names.items()
         ]
         experts = [
-            Weight(f"layers.{number}.ffn.{name}", (8, *shape), "matrices", number)
+            Weight(f"layers.{number}.ffn.{name}", (8, *shape), "matrices", number, (("expert", 0),))
             for name, shape in {"gate": (32, 64), "up": (32, 64), "down": (64, 32)}.items()
         ]
         return (*dense, *experts, Weight(f"layers.{number}.ffn.router.weight", (8, 64), "matrices", number))
@@ -172,7 +173,7 @@ def test_experts_are_dealt_out_and_compute_top_k() -> None:
     stacks = 2 * 3 * 8 * 32 * 64
     assert memory(shape, Layout(dp=4, ep=4), WORK).parameters == 4 * (dense + stacks / 4)
     assert memory(shape, Layout(dp=8, ep=4, zero=1), WORK).parameters == 4 * (dense / 8 + stacks / 8)
-    assert sum(shape.active(weight) for weight in shape.weights) == dense - V * 64 + stacks * 2 / 8
+    assert active_weights(shape.sizes, shape.top_k) == dense + stacks * 2 / 8  # the embedding is the head
     twice = layer_activations(replace(shape, top_k=4), Layout(), WORK, 0)
     assert twice - layer_activations(shape, Layout(), WORK, 0) == WORK.tokens * 4 * 2 * (4 * 32 + 2 * 64)
     shared = Weight("layers.0.ffn.shared.up.weight", (16, 64), "matrices", 0)

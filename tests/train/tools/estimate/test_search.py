@@ -15,7 +15,7 @@ from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.schemas.parallel import ParallelConfig
-from corpusmill.train.tools.estimate.gpus import GPUS, Gpu
+from corpusmill.train.model.flops import GPUS, Gpu
 from corpusmill.train.tools.estimate.layout import Layout
 from corpusmill.train.tools.estimate.memory import Work, memory
 from corpusmill.train.tools.estimate.search import fits, layouts, sent, smallest

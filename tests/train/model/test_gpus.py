@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpusmill.train.tools.estimate.gpus import GPUS, gpu_seen
+from corpusmill.train.model.flops import GPUS, gpu_seen
 
 NAMES = {
     "NVIDIA B200": "B200", "NVIDIA H200": "H200", "NVIDIA H200 NVL": "H200-NVL", "NVIDIA H100 80GB HBM3": "H100",

@@ -1,0 +1,126 @@
+"""FLOPs: how many a decoder takes for a token, how many a device can do in a second, and their ratio, MFU.
+
+One formula for the trainer, `corpusmill estimate` and the benches. It counts on the shapes of the parameters, so a
+decoder on the meta device, of any size, will do.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from corpusmill.common.errors import UserError, nearest
+
+MFU_FORMULA = (
+    "tokens/s of one device x (6 x active weights of matrix products + 6 x layers x heads x head_dim x sequence_length)"
+    " / its peak FLOP/s in dense bf16, whatever the precision"
+)
+Shapes = Mapping[str, Sequence[int]]  # of a decoder's parameters, by name
+
+
+def active_weights(shapes: Shapes, top_k: int = 0) -> float:
+    """Weights of the matrix products that one token passes: those of the head (also where it is the embedding), no
+    look-up, norm or bias; of a stack of experts [E, out, in] the share `top_k` / E."""
+    total = 0.0 if "head.weight" in shapes else float(math.prod(shapes["embedding.weight"]))
+    return total + sum(map(math.prod, _products(shapes).values())) + _of_experts(shapes, top_k)
+
+
+def flops_per_token(shapes: Shapes, length: int, top_k: int = 0, causal: bool = True) -> float:
+    """FLOPs of forward and backward for one token of a sequence of `length`.
+
+    6 x `active_weights`, and 12 x layers x heads x head_size x length for attention, halved where only what is `causal`
+    counts (PaLM, Chowdhery et al. 2022, appendix B). Boundaries of documents are not taken off, nor is what activation
+    checkpointing or `loss_chunk` computes a second time added.
+    """
+    return 6.0 * active_weights(shapes, top_k) + 3.0 * _attention(shapes, length, causal)
+
+
+def recomputed_per_token(shapes: Shapes, length: int, top_k: int = 0, causal: bool = True) -> float:
+    """FLOPs a token of the second forward pass of all layers, which `full` activation checkpointing takes."""
+    layers = {name: shape for name, shape in shapes.items() if name.startswith("layers.")}
+    weights = sum(map(math.prod, _products(layers).values())) + _of_experts(layers, top_k)
+    return 2.0 * weights + _attention(shapes, length, causal)
+
+
+def _products(shapes: Shapes) -> Shapes:
+    return {name: shape for name, shape in shapes.items() if len(shape) == 2 and "embedding" not in name}
+
+
+def _of_experts(shapes: Shapes, top_k: int) -> float:
+    return sum(math.prod(shape) * top_k / shape[0] for shape in shapes.values() if len(shape) == 3)
+
+
+def _attention(shapes: Shapes, length: int, causal: bool) -> float:
+    """FLOPs of the forward pass: q k and the weighted sum of v, 2 for each of their products."""
+    widths = sum(shape[0] for name, shape in shapes.items() if name.endswith("attention.q.weight"))
+    return (2.0 if causal else 4.0) * widths * length
+
+
+class Gpu(NamedTuple):
+    """`memory` in GiB (makers say GB for it), `peak` in dense bf16 FLOP/s with fp32 accumulation, `watts` its TDP; `fp8`
+    the same in fp8, None where it has none; `seen`: a pattern of the name that the driver gives it."""
+
+    name: str
+    memory: float
+    peak: float
+    watts: float
+    fp8: float | None = None
+    seen: str = ""
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("B200", 180, 2250e12, 1000, 4500e12, "B200"),  # NVIDIA HGX B200: 4.5 and 9 PFLOP/s with sparsity
+        Gpu("H200", 140, 989e12, 700, 1979e12, "H200"),  # NVIDIA H200 SXM; 141 GB are 140.4 GiB
+        Gpu("H200-NVL", 140, 835.5e12, 600, 1671e12, "H200 NVL"),  # the same
+        Gpu("H100", 80, 989e12, 700, 1979e12, "H100( 80GB HBM3)?"),  # NVIDIA H100 SXM
+        Gpu("H100-PCIe", 80, 756e12, 350, 1513e12, "H100 PCIe"),  # the same
+        Gpu("H100-NVL", 94, 835.5e12, 400, 1671e12, "H100 NVL"),  # the same
+        Gpu(
+            "A100-80GB", 80, 312e12, 400, None, "A100[- ].*80GB.*"
+        ),  # NVIDIA A100; SXM and PCIe have one peak
+        Gpu("A100-40GB", 40, 312e12, 400, None, "A100[- ].*40GB"),  # the same
+        Gpu("V100", 32, 125e12, 300, None, "V100-SXM2-.*"),  # NVIDIA V100 SXM2; in fp16, it has no bf16
+        Gpu("L40S", 48, 362e12, 350, 733e12, "L40S"),  # NVIDIA L40S
+        Gpu("L4", 24, 121e12, 72, 242e12, "L4"),  # NVIDIA L4
+        Gpu("A10", 24, 125e12, 150, None, "A10"),  # NVIDIA A10 (the A10G of clouds is another)
+        Gpu("RTX-4090", 24, 165e12, 450, 330e12, "RTX 4090"),  # NVIDIA Ada white paper
+        Gpu("MI300X", 192, 1307e12, 750, 2615e12, "MI300X.*"),  # AMD Instinct MI300X
+    )
+}
+
+
+def gpu_named(name: str) -> Gpu:
+    """A GPU of the table; raises `UserError` naming those there are."""
+    try:
+        return GPUS[name]
+    except KeyError:
+        raise UserError(
+            f"--gpu: '{name}' is not known{nearest(name, list(GPUS))} (known: {', '.join(GPUS)})"
+        ) from None
+
+
+def gpu_seen(device: str) -> Gpu | None:
+    """The GPU that the driver calls so, such as `NVIDIA H100 80GB HBM3`; None if it is not in the table. Parts of one
+    (MIG) and laptop or cut-down kin of one are not it."""
+    return next((gpu for gpu in GPUS.values() if re.fullmatch(rf"(.* )?{gpu.seen}", device)), None)
+
+
+def peak_flops(device: torch.device) -> dict[str, Any]:
+    """The device's name, and its peak FLOP/s in dense bf16 and fp8; None where it has none, or none that is known."""
+    if device.type != "cuda":
+        return {"device": device.type, "bf16": None, "fp8": None}
+    name = torch.cuda.get_device_name(device)
+    gpu = gpu_seen(name)
+    return {"device": name, "bf16": gpu and gpu.peak, "fp8": gpu and gpu.fp8}
+
+
+def mfu(tokens_per_second: float, flops_per_token: float, device: torch.device) -> float | None:
+    """Model FLOPs utilisation of one device by `MFU_FORMULA`; None on one whose peak is not known."""
+    peak = peak_flops(device)["bf16"]
+    return tokens_per_second * flops_per_token / peak if peak else None

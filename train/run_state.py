@@ -1,0 +1,91 @@
+"""What a checkpoint carries beside weights and optimizer (`state.json`): saved and restored here, so that the next process
+continues as if the run had not stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from corpusmill.schemas.manifest import hash_json
+from corpusmill.train import checkpoint
+from corpusmill.train.guard.judge import unhealthy
+from corpusmill.train.run_folder import dumped, refuse_changes
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.data.stream import StreamingTokens
+    from corpusmill.train.guard.guard import Guard
+    from corpusmill.train.log.metrics import MetricsLog
+    from corpusmill.train.parallel.mesh import World
+    from corpusmill.train.step import TrainState
+
+
+@dataclass
+class Progress:
+    """Of a run, over all its processes' lives: seconds of training, and the newest validation losses."""
+
+    seconds: float = 0.0
+    validation: dict[str, float] = field(default_factory=dict)
+
+
+def save(
+    saver: checkpoint.Saver,
+    config: TrainConfig,
+    state: TrainState,
+    stream: StreamingTokens,
+    guard: Guard,
+    progress: Progress,
+    window: list[list[float]],
+    log: MetricsLog | None,
+) -> None:
+    """Begin to publish a checkpoint of this step. `window`: loss and tokens of each source since the last row, of all
+    processes; `log`: in the first process, whose state.json counts."""
+    saved = dict[str, Any]()
+    if log:
+        log.flush()
+        saved = {
+            "v": 1,
+            "step": state.step,
+            "loader": stream.state_dict(),
+            "guard": guard.state_dict(),
+            "window": window,
+            "seconds": progress.seconds,
+            "validation": progress.validation,
+            "loss_scale": state.loss_scale.state_dict() if state.loss_scale else None,
+            "metrics": log.tail(),
+            "config": dumped(config),
+            "config_hash": hash_json(dumped(config)),
+        }
+    # An unhealthy checkpoint replaces none of the older ones: a roll-back may have to go beyond it.
+    is_unhealthy = unhealthy(guard.history, config.guard) is not None
+    saver.save(state.step, checkpoint.live(state.model, state.optimizer), saved, 2 * is_unhealthy)
+
+
+def restore(
+    found: checkpoint.Checkpoint,
+    config: TrainConfig,
+    state: TrainState,
+    stream: StreamingTokens,
+    guard: Guard,
+    progress: Progress,
+    world: World,
+) -> list[dict[str, Any]]:
+    """Load a checkpoint into all of these; the last rows of metrics.jsonl that it carries.
+
+    Raises `UserError` if it is of a config that this one does not continue.
+    """
+    saved = found.state
+    refuse_changes(saved["config"], config, guard.run)
+    stream.load_state_dict(saved["loader"])
+    checkpoint.restore(found, state.model, state.optimizer)
+    guard.load_state_dict(saved.get("guard"))
+    if state.loss_scale:
+        state.loss_scale.load_state_dict(saved["loss_scale"])
+    state.step, progress.validation = found.step, saved["validation"]
+    progress.seconds = max(progress.seconds, saved["seconds"])
+    state.window.zero_()
+    if world.first:  # sums of all processes: one of them carries them on
+        state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
+    return list(saved["metrics"])
