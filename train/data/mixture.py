@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.schemas.data import DataConfig, Mixture
-from corpusmill.train.data.slots import largest_remainder
+from corpusmill.train.data.lanes import largest_remainder
 
 
 def shares(mixture: Mixture, tokens: dict[str, int], key: str) -> dict[str, float]:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from corpusmill.train.data.shuffle import key_of, keys_of, permute
 
 if TYPE_CHECKING:
-    from corpusmill.train.data.cells import Cells
+    from corpusmill.train.data.sequences import Cells
     from corpusmill.train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.cells import Cells
+from corpusmill.train.data.sequences import Cells
 from corpusmill.train.data.order import Deal
-from corpusmill.train.data.slots import layout
+from corpusmill.train.data.lanes import layout
 
 Ints = npt.NDArray[np.int64]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.data import DataConfig
-from corpusmill.train.data.cells import Cells, runs
+from corpusmill.train.data.sequences import Cells, runs
 from corpusmill.train.data.mixture import shares, slots
 from corpusmill.train.data.plan import Plan, SourcePlan, Stretch, merged
 from corpusmill.train.data.shards import Shards, Source

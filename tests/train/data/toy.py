@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from corpusmill.train.data.cells import Cells, runs
+from corpusmill.train.data.sequences import Cells, runs
 from corpusmill.train.data.plan import Plan, SourcePlan, Stretch
 
 # Blocks of unequal length, one without a sequence; a source of equal ones; one of a single block.
