@@ -43,7 +43,7 @@ def simulate() -> dict[str, Any]:
     from corpusmill.schemas.data import DataConfig
     from corpusmill.train.data.order import order
     from corpusmill.train.data.planning import epochs, plan_of
-    from corpusmill.train.data.simulate import reads
+    from corpusmill.train.data.preview import reads
 
     sources = shapes()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -14,9 +14,8 @@ import torch
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, run_state
-from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.planning import make_plan
-from corpusmill.train.data.shards import Shards
+from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.evaluate.validate import validation_losses
 from corpusmill.train.guard.guard import Guard

@@ -52,14 +52,14 @@ class Batch(Mapping[str, torch.Tensor]):
 
 
 class Group(NamedTuple):
-    """Consecutive steps of one stretch: the blocks that they read, and of each row the number of its sequence, its block
+    """Consecutive steps of one stage: the blocks that they read, and of each row the number of its sequence, its block
     (a place in `keys`), its place in the block (counted in rows of this length), and its source."""
 
     steps: range
     keys: list[Key]
     numbers: Ints
     block: Ints
-    cell: Ints
+    sequence: Ints
     source: Ints
 
     def place(self, first: int, count: int) -> slice:
@@ -79,23 +79,23 @@ class Builder:
 
     def together(self, first: int, most: int) -> int:
         """How many steps, from `first` on and `most` at most, `build` takes in one go."""
-        tokens = self.plan.segment_of(first).stretch.cells // self.world * self.plan.sequence_length
+        tokens = self.plan.segment_of(first).stage.sequences // self.world * self.plan.sequence_length
         return max(min(TOGETHER // tokens, most, self._span(first).stop - first), 1)
 
     def build(self, first: int, count: int) -> list[Batch]:
         """This rank's part of the batches of some steps. Pure but for what is remembered."""
-        plan, length = self.plan, self.plan.segment_of(first).stretch.length
+        plan, length = self.plan, self.plan.segment_of(first).stage.length
         group = self._group(first)
         if group.steps.stop not in self._groups:
             self._make_group(group.steps.stop, group.steps.stop)
         place = group.place(first, count)
         # Copied, for who holds a batch may write into it.
-        numbers, of, cells, sources = (column[place].copy() for column in group[2:])
+        numbers, of, sequences, sources = (column[place].copy() for column in group[2:])
         places = of.tolist()
         keys = {at: group.keys[at] for at in places}  # each block once, in the order of their use
         found = self.blocks.get(keys.values(), int(numbers[0]))
         data = {at: found[key] for at, key in keys.items()}
-        pairs = list(zip([data[at] for at in places], cells.tolist(), strict=True))
+        pairs = list(zip([data[at] for at in places], sequences.tolist(), strict=True))
         batches, size = [], len(pairs) // count
         for low in range(0, len(pairs), size):
             mine = slice(low, low + size)
@@ -103,19 +103,19 @@ class Builder:
                 rows = windows(pairs[mine], length, plan.cross_documents, self._buffer(size, length + 1))
             else:
                 pieces = [
-                    (block, self._packing(keys[at], block, length)[cell])
-                    for at, (block, cell) in zip(places[mine], pairs[mine], strict=True)
+                    (block, self._packing(keys[at], block, length)[sequence])
+                    for at, (block, sequence) in zip(places[mine], pairs[mine], strict=True)
                 ]
                 rows = packed(pieces, length, self.eos, plan.cross_documents, self._buffer(2 * size, length))
             batches.append(Batch(rows, sources[mine], numbers[mine]))
         return batches
 
     def _span(self, step: int) -> range:
-        """The steps of the group that `step` is in: groups begin anew with each stretch."""
-        stretch = self.plan.segment_of(step).stretch
-        count = max(GROUP * self.world // stretch.cells, 1)
-        first = step - (step - stretch.first_step) % count
-        later = [s.first_step for s in self.plan.stretches if s.first_step > step]
+        """The steps of the group that `step` is in: groups begin again with each stage."""
+        stage = self.plan.segment_of(step).stage
+        count = max(GROUP * self.world // stage.sequences, 1)
+        first = step - (step - stage.first_step) % count
+        later = [s.first_step for s in self.plan.stages if s.first_step > step]
         return range(first, min([first + count, *later]))
 
     def _group(self, step: int) -> Group:
@@ -126,14 +126,14 @@ class Builder:
         """Addresses of a group; the blocks that it wants from `step` on begin to come."""
         steps = self._span(first)
         numbers = self.plan.numbers(steps, self.rank, self.world)
-        source, _, block, cell = order(self.plan, numbers)
+        source, _, block, sequence = order(self.plan, numbers)
         names, of = np.unique(source << 40 | block, return_inverse=True)
         keys = list(zip((names >> 40).tolist(), (names & (1 << 40) - 1).tolist(), strict=True))
-        parts = self.plan.sequence_length // self.plan.segment_of(first).stretch.length
+        parts = self.plan.sequence_length // self.plan.segment_of(first).stage.length
         if parts > 1:  # rows that are parts of a sequence of full length
             numbers, of, source = (column.repeat(parts) for column in (numbers, of, source))
-            cell = (cell[:, None] * parts + np.arange(parts)).ravel()
-        group = self._groups[first] = Group(steps, keys, numbers, of, cell, source)
+            sequence = (sequence[:, None] * parts + np.arange(parts)).ravel()
+        group = self._groups[first] = Group(steps, keys, numbers, of, sequence, source)
         while len(self._groups) > 3:
             self._groups.popitem(last=False)
         wanted = group.place(step, steps.stop - step)

@@ -12,12 +12,11 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.fetch import BlockData, Blocks
-from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.order import order
 from corpusmill.train.data.pack import Piece, best_fit
 from corpusmill.train.data.plan import Plan
 from corpusmill.train.data.planning import make_plan
-from corpusmill.train.data.shards import Shards
+from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.guard.journal import amended, read_entries
 
 Ints = npt.NDArray[np.int64]
@@ -36,10 +35,10 @@ def describe_batch(
     plan = make_plan(amended(config.data, read_entries(Folder(config.output_url))), shards, config.seed)
     if rank is not None and not 0 <= rank < world:
         raise UserError(f"--rank {rank}: must be 0 to {world - 1} (--world is {world})")
-    stretch = plan.segment_of(step).stretch
-    if stretch.cells % world:
+    stage = plan.segment_of(step).stage
+    if stage.sequences % world:
         raise UserError(
-            f"--world {world}: the batch of step {step} holds {stretch.cells} sequences of full length, which do not"
+            f"--world {world}: the batch of step {step} holds {stage.sequences} sequences of full length, which do not"
             f" divide by it"
         )
     numbers = plan.numbers(step, rank or 0, world if rank is not None else 1)
@@ -54,7 +53,7 @@ def describe(
     shards: Shards, plan: Plan, fetch: FetchConfig, step: int, numbers: Ints, text: bool = False
 ) -> list[dict[str, Any]]:
     """The sequences of `describe_batch`: those of `numbers`, which are of the step's batch."""
-    stretch = plan.segment_of(step).stretch
+    stage = plan.segment_of(step).stage
     at = order(plan, numbers)
     keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
     sources = [shards.train[source.name] for source in plan.sources]
@@ -66,12 +65,12 @@ def describe(
         blocks.close()
     decode = _decoder(shards.tokenizer()) if text else None
     sequences: list[dict[str, Any]] = []
-    for i, (key, cell, n) in enumerate(zip(keys, at.sequence.tolist(), numbers.tolist(), strict=True)):
+    for i, (key, sequence, n) in enumerate(zip(keys, at.sequence.tolist(), numbers.tolist(), strict=True)):
         shard, block = sources[key[0]].blocks[key[1]]
         member = members[key]
         starts = np.array(member.token_starts)
-        parts = plan.sequence_length // stretch.length
-        for part, row in enumerate(_rows(plan, stretch.length, data[key], cell)):
+        parts = plan.sequence_length // stage.length
+        for part, row in enumerate(_rows(plan, stage.length, data[key], sequence)):
             covered = [
                 d
                 for start, size in row
@@ -100,13 +99,13 @@ def describe(
     return sequences
 
 
-def _rows(plan: Plan, length: int, block: BlockData, cell: int) -> list[list[Piece]]:
-    """The rows of a cell as pieces of its block, by their labels."""
+def _rows(plan: Plan, length: int, block: BlockData, sequence: int) -> list[list[Piece]]:
+    """The rows of a sequence as pieces of its block, by their labels."""
     parts = plan.sequence_length // length
     if plan.packing == "windows":
-        return [[Piece((cell * parts + part) * length + 1, length)] for part in range(parts)]
+        return [[Piece((sequence * parts + part) * length + 1, length)] for part in range(parts)]
     rows = (len(block.tokens) - 1) // plan.sequence_length * parts
-    return best_fit(block.starts, len(block.tokens), length, rows)[cell * parts : (cell + 1) * parts]
+    return best_fit(block.starts, len(block.tokens), length, rows)[sequence * parts : (sequence + 1) * parts]
 
 
 def _decoder(tokenizer: bytes) -> Any:

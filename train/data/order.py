@@ -1,31 +1,26 @@
 """The order of all sequences of a run, as a pure function of the global sequence number n: no state but n.
 
-    segment         stretch of steps with one mixture, batch and length (`Plan.segments`); in it:
-    turn, slot      = divmod(n - segment.n, slots);  the slot's source is fixed, and so is its lane of that source
-    lane, turn      the lane's cell number `turn`. A lane walks windows of `window_blocks` chunks, the cells of a window
-                    permuted; the chunks of a source (`Cells`) go round its lanes
+    segment                  steps with one mixture, batch and length (`Plan.segments`); in it:
+    lane_position, slot      divmod(n - segment.n, slots); the slot's source is fixed, and so is its lane of that source
+    lane, lane_position      a lane walks windows of `window_blocks` chunks, the sequences of a window permuted, and
+                             `lane_position` counts them; the chunks of a source (`Sequences`) go round its lanes
     epoch, block, sequence   what the chunk holds at that place
 
 So the mixture is exact in every batch, every sequence of a source comes once per epoch, nothing depends on ranks or
 workers, and who serves some lanes reads only the blocks of those lanes (MosaicML's canonical nodes, one for each
-slot of the batch). When a segment ends, what its lanes had not come to is dealt out first to the lanes of the next,
+slot of the batch). When a segment ends, what its lanes had not come to goes first to the lanes of the next,
 so that a change of mixture neither loses nor repeats a token (levanter's stages, without its fixed blocks).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.shuffle import key_of, keys_of, permute
-
-if TYPE_CHECKING:
-    from corpusmill.train.data.sequences import Cells
-    from corpusmill.train.data.plan import Plan
+from corpusmill.train.data.lanes import LaneAssignment
+from corpusmill.train.data.plan import Plan, Segment
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,71 +34,6 @@ class Address(NamedTuple):
     sequence: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Deal:
-    """A source's chunks among its lanes, in one segment: rests of the deal before, then fresh chunks from `first` on.
-
-    `taken[i]`: cells that lane i of the deal before had come to when it ended.
-    """
-
-    lanes: int
-    window: int  # chunks
-    cells: Cells
-    first: int = 0
-    before: Deal | None = None
-    taken: Ints | None = None
-
-    @cached_property
-    def rests(self) -> Ints:
-        """[lanes of the deal before + 1]: rests counted up to each of its lanes."""
-        if self.before is None or self.taken is None:
-            return np.zeros(1, dtype=np.int64)
-        ends = self.before.heads + self.before.opened(self.taken) * self.span
-        return np.concatenate([[0], np.cumsum(ends - self.taken)])
-
-    @cached_property
-    def span(self) -> int:
-        """Cells in a window."""
-        return self.window * self.cells.size
-
-    @cached_property
-    def edges(self) -> Ints:
-        """[lanes + 1]: where each lane's part of the rests begins; parts are equal to one cell."""
-        return np.arange(self.lanes + 1) * self.rests[-1] // self.lanes
-
-    @cached_property
-    def heads(self) -> Ints:
-        """[lanes]: rests that each lane begins with."""
-        return np.diff(self.edges)
-
-    def opened(self, taken: Ints) -> int:
-        """Windows of every lane that count as begun when lanes have come to `taken` cells."""
-        windows = -(-(taken - self.heads) // self.span)  # rounded up
-        return max(int(windows.max()), 0)
-
-    def successor(self, taken: Ints, lanes: int) -> Deal:
-        """The deal of the source's next segment, after lanes of this one have come to `taken` cells."""
-        first = self.first + self.opened(taken) * self.window * self.lanes
-        return Deal(lanes, self.window, self.cells, first, self, taken)
-
-    def locate(self, lane: Ints, turn: Ints) -> tuple[Ints, Ints]:
-        """(chunk, place in the chunk) of each lane's cell number `turn`."""
-        window, inner = np.divmod(turn - self.heads[lane], self.span)
-        first = self.first + window * (self.window * self.lanes) + lane  # names lane and window
-        number, place = np.divmod(permute(inner, self.span, keys_of(self._key, first)), self.cells.size)
-        chunk = first + number * self.lanes
-        rest = np.flatnonzero(window < 0)
-        if len(rest) and self.before is not None and self.taken is not None:
-            row = self.edges[lane[rest]] + turn[rest]
-            owner = np.searchsorted(self.rests, row, side="right") - 1
-            chunk[rest], place[rest] = self.before.locate(owner, self.taken[owner] + row - self.rests[owner])
-        return chunk, place
-
-    @cached_property
-    def _key(self) -> int:
-        return key_of(self.cells.seed, self.cells.name, "window")
-
-
 def order(plan: Plan, n: npt.ArrayLike) -> Address:
     """Addresses of the global sequence numbers `n` (int64, any shape flattened, any order)."""
     numbers = np.asarray(n, dtype=np.int64).ravel()
@@ -111,12 +41,66 @@ def order(plan: Plan, n: npt.ArrayLike) -> Address:
     segments = np.searchsorted(plan.starts, numbers, side="right") - 1
     for s in np.flatnonzero(np.bincount(segments)).tolist():
         segment, here = plan.segments[s], np.flatnonzero(segments == s)
-        turn, slot = np.divmod(numbers[here] - segment.n, len(segment.slots))
+        lane_position, slot = np.divmod(numbers[here] - segment.n, len(segment.slots))
         result.source[here] = segment.slots[slot]
-        for source, deal in segment.deals.items():
+        for source, assignment in segment.assignments.items():
             at = np.flatnonzero(segment.slots[slot] == source)
             if len(at):
                 mine = here[at]
-                chunk, place = deal.locate(segment.lanes[slot[at]], turn[at])
-                result.epoch[mine], result.block[mine], result.sequence[mine] = deal.cells.at(chunk, place)
+                chunk, place = assignment.locate(segment.lanes[slot[at]], lane_position[at])
+                result.epoch[mine], result.block[mine], result.sequence[mine] = assignment.sequences.at(
+                    chunk, place
+                )
     return result
+
+
+class Future:
+    """When one rank reads a block next: the order backwards, so that memory and disk drop first what is wanted last.
+
+    Exact to a window of its lanes; of leftovers that several blocks share it knows nothing."""
+
+    def __init__(self, plan: Plan, rank: int = 0, world: int = 1) -> None:
+        self.plan, self.rank, self.world = plan, rank, world
+        self._mine: dict[int, dict[int, npt.NDArray[np.bool_]]] = {}
+
+    def next_use(self, source: int, blocks: Ints, n: int) -> npt.NDArray[np.float64]:
+        """The sequence number, at or after n, at which each block of a source is read next; inf: not in this
+        segment's present and next epoch of it."""
+        number = int(np.searchsorted(self.plan.starts, n, side="right")) - 1
+        segment = self.plan.segments[number]
+        result = np.full(len(blocks), np.inf)
+        assignment = segment.assignments.get(source)
+        if assignment is None:
+            return result
+        mine = self._lanes(number, segment)[source]
+        now = (n - segment.n) // len(segment.slots)
+        for epoch in self._epochs(assignment, now):
+            owner, chunk = assignment.sequences.chunks_of(blocks, epoch)
+            window, place = np.divmod(chunk - assignment.first, assignment.window * assignment.lanes)
+            lane = place % assignment.lanes
+            start = assignment.carried_per_lane[lane] + window * assignment.span
+            # Chunks below the first were left over by an earlier segment: until those are drawn, all may be read.
+            waits = np.where(
+                window >= 0, start + assignment.span > now, now < assignment.carried_per_lane.max()
+            )
+            ahead = waits & ((window < 0) | mine[lane])
+            use = np.where(window >= 0, np.maximum(segment.n + start * len(segment.slots), n), n)
+            np.minimum.at(result, owner[ahead], use[ahead].astype(np.float64))
+        return result
+
+    def _epochs(self, assignment: LaneAssignment, now: int) -> range:
+        windows = max((now - int(assignment.carried_per_lane.max())) // assignment.span, 0)
+        begun = windows * assignment.window * assignment.lanes
+        first = int(assignment.sequences.epoch_of(np.array(assignment.first + begun)))
+        if assignment.before is not None and now < assignment.carried_per_lane.max():
+            first = max(first - 1, 0)
+        return range(first, first + 2)
+
+    def _lanes(self, number: int, segment: Segment) -> dict[int, npt.NDArray[np.bool_]]:
+        """Of each source, which of its lanes this rank serves."""
+        if number not in self._mine:
+            batch = segment.stage.sequences
+            share = batch // self.world
+            served = np.arange(len(segment.slots)) % batch // share == self.rank
+            self._mine = {number: {s: served[segment.slots == s] for s in segment.assignments}}
+        return self._mine[number]

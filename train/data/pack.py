@@ -187,6 +187,7 @@ def whole_block(block: BlockData, length: int, eos: int) -> Rows:
 
     def begins(row: int) -> Ints:
         first, last = block.starts.searchsorted((edges[row], edges[row + 1] - 1), side="right")
-        return block.starts[first:last] - edges[row]
+        found: Ints = block.starts[first:last] - edges[row]
+        return found
 
     return Rows(tokens.reshape(count, length), labels.reshape(count, length), begins)

@@ -1,7 +1,7 @@
 """The plan: what every step of a run is made of, decided before the run, and named by one sha256.
 
 It is a row of segments, each with its mixture, batch and sequence length. `n` counts sequences of the full length
-("cells") in the order that they are drawn; where a ramp has shorter ones, each cell is cut into as many as it holds.
+in the order that they are drawn; where a ramp has shorter ones, each is cut into as many as it holds.
 `corpusmill.train.data.planning` makes plans, `corpusmill.train.data.order` says which sequence number n is.
 """
 
@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.sequences import Cells
-from corpusmill.train.data.order import Deal
-from corpusmill.train.data.lanes import layout
+from corpusmill.train.data.lanes import LaneAssignment, layout
+from corpusmill.train.data.sequences import Sequences
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,39 +33,39 @@ class SourcePlan:
     tokens: int
     blocks: int
     index_xxh3: str  # of its index.json: names the data exactly
-    cells: Cells
+    sequences: Sequences
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A segment as it is asked for: from `first_step` on, `counts[i]` of the slots belong to source i."""
+class StageSpec:
+    """A stage of the mixture as the config has it: from `first_step` on, `counts[i]` of the slots belong to source i."""
 
     first_step: int
     length: int  # tokens in a sequence
-    cells: int  # sequences of full length in a batch
+    sequences: int  # sequences of full length in a batch
     counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A stretch with its place in the run: `n` is its first sequence number, `skips` are (step, batches)."""
+    """A stage with its place in the run: `n` is its first sequence number, `skips` are (step, batches)."""
 
-    stretch: Stretch
+    stage: StageSpec
     n: int
     skips: tuple[tuple[int, int], ...]
     slots: Ints  # source of each slot
     lanes: Ints  # number of each slot among those of its source
-    deals: dict[int, Deal]
+    assignments: dict[int, LaneAssignment]
 
     def skipped(self, step: int) -> int:
         """Batches of this segment passed over before the batch of `step`."""
         return sum(batches for at, batches in self.skips if at <= step)
 
     def start_of(self, step: int) -> int:
-        return self.n + (step - self.stretch.first_step + self.skipped(step)) * self.stretch.cells
+        return self.n + (step - self.stage.first_step + self.skipped(step)) * self.stage.sequences
 
-    def turns(self, upto: int) -> Ints:
-        """[slots]: cells that each slot has come to when the sequence numbers below `upto` are drawn."""
+    def lane_positions(self, upto: int) -> Ints:
+        """[slots]: sequences that each slot has come to when the sequence numbers below `upto` are drawn."""
         whole, part = divmod(upto - self.n, len(self.slots))
         return whole + (np.arange(len(self.slots)) < part)
 
@@ -76,39 +75,37 @@ class Plan:
     """Everything that `order` needs. Equal plans (by `sha256`) give the same batches on any machine."""
 
     seed: int
-    sequence_length: int  # the full one, of a cell
+    sequence_length: int  # the full one, without a ramp
     window_blocks: int
     packing: str
     cross_documents: bool
     sources: tuple[SourcePlan, ...]
-    stretches: tuple[Stretch, ...]
+    stages: tuple[StageSpec, ...]
     skip: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         found: list[Segment] = []
-        n, rests = (
-            0,
-            dict[int, tuple[Deal, Ints]](),
-        )  # rests: each source's last deal, and how far its lanes came
-        for stretch, after in pairwise([*self.stretches, None]):
-            assert stretch is not None
+        n = 0
+        before: dict[int, tuple[LaneAssignment, Ints]] = {}  # of each source, and how far its lanes came
+        for stage, after in pairwise([*self.stages, None]):
+            assert stage is not None
             last = after.first_step if after else 2**62
-            skips = tuple((at, b) for at, b in self.skip if stretch.first_step <= at < last)
-            slots = layout(list(stretch.counts), stretch.cells)
-            lanes, deals = np.empty_like(slots), {}
-            for source, count in enumerate(stretch.counts):
+            skips = tuple((at, b) for at, b in self.skip if stage.first_step <= at < last)
+            slots = layout(list(stage.counts), stage.sequences)
+            lanes, assignments = np.empty_like(slots), {}
+            for source, count in enumerate(stage.counts):
                 lanes[slots == source] = np.arange(count)
                 if count:
-                    before = rests.get(source)
-                    fresh = Deal(count, self.window_blocks, self.sources[source].cells)
-                    deals[source] = before[0].successor(before[1], count) if before else fresh
-            segment = Segment(stretch, n, skips, slots, lanes, deals)
+                    fresh = LaneAssignment(count, self.window_blocks, self.sources[source].sequences)
+                    last_one = before.get(source)
+                    assignments[source] = last_one[0].successor(last_one[1], count) if last_one else fresh
+            segment = Segment(stage, n, skips, slots, lanes, assignments)
             found.append(segment)
             if after:
-                n = segment.start_of(last - 1) + stretch.cells
-                turns = segment.turns(n)
-                rests.update({source: (deal, turns[slots == source]) for source, deal in deals.items()})
+                n = segment.start_of(last - 1) + stage.sequences
+                positions = segment.lane_positions(n)
+                before |= {source: (one, positions[slots == source]) for source, one in assignments.items()}
         return tuple(found)
 
     @cached_property
@@ -118,7 +115,7 @@ class Plan:
 
     def segment_of(self, step: int) -> Segment:
         """The segment of optimizer step `step`, counted from 1."""
-        firsts = [stretch.first_step for stretch in self.stretches]
+        firsts = [stage.first_step for stage in self.stages]
         return self.segments[bisect_right(firsts, step) - 1]
 
     def start_of(self, step: int) -> int:
@@ -127,13 +124,13 @@ class Plan:
 
     def end_of(self, step: int) -> int:
         """One past its last; 0 for step 0."""
-        return self.start_of(step) + self.segment_of(step).stretch.cells if step else 0
+        return self.start_of(step) + self.segment_of(step).stage.sequences if step else 0
 
     def step_at(self, n: int) -> int:
         """The step that comes next when the sequence numbers below `n` are drawn."""
         segment = self.segments[int(np.searchsorted(self.starts, n, side="right")) - 1]
-        first, passed = segment.stretch.first_step, 0
-        batches = -(-(n - segment.n) // segment.stretch.cells)
+        first, passed = segment.stage.first_step, 0
+        batches = -(-(n - segment.n) // segment.stage.sequences)
         for at, skipped in segment.skips:
             if first + batches - passed > at:
                 # What of the skip lies below n belongs to no step.
@@ -144,19 +141,19 @@ class Plan:
         """The sequence numbers of a rank's part of the batch of a step, or of the batches of steps of one segment."""
         steps = range(steps, steps + 1) if isinstance(steps, int) else steps
         segment = self.segment_of(steps.start)
-        share = segment.stretch.cells // world
-        starts = segment.start_of(steps.start) + np.arange(len(steps)) * segment.stretch.cells
+        share = segment.stage.sequences // world
+        starts = segment.start_of(steps.start) + np.arange(len(steps)) * segment.stage.sequences
         for at, batches in segment.skips:
             if at in steps[1:]:
-                starts[at - steps.start :] += batches * segment.stretch.cells
+                starts[at - steps.start :] += batches * segment.stage.sequences
         return (starts[:, None] + rank * share + np.arange(share)).ravel()
 
     def drawn(self, step: int) -> Ints:
-        """[sources]: cells that are drawn up to the end of a step, passed over or trained on."""
+        """[sources]: sequences that are drawn up to the end of a step, passed over or trained on."""
         return self._counted(step, skipped=True)
 
     def trained(self, step: int) -> Ints:
-        """[sources]: cells that the batches of the steps up to this one hold."""
+        """[sources]: sequences that the batches of the steps up to this one hold."""
         return self._counted(step, skipped=False)
 
     def tokens(self, step: int) -> int:
@@ -167,23 +164,23 @@ class Plan:
         total = np.zeros(len(self.sources), dtype=np.int64)
         for segment, after in pairwise([*self.segments, None]):
             assert segment is not None
-            first = segment.stretch.first_step
+            first = segment.stage.first_step
             if first > step:
                 break
-            last = min(step, after.stretch.first_step - 1) if after else step
-            upto = segment.start_of(last) + segment.stretch.cells
+            last = min(step, after.stage.first_step - 1) if after else step
+            upto = segment.start_of(last) + segment.stage.sequences
             total += self._in(segment, segment.n, upto)
             if not skipped:
                 for at, batches in segment.skips:
                     if at <= last:
                         begin = segment.start_of(at)
-                        total -= self._in(segment, begin - batches * segment.stretch.cells, begin)
+                        total -= self._in(segment, begin - batches * segment.stage.sequences, begin)
         return total
 
     def _in(self, segment: Segment, low: int, high: int) -> Ints:
-        """[sources]: cells with numbers in [low, high) of a segment."""
-        turns = segment.turns(high) - segment.turns(low)
-        return np.bincount(segment.slots, weights=turns, minlength=len(self.sources)).astype(np.int64)
+        """[sources]: sequences with numbers in [low, high) of a segment."""
+        drawn = segment.lane_positions(high) - segment.lane_positions(low)
+        return np.bincount(segment.slots, weights=drawn, minlength=len(self.sources)).astype(np.int64)
 
     def as_json(self) -> dict[str, Any]:
         """What the hash is taken of. The data are in it by the checksums of their indexes, their place is not."""
@@ -196,20 +193,20 @@ class Plan:
             "cross_documents": self.cross_documents,
             "sources": {
                 s.name: {
-                    "tokens": s.tokens, "blocks": s.blocks, "sequences": s.cells.total, "chunk": s.cells.size,
+                    "tokens": s.tokens, "blocks": s.blocks, "sequences": s.sequences.total, "chunk": s.sequences.size,
                     "index_xxh3": s.index_xxh3,
                 }
                 for s in self.sources
             },
             "stages": {
                 str(s.first_step): {
-                    "sequence_length": s.length, "batch": s.cells * (self.sequence_length // s.length),
+                    "sequence_length": s.length, "batch": s.sequences * (self.sequence_length // s.length),
                     "lanes": sum(s.counts),
                     "slots": {
                         source.name: count for source, count in zip(self.sources, s.counts, strict=True) if count
                     },
                 }
-                for s in self.stretches
+                for s in self.stages
             },
             "skip": {str(step): batches for step, batches in self.skip},
         }  # fmt: skip
@@ -261,13 +258,13 @@ def _short(value: Any) -> str:
     return "absent" if value is None else "there" if isinstance(value, dict) else str(value)
 
 
-def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+def merged(stages: Iterable[StageSpec]) -> tuple[StageSpec, ...]:
     """Without those that change nothing."""
-    kept: list[Stretch] = []
-    for stretch in stretches:
+    kept: list[StageSpec] = []
+    for stage in stages:
         before = kept[-1] if kept else None
-        if not before or (before.length, before.cells, before.counts) != (
-            stretch.length, stretch.cells, stretch.counts
+        if not before or (before.length, before.sequences, before.counts) != (
+            stage.length, stage.sequences, stage.counts
         ):  # fmt: skip
-            kept.append(stretch)
+            kept.append(stage)
     return tuple(kept)

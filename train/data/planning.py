@@ -1,4 +1,7 @@
-"""From a config and a shard set to a plan; what cannot be is refused with the number to change."""
+"""From a config and a shard set to a plan: shares of the tokens, slots of a batch, stages.
+
+What is impossible is refused with the number to change.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.common.errors import UserError
-from corpusmill.schemas.data import DataConfig
-from corpusmill.train.data.sequences import Cells, runs
-from corpusmill.train.data.mixture import shares, slots
-from corpusmill.train.data.plan import Plan, SourcePlan, Stretch, merged
+from corpusmill.common.errors import UserError, nearest
+from corpusmill.schemas.data import DataConfig, Mixture
+from corpusmill.train.data.plan import Plan, SourcePlan, StageSpec, merged
+from corpusmill.train.data.sequences import Sequences, runs
 from corpusmill.train.data.shards import Shards, Source
 
 MANY_EPOCHS = 4  # beyond it, repeated tokens are worth clearly less than new ones (Muennighoff et al. 2023)
@@ -20,13 +22,13 @@ WAVES = 4  # rounds of windows over all lanes that an epoch has at least, if the
 
 
 class Shape(NamedTuple):
-    """What a plan needs to know of a source: `counts[i]` blocks in a row hold `cells[i]` sequences of full length."""
+    """What a plan needs to know of a source: `counts[i]` blocks in a row hold `sequences[i]` sequences of full length."""
 
     tokens: int
     longest: int  # tokens of its longest block
     index_xxh3: str
     counts: npt.NDArray[np.int64]
-    cells: npt.NDArray[np.int64]
+    sequences: npt.NDArray[np.int64]
 
 
 def make_plan(config: DataConfig, shards: Shards, seed: int, steps: int | None = None) -> Plan:
@@ -61,22 +63,24 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
     for first in _changes(config):
         number = sum(stage.from_step <= first for stage in config.stages)
         length, batch = config.length_at(first), config.batch_at(first)
-        cells = batch * length // config.sequence_length
+        sequences = batch * length // config.sequence_length
         key = f"data.stages[{number - 1}]" if number else "data"
-        dealt.append((first, length, cells, slots(mixtures[number], config.lanes or cells, config, key)))
-    # Lanes of the first stretch that reads a source: what comes later changes nothing of what is made here.
+        dealt.append(
+            (first, length, sequences, slots(mixtures[number], config.lanes or sequences, config, key))
+        )
+    # Lanes of the first stage that reads a source: what comes later changes nothing of what is made here.
     sources = tuple(
         _source(
             config, name, shapes[name], next(counts[name] for *_, counts in dealt if name in counts), seed
         )
         for name in names
     )
-    stretches = merged(
-        Stretch(first, length, cells, tuple(counts.get(name, 0) for name in names))
-        for first, length, cells, counts in dealt
+    stages = merged(
+        StageSpec(first, length, sequences, tuple(counts.get(name, 0) for name in names))
+        for first, length, sequences, counts in dealt
     )
     plan = Plan(
-        seed, config.sequence_length, config.window_blocks, config.packing, config.cross_documents, sources, stretches,
+        seed, config.sequence_length, config.window_blocks, config.packing, config.cross_documents, sources, stages,
         tuple(sorted(config.skip.items())),
     )  # fmt: skip
     if steps:
@@ -85,25 +89,25 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
 
 
 def _changes(config: DataConfig) -> list[int]:
-    """First steps of stretches with one mixture, length and batch."""
+    """First steps of stages with one mixture, length and batch."""
     ends = [last + 1 for last in (*config.sequence_ramp, *config.batch_ramp)]
     return sorted({1, *ends, *(stage.from_step for stage in config.stages)})
 
 
 def _source(config: DataConfig, name: str, shape: Shape, lanes: int, seed: int) -> SourcePlan:
-    total = int((shape.counts * shape.cells).sum())
+    total = int((shape.counts * shape.sequences).sum())
     if not total:
         raise UserError(
             f"data.sequence_length: {config.sequence_length} is longer than every block of '{name}' (at most"
             f" {shape.longest} tokens): lower it to {max(shape.longest - 1, 1)}, or leave the source out of data.weights"
         )
-    size = chunk_size(total, int(shape.cells.max()), lanes, config.window_blocks)
-    cells = Cells(name, seed, size, shape.counts, shape.cells)
-    return SourcePlan(name, shape.tokens, int(shape.counts.sum()), shape.index_xxh3, cells)
+    size = chunk_size(total, int(shape.sequences.max()), lanes, config.window_blocks)
+    sequences = Sequences(name, seed, size, shape.counts, shape.sequences)
+    return SourcePlan(name, shape.tokens, int(shape.counts.sum()), shape.index_xxh3, sequences)
 
 
 def chunk_size(total: int, block: int, lanes: int, window: int) -> int:
-    """Cells that a lane reads in a row: a block's, or fewer where a source is small for its lanes.
+    """Sequences that a lane reads in a row: a block's, or fewer where a source is small for its lanes.
 
     An epoch then has `WAVES` rounds of windows, so that epochs overlap in a quarter of their length at most.
     """
@@ -113,12 +117,14 @@ def chunk_size(total: int, block: int, lanes: int, window: int) -> int:
 def epochs(plan: Plan, steps: int) -> dict[str, float]:
     """Times that each source is read through in `steps` steps, what is passed over included."""
     drawn = plan.drawn(steps)
-    return {source.name: int(n) / source.cells.total for source, n in zip(plan.sources, drawn, strict=True)}
+    return {
+        source.name: int(n) / source.sequences.total for source, n in zip(plan.sources, drawn, strict=True)
+    }
 
 
 def last_step(plan: Plan, source: int, times: float, steps: int) -> int:
     """The last step, at most `steps`, before whose end a source is read no more than `times` times."""
-    limit = times * plan.sources[source].cells.total
+    limit = times * plan.sources[source].sequences.total
     low, high = 0, steps
     while low < high:
         middle = (low + high + 1) // 2
@@ -148,3 +154,57 @@ def _check_caps(plan: Plan, config: DataConfig, steps: int) -> None:
                 f" multiply its share by {math.floor(1000 * most / times) / 1000:g}, set schedule.steps to"
                 f" {last_step(plan, number, most, steps)}, or raise max_epochs to {math.ceil(100 * times) / 100:g}"
             )
+
+
+def shares(mixture: Mixture, tokens: dict[str, int], key: str) -> dict[str, float]:
+    """Normalised share of each source that the mixture reads, in the order of `tokens` (source -> tokens there).
+
+    `key` names the mixture in messages, as `data` or `data.stages[1]`. Raises `UserError` for a source that is not there.
+    """
+    for way in ("weights", "repeats"):
+        for name in getattr(mixture, way) or {}:
+            if name not in tokens:
+                raise UserError(
+                    f"{key}.{way}.{name}: the shard set has no such source with tokens to train on"
+                    f"{nearest(name, tokens)} (it has: {', '.join(tokens)})"
+                )
+    if mixture.weights:
+        given = {name: mixture.weights.get(name, 0.0) for name in tokens}
+    elif mixture.repeats:
+        given = {name: count * mixture.repeats.get(name, 0.0) for name, count in tokens.items()}
+    else:
+        power = 1 / (mixture.temperature or 1.0)
+        given = {name: float(count) ** power for name, count in tokens.items()}
+    total = sum(given.values())
+    return {name: weight / total for name, weight in given.items() if weight > 0}
+
+
+def slots(wanted: dict[str, float], lanes: int, config: DataConfig, key: str) -> dict[str, int]:
+    """Slots of each source among `lanes`, by largest remainder. Raises `UserError` for a share that gets none."""
+    counts = largest_remainder(list(wanted.values()), lanes)
+    for (name, share), count in zip(wanted.items(), counts, strict=True):
+        if not count:
+            enough = _enough(list(wanted.values()), lanes)
+            raise UserError(
+                f"{key}: '{name}' has a share of {share:.3g}, which is no sequence in {lanes}: set data.lanes to {enough}"
+                f" (the mixture is then exact over {enough // lanes} batches), raise data.global_batch to as much, give"
+                f" the source a larger share, or leave it out of {key}.weights"
+            )
+    return dict(zip(wanted, counts, strict=True))
+
+
+def _enough(wanted: list[float], lanes: int) -> int:
+    """The smallest multiple of `lanes`, by doubling, in which every share has a slot."""
+    size = lanes
+    while size < 2**50 and not all(largest_remainder(wanted, size)):
+        size *= 2
+    return size
+
+
+def largest_remainder(weights: list[float], seats: int) -> list[int]:
+    """`seats` shared out in proportion to `weights` (which sum to 1): whole parts first, then the largest remainders."""
+    exact = np.array(weights, dtype=np.float64) * seats
+    counts = np.floor(exact + 1e-9).astype(np.int64)  # 0.3 x 10 is 3, whatever binary fractions make of it
+    rest = np.argsort(counts - exact, kind="stable")[: max(seats - int(counts.sum()), 0)]
+    counts[rest] += 1
+    return [int(count) for count in counts]

@@ -1,9 +1,9 @@
-"""The sequences ("cells") of one source as endless chunks of equal size, each with its place in an epoch.
+"""The sequences of one source as endless chunks of equal size, each with its place in an epoch.
 
-A chunk is `size` cells of one block, read together. What whole chunks leave over at the ends of blocks makes chunks of
+A chunk is `size` sequences of one block, read together. What whole chunks leave over at the ends of blocks makes chunks of
 its own, out of several blocks; and since an epoch need not be a whole number of chunks, its last leftovers share a
-chunk with the first of the next epoch. So every chunk is full, every cell comes once in every epoch, and which chunk
-is which takes a few divisions: nothing is listed, however large the source. Chunks are permuted anew in each epoch.
+chunk with the first of the next epoch. So every chunk is full, every sequence comes once in every epoch, and which chunk
+is which takes a few divisions: nothing is listed, however large the source. Chunks are permuted differently in each epoch.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ Ints = npt.NDArray[np.int64]
 
 
 def runs(per_block: npt.ArrayLike) -> tuple[Ints, Ints]:
-    """(counts, cells) of `Cells`, from the number of sequences in each block."""
-    cells = np.asarray(per_block, dtype=np.int64)
-    first = np.flatnonzero(np.diff(cells, prepend=cells[:1] - 1))
-    return np.diff(first, append=len(cells)), cells[first]
+    """(counts, sequences) of `Sequences`, from the number of sequences in each block."""
+    sequences = np.asarray(per_block, dtype=np.int64)
+    first = np.flatnonzero(np.diff(sequences, prepend=sequences[:1] - 1))
+    return np.diff(first, append=len(sequences)), sequences[first]
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    """`counts[i]` blocks in a row hold `cells[i]` sequences each; `size`: of a chunk; `name` and `seed` key the order."""
+class Sequences:
+    """`counts[i]` blocks in a row hold `sequences[i]` sequences each; `size`: of a chunk; `name` and `seed` key the order."""
 
     name: str
     seed: int
     size: int
     counts: Ints
-    cells: Ints
+    sequences: Ints
 
     @cached_property
     def total(self) -> int:
-        """Cells in an epoch."""
-        return int((self.counts * self.cells).sum())
+        """Sequences in an epoch."""
+        return int((self.counts * self.sequences).sum())
 
     @cached_property
     def full(self) -> int:
         """Chunks in an epoch that lie in one block."""
-        return int((self.counts * (self.cells // self.size)).sum())
+        return int((self.counts * (self.sequences // self.size)).sum())
 
     @cached_property
     def over(self) -> int:
-        """Cells in an epoch that lie in no such chunk."""
+        """Sequences in an epoch that lie in no such chunk."""
         return self.total - self.full * self.size
 
     def chunks_before(self, epoch: npt.ArrayLike) -> Ints:
@@ -56,13 +56,13 @@ class Cells:
         return np.asarray(epoch, dtype=np.int64) * self.total // self.size
 
     def at(self, chunk: npt.ArrayLike, place: npt.ArrayLike) -> tuple[Ints, Ints, Ints]:
-        """(epoch, block, cell in the block) of each place (0 to size - 1) in chunks of the endless row."""
+        """(epoch, block, sequence in the block) of each place (0 to size - 1) in chunks of the endless row."""
         chunk, place = np.asarray(chunk, dtype=np.int64), np.asarray(place, dtype=np.int64)
         epoch = self.epoch_of(chunk)
         first = self.chunks_before(epoch)
         which = permute(chunk - first, self.chunks_before(epoch + 1) - first, keys_of(self._key, epoch))
         run, block, number = self._find(which, self._chunk_ends, self._per_block)
-        cell = number * self.size + place
+        sequence = number * self.size + place
         pooled = np.flatnonzero(which >= self.full)
         if len(pooled):
             e = epoch[pooled]
@@ -70,8 +70,8 @@ class Cells:
             epoch = epoch.copy()
             epoch[pooled], row = np.divmod(row, self.over)
             run, block[pooled], number = self._find(row, self._over_ends, self._over_block)
-            cell[pooled] = self._per_block[run] * self.size + number
-        return epoch, block, cell
+            sequence[pooled] = self._per_block[run] * self.size + number
+        return epoch, block, sequence
 
     def epoch_of(self, chunk: Ints) -> Ints:
         """The epoch that a chunk is counted in."""
@@ -95,11 +95,11 @@ class Cells:
 
     @cached_property
     def _per_block(self) -> Ints:
-        return self.cells // self.size
+        return self.sequences // self.size
 
     @cached_property
     def _over_block(self) -> Ints:
-        return self.cells % self.size
+        return self.sequences % self.size
 
     @cached_property
     def _chunk_ends(self) -> Ints:

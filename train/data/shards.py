@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
@@ -14,6 +15,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
+from corpusmill.schemas.training import TrainConfig
 
 Split = Literal["train", "validation"]
 Model = TypeVar("Model", bound=BaseModel)
@@ -97,3 +99,28 @@ def _parse(model: type[Model], data: bytes, file: Folder) -> Model:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise UserError(f"{file}: not a {model.__name__}: {key}: {first['msg']}") from None
+
+
+def open_run_data(config: TrainConfig, say: Callable[[str], None] | None = None) -> Shards:
+    """What a run reads. Tokens made of texts are kept in `data.token_cache`, or with the run."""
+    data = config.data
+    return open_tokens(
+        data.shards, data.token_cache or str(Folder(config.output_url) / "tokens"), data.tokenizer, say
+    )
+
+
+def open_tokens(
+    url: str, cache: str | None = None, tokenizer: str | None = None, say: Callable[[str], None] | None = None
+) -> Shards:
+    """The token shard set at `url`; if texts lie there, the one made of them, in a folder below `cache`.
+
+    Raises `UserError` if there is nothing to read, or texts and no cache; what `token_set` raises.
+    """
+    from corpusmill.train.data.texts.inputs import is_text
+    from corpusmill.train.data.texts.token_set import token_set
+
+    if not is_text(url):
+        return open_shards(url)
+    if cache is None:
+        raise UserError(f"data.token_cache: {url} holds texts; name a folder in which their tokens are kept")
+    return open_shards(token_set(url, cache, tokenizer=tokenizer, say=say).url)

@@ -15,11 +15,10 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.schemas.data import DataConfig
 from corpusmill.train.data.build import Batch, Builder
 from corpusmill.train.data.fetch import Blocks
-from corpusmill.train.data.future import Future
-from corpusmill.train.data.opening import open_tokens
+from corpusmill.train.data.order import Future
 from corpusmill.train.data.plan import Plan, difference, past
 from corpusmill.train.data.planning import make_plan
-from corpusmill.train.data.shards import Shards
+from corpusmill.train.data.shards import Shards, open_tokens
 
 
 class StreamingTokens:
@@ -59,12 +58,12 @@ class StreamingTokens:
         self.plan = plan or make_plan(self.config, opened, seed)
         if not 0 <= dp_rank < dp_world:
             raise UserError(f"dp_rank {dp_rank}: must be 0 to {dp_world - 1} (dp_world is {dp_world})")
-        for stretch in self.plan.stretches:
-            if stretch.cells % dp_world:
-                parts = self.plan.sequence_length // stretch.length
+        for stage in self.plan.stages:
+            if stage.sequences % dp_world:
+                parts = self.plan.sequence_length // stage.length
                 raise UserError(
-                    f"data.global_batch: {stretch.cells * parts} sequences of {stretch.length} cannot be dealt to"
-                    f" {dp_world} processes: set it to {-(-stretch.cells // dp_world) * dp_world * parts}"
+                    f"data.global_batch: {stage.sequences * parts} sequences of {stage.length} cannot be dealt to"
+                    f" {dp_world} processes: set it to {-(-stage.sequences // dp_world) * dp_world * parts}"
                 )
         self.dp_rank, self.dp_world = dp_rank, dp_world
         self.sources = [source.name for source in self.plan.sources]

@@ -18,8 +18,7 @@ from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.fetch import Blocks
-from corpusmill.train.data.opening import open_run_data
-from corpusmill.train.data.shards import Shards, Source
+from corpusmill.train.data.shards import Shards, Source, open_run_data
 from corpusmill.train.data.validation import whole
 from corpusmill.train.evaluate.validate import score
 from corpusmill.train.log.console import log_line

@@ -10,7 +10,7 @@ from torch import Tensor
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.shards import open_run_data
 from corpusmill.train.evaluate.evaluate import load_model, newest_checkpoint
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.precision.autocast import autocast

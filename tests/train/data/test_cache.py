@@ -79,7 +79,7 @@ def test_what_is_used_last_goes_first_and_the_unknown_before_it(tmp_path: Path) 
         gone.append(name)
     known = [
         ranges(12)[number].name for number in (4, 7)
-    ]  # never used; used at 9, as the two that stay for their turn
+    ]  # never used; used at 9, as the two that stay for their lane_position
     assert gone == [*(place.name for place in unknown), *known]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from corpusmill.train.data.future import Future
-from corpusmill.train.data.order import order
+from corpusmill.train.data.order import Future, order
 from corpusmill.train.data.plan import Plan
 from tests.train.data.toy import toy
 
@@ -31,7 +30,7 @@ def test_it_is_a_bound_that_is_tight_to_a_window(plan: Plan, rank: int, world: i
         for source, blocks in enumerate(plan.sources):
             told = future.next_use(source, np.arange(blocks.blocks), now)
             assert told.shape == (blocks.blocks,) and (told >= now).all()
-            window = segment.deals[source].span * len(segment.slots)  # sequence numbers of a window
+            window = segment.assignments[source].span * len(segment.slots)  # sequence numbers of a window
             for block in range(blocks.blocks):
                 reads = numbers[(at.source == source) & (at.block == block) & (numbers >= now)]
                 if (

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.train.data.lanes import largest_remainder, layout
+from corpusmill.train.data.lanes import layout
+from corpusmill.train.data.planning import largest_remainder
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=12), st.integers(1, 500))

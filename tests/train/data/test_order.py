@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from corpusmill.train.data.order import order
 from corpusmill.train.data.plan import Plan
 from tests.conftest import IMPORT_PATH
-from tests.train.data.toy import cells_of, toy
+from tests.train.data.toy import sequences_of, toy
 
 
 def seen(plan: Plan, steps: int) -> list[Counter[tuple[int, int, int]]]:
@@ -30,16 +30,24 @@ def seen(plan: Plan, steps: int) -> list[Counter[tuple[int, int, int]]]:
 
 
 def assert_exact(plan: Plan, steps: int, epochs: int = 1) -> None:
-    """No cell twice in an epoch; and every cell of each epoch whose chunks the lanes have all gone through."""
+    """No sequence twice in an epoch; and every sequence of each epoch whose chunks the lanes have all gone through."""
     last = plan.segments[-1]
     for source, counted in enumerate(seen(plan, steps)):
         assert set(counted.values()) <= {1}
-        deal, there = last.deals[source], cells_of(plan, source)
-        turns = int(last.turns(plan.end_of(steps)).min())
-        assert turns >= deal.heads.max()  # what was left by earlier segments has come
-        done = deal.first + (turns - int(deal.heads.max())) // deal.span * deal.window * deal.lanes
+        assignment, there = last.assignments[source], sequences_of(plan, source)
+        lane_positions = int(last.lane_positions(plan.end_of(steps)).min())
+        assert (
+            lane_positions >= assignment.carried_per_lane.max()
+        )  # what was left by earlier segments has come
+        done = (
+            assignment.first
+            + (lane_positions - int(assignment.carried_per_lane.max()))
+            // assignment.span
+            * assignment.window
+            * assignment.lanes
+        )
         whole = (
-            int(deal.cells.epoch_of(np.array(done))) - 1
+            int(assignment.sequences.epoch_of(np.array(done))) - 1
         )  # its last leftovers may share a chunk with the next
         assert whole >= epochs
         for epoch in range(whole):
@@ -63,12 +71,12 @@ STRETCHES = st.lists(
 def test_a_change_of_mixture_or_batch_neither_loses_nor_repeats(
     changes: list[tuple[int, tuple[int, int, int]]], chunk: int, window: int, seed: int
 ) -> None:
-    first, stretches = 1, []
+    first, stages = 1, []
     for steps, counts in changes:
-        stretches.append((first, counts))
+        stages.append((first, counts))
         first += steps
-    stretches.append((first, (3, 2, 2)))  # read long enough afterwards for whatever was left to come
-    assert_exact(toy(*stretches, chunk=chunk, window=window, seed=seed), first + 150, epochs=1)
+    stages.append((first, (3, 2, 2)))  # read long enough afterwards for whatever was left to come
+    assert_exact(toy(*stages, chunk=chunk, window=window, seed=seed), first + 150, epochs=1)
 
 
 def test_each_batch_holds_exactly_the_slots_of_each_source_in_its_stage() -> None:
@@ -80,8 +88,8 @@ def test_each_batch_holds_exactly_the_slots_of_each_source_in_its_stage() -> Non
 
 def test_with_more_lanes_than_a_batch_each_batch_is_within_one_and_all_together_exact() -> None:
     plan = toy((1, (13, 8, 3)), batch=6)
-    for turn in range(5):
-        found = order(plan, np.arange(24) + 24 * turn).source
+    for lane_position in range(5):
+        found = order(plan, np.arange(24) + 24 * lane_position).source
         assert np.bincount(found).tolist() == [13, 8, 3]
         for part in np.split(found, 4):
             assert (abs(np.bincount(part, minlength=3) - np.array([13, 8, 3]) / 4) < 1).all()
@@ -127,7 +135,7 @@ def test_ranks_read_their_own_blocks_alone(world: int) -> None:
     """Fetch amplification: with as many chunks as lanes want, every block is read by one rank in an epoch."""
     plan = toy((1, (8,)), chunk=10, window=2, blocks=([10] * 64,))
     owners: dict[tuple[int, int], set[int]] = {}
-    for step in range(1, 81):  # one epoch: 640 cells, 8 a step
+    for step in range(1, 81):  # one epoch: 640 sequences, 8 a step
         for rank in range(world):
             at = order(plan, plan.numbers(step, rank, world))
             for epoch, block in zip(at.epoch.tolist(), at.block.tolist(), strict=True):

@@ -27,7 +27,7 @@ PLANS = st.builds(
 def test_each_step_takes_what_follows_the_step_before_and_what_is_skipped(plan: Plan) -> None:
     skip = dict(plan.skip)
     for step in range(1, 25):
-        batch = plan.segment_of(step).stretch.cells
+        batch = plan.segment_of(step).stage.sequences
         assert plan.start_of(step) == plan.end_of(step - 1) + skip.get(step, 0) * batch
         assert plan.end_of(step) == plan.start_of(step) + batch
         assert plan.numbers(step).tolist() == list(range(plan.start_of(step), plan.end_of(step)))
@@ -50,7 +50,7 @@ def test_cells_are_counted_as_the_order_deals_them(plan: Plan, step: int) -> Non
 @settings(max_examples=50, deadline=None)
 def test_ranks_have_equal_parts_of_a_batch_side_by_side(plan: Plan) -> None:
     for step in range(1, 20):
-        batch = plan.segment_of(step).stretch.cells
+        batch = plan.segment_of(step).stage.sequences
         for world in (n for n in range(1, batch + 1) if batch % n == 0):
             parts = [plan.numbers(step, rank, world) for rank in range(world)]
             assert np.concatenate(parts).tolist() == plan.numbers(step).tolist()

@@ -25,8 +25,8 @@ def plan(shards: Folder, steps: int | None = None, **settings: object) -> Plan:
     return make_plan(data(shards, **settings), open_shards(shards.url), 0, steps)
 
 
-def shares(found: Plan, stretch: int = 0) -> dict[str, float]:
-    counts = found.stretches[stretch].counts
+def shares(found: Plan, stage: int = 0) -> dict[str, float]:
+    counts = found.stages[stage].counts
     return {s.name: c / sum(counts) for s, c in zip(found.sources, counts, strict=True)}
 
 
@@ -83,7 +83,7 @@ def test_impossible_configs_name_the_number_to_change(shards: Folder, settings: 
 
 def test_the_advised_lanes_are_enough_and_each_batch_has_the_mixture_to_one(shards: Folder) -> None:
     found = plan(shards, weights={"wiki": 100.0, "code": 1.0}, lanes=64)
-    assert found.stretches[0].counts == (63, 1) and found.stretches[0].cells == 8
+    assert found.stages[0].counts == (63, 1) and found.stages[0].sequences == 8
 
 
 def test_left_out_and_zero_weight_sources_are_not_read(shards: Folder) -> None:

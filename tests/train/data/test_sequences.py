@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.train.data.sequences import Cells, runs
+from corpusmill.train.data.sequences import Sequences, runs
 
 SOURCES = st.lists(st.integers(0, 12), min_size=1, max_size=25).filter(any)
 
@@ -17,12 +17,12 @@ SOURCES = st.lists(st.integers(0, 12), min_size=1, max_size=25).filter(any)
 @settings(max_examples=200, deadline=None)
 def test_each_cell_comes_once_in_every_epoch(per_block: list[int], size: int, seed: int) -> None:
     size = min(size, sum(per_block))
-    cells = Cells("s", seed, size, *runs(per_block))
-    assert cells.total == sum(per_block)
-    chunks = np.repeat(np.arange(int(cells.chunks_before(size))), size)  # exactly `size` epochs
+    sequences = Sequences("s", seed, size, *runs(per_block))
+    assert sequences.total == sum(per_block)
+    chunks = np.repeat(np.arange(int(sequences.chunks_before(size))), size)  # exactly `size` epochs
     places = np.tile(np.arange(size), len(chunks) // size)
-    epoch, block, cell = cells.at(chunks, places)
-    seen = Counter(zip(epoch.tolist(), block.tolist(), cell.tolist(), strict=True))
+    epoch, block, sequence = sequences.at(chunks, places)
+    seen = Counter(zip(epoch.tolist(), block.tolist(), sequence.tolist(), strict=True))
     there = {(b, c) for b, count in enumerate(per_block) for c in range(count)}
     assert set(seen.values()) == {1}
     assert set(seen) == {(e, b, c) for e in range(size) for b, c in there}
@@ -34,28 +34,28 @@ def test_full_chunks_lie_in_one_block_and_are_found_from_it(
     per_block: list[int], size: int, seed: int
 ) -> None:
     size = min(size, sum(per_block))
-    cells = Cells("s", seed, size, *runs(per_block))
+    sequences = Sequences("s", seed, size, *runs(per_block))
     for epoch in range(3):
-        low, high = int(cells.chunks_before(epoch)), int(cells.chunks_before(epoch + 1))
-        assert (cells.epoch_of(np.arange(low, high)) == epoch).all()
+        low, high = int(sequences.chunks_before(epoch)), int(sequences.chunks_before(epoch + 1))
+        assert (sequences.epoch_of(np.arange(low, high)) == epoch).all()
         blocks: dict[int, set[int]] = {}
         for chunk in range(low, high):
-            found = cells.at([chunk] * size, np.arange(size))
+            found = sequences.at([chunk] * size, np.arange(size))
             touched = set(found[1].tolist())
             if len(touched) == 1 and (np.diff(found[2]) == 1).all() and found[2][0] % size == 0:
                 blocks.setdefault(touched.pop(), set()).add(chunk)
-        owner, chunks = cells.chunks_of(np.arange(len(per_block)), epoch)
+        owner, chunks = sequences.chunks_of(np.arange(len(per_block)), epoch)
         told: dict[int, set[int]] = {}
         for o, c in zip(owner.tolist(), chunks.tolist(), strict=True):
             told.setdefault(o, set()).add(c)
-        assert sum(map(len, told.values())) == cells.full
+        assert sum(map(len, told.values())) == sequences.full
         assert all(told[b] <= blocks.get(b, set()) for b in told)
 
 
 def test_an_endless_source_of_ten_trillion_tokens_is_a_few_numbers() -> None:
     per_tar = [*[255] * 511, 97]
-    cells = Cells("big", 1, 255, np.array([511, 1] * 40_000), np.array([255, 97] * 40_000))
-    assert cells.total == sum(per_tar) * 40_000
+    sequences = Sequences("big", 1, 255, np.array([511, 1] * 40_000), np.array([255, 97] * 40_000))
+    assert sequences.total == sum(per_tar) * 40_000
     numbers = np.linspace(0, 3e7, 1000).astype(np.int64)
-    epoch, block, cell = cells.at(numbers, numbers % 255)
-    assert (block < 512 * 40_000).all() and (cell < 255).all() and epoch.max() == 1
+    epoch, block, sequence = sequences.at(numbers, numbers % 255)
+    assert (block < 512 * 40_000).all() and (sequence < 255).all() and epoch.max() == 1

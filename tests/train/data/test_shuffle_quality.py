@@ -41,7 +41,7 @@ def neighbours(places: npt.NDArray[np.int64]) -> float:
 
 
 def uneven(places: npt.NDArray[np.int64]) -> float:
-    """Mean over stretches of 1/16 of the stream: how far the places in it are from being spread evenly
+    """Mean over stages of 1/16 of the stream: how far the places in it are from being spread evenly
     (Kolmogorov-Smirnov distance; 0: perfectly even, near 1: all from one spot)."""
     found = []
     for part in np.array_split(places, 16):
@@ -61,7 +61,7 @@ def test_an_epoch_is_mixed_where_a_buffer_leaves_neighbours_together() -> None:
     assert sorted(stream.tolist()) == sorted(buffered.tolist()) == list(range(EPOCH))
     # Four standard deviations of independent places; a buffer of an eighth of the epoch is well outside.
     assert abs(neighbours(stream)) < 4 / EPOCH**0.5 < 0.1 < neighbours(buffered)
-    # The lanes' windows are a quarter of what a stretch holds, so it is not as even as independent draws, but near.
+    # The lanes' windows are a quarter of what a stage holds, so it is not as even as independent draws, but near.
     assert uneven(stream) < 0.15 < 0.3 < uneven(buffered)
 
 
@@ -81,8 +81,8 @@ def test_the_place_in_the_stream_says_nothing_of_the_place_in_the_data() -> None
 def test_places_within_a_block_are_uniform_over_its_window(seed: int) -> None:
     plan = toy((1, (BATCH,)), chunk=CELLS, window=2, seed=seed, blocks=([CELLS] * (TARS * BLOCKS),))
     at = order(plan, np.arange(EPOCH))
-    turn = np.arange(EPOCH) // BATCH % (2 * CELLS)
-    table = np.histogram2d(at.sequence, turn, bins=(8, 8))[0]
+    lane_position = np.arange(EPOCH) // BATCH % (2 * CELLS)
+    table = np.histogram2d(at.sequence, lane_position, bins=(8, 8))[0]
     expected = EPOCH / 64
     assert ((table - expected) ** 2 / expected).sum() < 49 + 5 * (
         2 * 49

@@ -113,7 +113,7 @@ def test_every_number_of_ranks_that_divides_the_batch_reads_each_sequence_once(
     plan = stream(shards, global_batch=batch).plan
     for number, source in enumerate(plan.sources):
         epochs = [sum(s == number and e == epoch for s, e, *_ in first) for epoch in (0, 1)]
-        assert epochs[0] == source.cells.total
+        assert epochs[0] == source.sequences.total
 
 
 @pytest.mark.parametrize("shape", SHAPES)
