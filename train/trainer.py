@@ -109,7 +109,7 @@ class Trainer:
                 )
                 if failed:  # rather than train on without checkpoints
                     self.saver.wait()
-                self.guard.arm(state, self.plan.segment_of(state.step + 1).stretch.first_step)
+                self.guard.arm(state, self.plan.segment_of(state.step + 1).stage.first_step)
                 metrics = train_step(state, batch, valid, due(state.step + 1, steps, config.log.every))
                 validate = due(state.step, steps, config.validation.every)
                 row = validate or due(state.step, steps, config.log.every)

@@ -81,7 +81,7 @@ def roll_back(guard: Guard, plan: Plan, verdict: Verdict) -> None:
     n = plan.start_of(begin)
     guard.note(
         "rollback", verdict, to_step=to_step, healthy=healthy, documents=guard.documents(step),
-        skipped={"step": begin, "batches": batches, "n": (n, n + batches * plan.segment_of(begin).stretch.cells)},
+        skipped={"step": begin, "batches": batches, "n": (n, n + batches * plan.segment_of(begin).stage.sequences)},
         lr_factor=config.lr_factor, until_step=step + config.lr_steps,
         back_step=step + config.lr_steps + config.lr_ramp + 1,
     )  # fmt: skip

@@ -51,7 +51,7 @@ def row_of(
     """A row: means over the steps since the last one that were taken, norms and rate of this step. `sums`: `totals`;
     `seconds`: what these steps took."""
     plan, steps, seconds = stream.plan, state.step - span.step, max(seconds, 1e-9)
-    length = plan.segment_of(state.step).stretch.length
+    length = plan.segment_of(state.step).stage.length
     speed = (plan.tokens(state.step) - plan.tokens(state.step - steps)) / seconds
     loss, tokens = sums.sum(0).tolist()
     return {
