@@ -116,7 +116,7 @@ def take_down(
     from corpusmill.pipeline.engine.publish import publish_table
     from corpusmill.pipeline.engine.requested_documents import read_names
     from corpusmill.pipeline.engine.stage import Context
-    from corpusmill.pipeline.inspect.holding import holding
+    from corpusmill.pipeline.inspect.takedown.find import holding
     from corpusmill.pipeline.shard.read import open_set
     from corpusmill.schemas.recipe import Cluster, Recipe
 

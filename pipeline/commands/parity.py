@@ -36,8 +36,7 @@ def parity(
 ) -> None:
     """Where two rule sets disagree on your documents."""
     from corpusmill.common.config import override, validate
-    from corpusmill.pipeline.inspect.parity.compare import Parity
-    from corpusmill.pipeline.inspect.parity.show import shown
+    from corpusmill.pipeline.inspect.parity.compare import Parity, shown
     from corpusmill.schemas.recipe import Recipe
 
     sides = [names.split("+") for names in (a, b)]

@@ -54,7 +54,7 @@ def takedown(
     if json:
         print_json(result)
     else:
-        for line in told(result):
+        for line in _summary(result):
             typer.echo(line)
     if missing := result["not_found"]:  # a request that is met in part is not one that is met
         raise WorkError(
@@ -63,7 +63,7 @@ def takedown(
         )
 
 
-def told(result: dict[str, Any]) -> list[str]:
+def _summary(result: dict[str, Any]) -> list[str]:
     """A takedown's result in words."""
     dry = result.get("dry_run", False)
     lines = []

@@ -21,7 +21,7 @@ from corpusmill.pipeline.bpe.encode import encode
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.inspect.shards import check_shards, verify_shards
-from corpusmill.pipeline.inspect.shards.decode import text_of
+from corpusmill.pipeline.inspect.shards.contents import text_of
 from corpusmill.pipeline.inspect.shards.documents import compare
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.pipeline.shard.read import read_index, read_tokenizer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.inspect.lineage.jsonl import field_bytes
+from corpusmill.pipeline.inspect.lineage.raw import field_bytes
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),

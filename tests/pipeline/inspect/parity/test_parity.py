@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.commands.parity import parity
-from corpusmill.pipeline.inspect.parity.compare import Parity
-from corpusmill.pipeline.inspect.parity.show import shown
+from corpusmill.pipeline.inspect.parity.compare import Parity, shown
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, documents
 

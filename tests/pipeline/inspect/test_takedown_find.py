@@ -8,7 +8,7 @@ import pytest
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.inspect.holding import HOLDING, holding
+from corpusmill.pipeline.inspect.takedown.find import HOLDING, holding
 from corpusmill.pipeline.shard.read import read_block
 from tests.conftest import Serial
 from tests.pipeline.shard.helpers import build, corpus, indexes
