@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline.bpe": {"pipeline.text", "pipeline.engine", "schemas", "common"},
     **{f"pipeline.{stage}": BELOW for stage in STAGES},
     "pipeline.inspect": {*(f"pipeline.{stage}" for stage in STAGES), *BELOW},
+    "pipeline.api": {*(f"pipeline.{stage}" for stage in STAGES), "pipeline.inspect", *BELOW},
     "pipeline.commands": {*(f"pipeline.{stage}" for stage in STAGES), "pipeline.inspect", *BELOW},
     "train": {"schemas", "common"},
 }

@@ -18,8 +18,8 @@ def build() -> typer.Typer:
     """The whole command line."""
     import typer
 
-    import corpusmill.pipeline.commands.stages
-    import corpusmill.train.commands.app
+    from corpusmill.pipeline.commands.stages import register as register_pipeline
+    from corpusmill.train.commands.app import register as register_trainer
 
     app = typer.Typer(
         name="corpusmill", no_args_is_help=True, add_completion=False, epilog=EPILOG,
@@ -43,8 +43,8 @@ def build() -> typer.Typer:
     ) -> None:
         pass
 
-    corpusmill.pipeline.commands.stages.register(app)
-    corpusmill.train.commands.app.register(app)
+    register_pipeline(app)
+    register_trainer(app)
     _unwrapped(app)
     return app
 

@@ -1,0 +1,1 @@
+"""What `import corpusmill` offers of the pipeline: recipes, stages as functions on tables, questions to finished runs."""
