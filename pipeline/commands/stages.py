@@ -34,6 +34,7 @@ from corpusmill.pipeline.commands.parity import parity
 from corpusmill.pipeline.commands.run import EXAMPLE as RUN_EXAMPLE
 from corpusmill.pipeline.commands.run import run, run_stage
 from corpusmill.pipeline.commands.runs import report, verify, why
+from corpusmill.pipeline.commands.setup import INIT_EXAMPLE, WARMUP_EXAMPLE, init, warmup
 from corpusmill.pipeline.commands.shard_export import EXAMPLE as EXPORT_EXAMPLE
 from corpusmill.pipeline.commands.shard_export import shard_export
 from corpusmill.pipeline.commands.signals import EXAMPLE as SIGNALS_EXAMPLE
@@ -61,6 +62,7 @@ ExistingTokenizer = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the pipeline's commands to the front door."""
+    app.command("init", epilog=f"Example: {INIT_EXAMPLE}")(init)
     app.command("run", epilog=f"Example: {RUN_EXAMPLE}")(run)
     for name, spec in STAGES.items():
         if spec.declared.example:
@@ -77,6 +79,7 @@ def register(app: typer.Typer) -> None:
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
     app.command("takedown", epilog=f"Example: {TAKEDOWN_EXAMPLE}")(takedown)
     app.command("dedup-plan", epilog=f"Example: {PLAN_EXAMPLE}")(dedup_plan)
+    app.command("warmup", epilog=f"Example: {WARMUP_EXAMPLE}")(warmup)
     app.add_typer(classifier, name="classifier")
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from corpusmill.common.errors import UserError, WorkError
 
-EPILOG = "Start with: corpusmill run configs/recipes/quickstart.yaml"
+EPILOG = "Start with: corpusmill init my-corpus"
 
 
 def build() -> typer.Typer:

@@ -19,7 +19,7 @@ from corpusmill.__main__ import build, in_lines
 from tests.e2e.cli import started as corpusmill
 
 COMMANDS = [
-    "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
+    "init", "warmup", "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
     "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
     "find", "takedown", "shard-export", "checkpoint",
 ]  # fmt: skip

@@ -1,0 +1,65 @@
+"""`corpusmill init` and `corpusmill warmup`, as a newcomer meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from corpusmill.pipeline.commands.setup import FILES, TEMPLATES
+from tests.e2e.cli import corpusmill
+
+pytestmark = pytest.mark.xdist_group("e2e")
+
+
+def test_what_init_writes_runs(tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    out = corpusmill("init", "mine", cwd=tmp_path).stdout
+    assert out.splitlines()[-1] == "now: cd mine && corpusmill run recipe.yaml"
+    written = {str(file.relative_to(place)) for file in place.rglob("*") if file.is_file()}
+    assert written == set(FILES.values())
+    run = corpusmill("run", "recipe.yaml", "--workers", "0", "--json", cwd=place)
+    stages = json.loads(run.stdout)["stages"]
+    assert stages["filter"]["counts"]["removed"] >= 2 and stages["dedup"]["counts"]["removed"] >= 1
+    answer = corpusmill("why", "repetition", "--run", "runs/starter", cwd=place).stdout
+    assert "removed     at filter" in answer
+    trained = corpusmill("train", "train.yaml", "--json", cwd=place)
+    assert json.loads(trained.stdout)["step"] == 20
+    text = corpusmill(
+        "generate", "train.yaml", "--prompt", "The people", "--max-tokens", "5", cwd=place
+    ).stdout
+    assert len(text) > 1
+
+
+def test_init_leaves_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for name, what in (("full", "is not empty"), ("file", "is a file")):
+        refused = corpusmill("init", name, cwd=tmp_path, check=False)
+        assert refused.returncode == 2
+        assert refused.stderr == f"error: {name}: {what}; name a new folder, or an empty one\n"
+    assert (tmp_path / "full/notes").read_text() == "mine" and len(list((tmp_path / "full").iterdir())) == 1
+    (tmp_path / "empty").mkdir()
+    corpusmill("init", "empty", cwd=tmp_path)
+    assert (tmp_path / "empty/recipe.yaml").read_bytes() == (TEMPLATES / "recipe.yaml").read_bytes()
+
+
+def test_help_ends_with_what_exists_anywhere() -> None:
+    assert corpusmill("--help").stdout.rstrip().endswith("Start with: corpusmill init my-corpus")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_after_a_warmup_a_run_compiles_nothing(tmp_path: Path) -> None:
+    env = {"CORPUSMILL_KERNEL_CACHE": str(tmp_path / "kernels")}
+    out = corpusmill("warmup", env=env).stdout
+    assert "kernels compiled" in out and f"kernels in {tmp_path / 'kernels'}" in out
+    before = sorted(file.name for file in (tmp_path / "kernels").rglob("*.nbc"))
+    assert len(before) > 100
+    corpusmill("init", "mine", cwd=tmp_path, env=env)
+    corpusmill("run", "recipe.yaml", "--workers", "1", cwd=tmp_path / "mine", env=env)
+    corpusmill("verify", "runs/starter", cwd=tmp_path / "mine", env=env)
+    assert sorted(file.name for file in (tmp_path / "kernels").rglob("*.nbc")) == before
+    assert "   0 kernels compiled" in corpusmill("warmup", env=env).stdout
