@@ -83,7 +83,7 @@ def find_function(python: str, params: dict[str, Any], folders: Iterable[str]) -
         raise UserError(f"stages: {python}: no module {name} in {looked}, nor is it installed") from None
     except Exception as error:
         raise UserError(f"stages: {python}: {_last_line(error, name)}") from None
-    function = getattr(module, attribute, None)
+    function: Callable[..., Any] | None = getattr(module, attribute, None)
     if function is None:
         raise UserError(f"stages: {python}: {name} has no {attribute}")
     if not callable(function):

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.checkpoints import seal, unseal, whole
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.schemas.manifest import PublishedFile, Strict
 
@@ -115,7 +116,11 @@ class Done(Strict):
 def once(work: Folder, name: str, key: str, step: Callable[[], Done]) -> Done:
     """What `step` made for `key`, now or in an earlier run; its marker is written last."""
     done = read_marker(work, name)
-    if done is not None and done.key == key and all(_intact(work, f.file) for f in done.files.values()):
+    if (
+        done is not None
+        and done.key == key
+        and whole(work, (f.file for f in done.files.values()), read_files=True)
+    ):
         return done
     done = step().model_copy(update={"name": name})
     write_marker(work, name, done)
@@ -123,31 +128,23 @@ def once(work: Folder, name: str, key: str, step: Callable[[], Done]) -> Done:
 
 
 def write_marker(work: Folder, name: str, done: Done) -> None:
-    """Say that the step `name` is finished: a line with the checksum of what follows, then that."""
-    data = done.model_dump_json().encode()
-    publish_bytes(work, f"{name}.json", checksum(data).encode() + b"\n" + data)
+    """Record that the step `name` is finished: a line with the checksum of what follows, then that."""
+    publish_bytes(work, f"{name}.json", seal(done.model_dump_json().encode()))
 
 
 def read_marker(work: Folder, name: str) -> Done | None:
     """What the step `name` published; None if it is not finished, or its marker is not as it was written."""
     try:
-        seal, _, data = (work / f"{name}.json").read().partition(b"\n")
-        return Done.model_validate_json(data) if seal == checksum(data).encode() else None
+        data = unseal((work / f"{name}.json").read())
+        return None if data is None else Done.model_validate_json(data)
     except (FileNotFoundError, ValidationError):
         return None
 
 
-def _intact(work: Folder, file: PublishedFile) -> bool:
-    try:
-        return checksum((work / file.path).read()) == file.xxh3
-    except FileNotFoundError:
-        return False
-
-
 def write(work: Folder, path: str, records: Records, numbers: npt.NDArray[np.int64] | None = None) -> File:
     """Publish `records`; `numbers`, ascending, says which part each belongs to."""
-    whole = records.tobytes()
-    data = memoryview(whole)
+    content = records.tobytes()
+    data = memoryview(content)
     width = records.dtype.itemsize
     parts = []
     if numbers is not None and len(numbers):
@@ -155,7 +152,7 @@ def write(work: Folder, path: str, records: Records, numbers: npt.NDArray[np.int
         for start, stop in zip(starts, [*starts[1:], len(records)], strict=True):
             part = checksum(data[start * width : stop * width])
             parts.append(Part(int(numbers[start]), start, stop - start, part))
-    return File.of(publish_bytes(work, path, whole, rows=len(records)), parts)
+    return File.of(publish_bytes(work, path, content, rows=len(records)), parts)
 
 
 def read(work: Folder, file: PublishedFile, dtype: np.dtype[Any]) -> Records:

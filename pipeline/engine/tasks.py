@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.checkpoints import known, parse
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import (
     LocalStage,
@@ -79,10 +79,10 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
     ingest, *rest = task.steps
     key = hash_json({"stage": ingest.key, "unit": task.index})
     marker = ingest.folder / f"units/{task.index:05d}.json"
-    known = _load(UnitManifest, marker)
+    unit = parse(UnitManifest, marker)
     chains: list[list[PartitionManifest]] = []
-    if known is not None and known.key == key:
-        manifests = [valid_partition(ingest, name, hash_json([key, name])) for name in known.partitions]
+    if unit is not None and unit.key == key:
+        manifests = [valid_partition(ingest, name, hash_json([key, name])) for name in unit.partitions]
         if all(manifests):
             for manifest in manifests:
                 assert manifest is not None
@@ -183,16 +183,7 @@ def publish_outcome(
 
 def valid_partition(step: Step, name: str, key: str) -> PartitionManifest | None:
     """The manifest of a published partition, if its key is the wanted one and its files are all there."""
-    manifest = _load(PartitionManifest, step.folder / f"parts/{name}.json")
-    if manifest is None or manifest.key != key:
-        return None
-    for file in manifest.files:
-        try:
-            if (step.folder / file.path).entry().size != file.bytes:
-                return None
-        except FileNotFoundError:
-            return None
-    return manifest
+    return known(PartitionManifest, step.folder / f"parts/{name}.json", key, step.folder)
 
 
 def as_partition(folder: Folder, manifest: PartitionManifest) -> Partition:
@@ -206,14 +197,6 @@ def as_partition(folder: Folder, manifest: PartitionManifest) -> Partition:
 def text_bytes(docs: pa.Table) -> int:
     """UTF-8 bytes of a table's texts."""
     return pc.sum(pc.binary_length(docs["text"])).as_py() or 0
-
-
-def _load(model: type[Any], file: Folder) -> Any:
-    """A manifest, or None: a missing, cut or foreign file is simply not a finished one."""
-    try:
-        return model.model_validate_json(file.read())
-    except (FileNotFoundError, ValidationError):
-        return None
 
 
 def _json(model: Strict) -> bytes:

@@ -25,7 +25,7 @@ def test_what_init_writes_runs(tmp_path: Path) -> None:
     answer = corpusmill("why", "repetition", "--run", "runs/starter", cwd=place).stdout
     assert "removed     at filter" in answer
     trained = corpusmill("train", "train.yaml", "--json", cwd=place)
-    assert json.loads(trained.stdout)["step"] == 20
+    assert json.loads(trained.stdout)["steps"] == 20
     text = corpusmill(
         "generate", "train.yaml", "--prompt", "The people", "--max-tokens", "5", cwd=place
     ).stdout
