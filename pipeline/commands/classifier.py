@@ -157,7 +157,7 @@ def evaluate(
 
 
 def _print_evaluation(result: Evaluation) -> None:
-    from corpusmill.pipeline.filter.classifiers.card import thresholds_table
+    from corpusmill.pipeline.filter.classifiers.building import thresholds_table
 
     auc = "–" if result.auc is None else f"{result.auc:.3f}"
     typer.echo(f"{result.name}: {result.documents:,} texts, {result.positives:,} positive, AUC {auc}\n")

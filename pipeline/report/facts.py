@@ -12,14 +12,22 @@ import numpy as np
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates, tokens
-from corpusmill.pipeline.report import curves as curve
-from corpusmill.pipeline.report.contamination import contamination
+from corpusmill.pipeline.report import rules as curve
 from corpusmill.pipeline.report.duplicates import duplicates
-from corpusmill.pipeline.report.examples import examples
 from corpusmill.pipeline.report.planted import judge, load_labels
 from corpusmill.pipeline.report.rules import Rule
-from corpusmill.pipeline.report.sections import cuts, languages, lengths, loose_json, pii, shards, tokenizer
+from corpusmill.pipeline.report.sections import (
+    contamination,
+    cuts,
+    languages,
+    lengths,
+    loose_json,
+    pii,
+    shards,
+    tokenizer,
+)
 from corpusmill.pipeline.report.survey import Places, Survey, survey
+from corpusmill.pipeline.report.texts import examples
 from corpusmill.schemas.ledger import KEPT, OUTCOMES, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import StageManifest, manifest_name
 from corpusmill.schemas.recipe import is_local

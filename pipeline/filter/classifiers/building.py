@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.filter.classifiers import predictor
-from corpusmill.pipeline.filter.classifiers.card import model_card
-from corpusmill.pipeline.filter.classifiers.identity import IdentityReport, identity_report
+from corpusmill.pipeline.filter.classifiers.identity import SHOWN, IdentityReport, identity_report
+from corpusmill.pipeline.filter.classifiers.scores import MAX_WINDOWS, WINDOW_CHARS, WORST
 from corpusmill.pipeline.filter.classifiers.training import (
     Evaluation,
     Labelled,
@@ -25,6 +26,120 @@ from corpusmill.pipeline.filter.classifiers.training import (
     score_texts,
     train_classifier,
 )
+
+
+def model_card(
+    title: str,
+    intent: str,
+    data: Sequence[Labelled],
+    held_out: Sequence[Evaluation],
+    unseen: Sequence[Evaluation],
+    training: Training,
+    threshold: float,
+    size: int,
+    xxh3: str,
+    limits: Sequence[str] = (),
+    identity: IdentityReport | None = None,
+    copies: int = 0,
+    notes: Sequence[str] = (),
+) -> str:
+    """The card as Markdown; `held_out` are sets that training took another part of, `unseen` it never saw."""
+    options = ", ".join(
+        f"{key} {value}" for key, value in asdict(training).items() if key not in ("label", "pool")
+    )
+    pooled = (
+        f"the mean of the worst {WORST:.0%} of them, one at least"
+        if training.pool == "worst"
+        else "their mean"
+    )
+    parts = [
+        f"# {title}",
+        intent,
+        "Written by the training command; do not edit. fastText supervised, quantised; "
+        f"{size:,} bytes, xxh3_128 `{xxh3}`. Label `{training.label}`; threshold {threshold}.",
+        f"**Input.** Lower case; letters, digits and apostrophes only; windows of about {WINDOW_CHARS}"
+        f" characters, at most {MAX_WINDOWS}, evenly spread over the text. The score of a document is"
+        f" {pooled}.",
+        f"**Training.** {options}. One thread and a fixed seed: the same texts give the same bytes.",
+        "## Data it was trained on",
+        table(
+            ["set", "texts", f"`{training.label}`", "licence", "note"],
+            [[part.name, len(part), sum(map(bool, part.positive)), part.licence, part.note] for part in data],
+        ),
+        f"About {training.held_out:.0%} of each set was held out, chosen by the seed and the words of the text, so that"
+        f" near copies are mostly on one side; {copies:,} texts of which more than half of the runs of four words stand"
+        " in the training part are in neither.",
+        "## On the held-out part",
+        _evaluations(held_out, threshold),
+        _thresholds(held_out),
+        "## On sets it has never seen",
+        _evaluations(unseen, threshold)
+        if unseen
+        else "None was given: nothing is known of how it generalises.",
+        *([_thresholds(unseen[:1])] if unseen and unseen[0].auc is not None else []),
+        *notes,
+        *(identity_section(identity) if identity is not None else []),
+    ]
+    if limits:
+        parts += ["## What it cannot do", "\n".join(f"- {line}" for line in limits)]
+    return "\n\n".join(parts) + "\n"
+
+
+def identity_section(report: IdentityReport) -> list[str]:
+    """The part on harmless phrases that name an identity."""
+    rows = [[term, phrases, above / phrases] for term, phrases, above in report.terms[:SHOWN]]
+    return [
+        "## Identity terms",
+        f"Of {report.phrases:,} harmless phrases of {report.name} that name an identity, {report.above:,}"
+        f" ({report.rate:.1%}) score above {report.threshold}. The terms with the highest rate:",
+        table(["term", "harmless phrases", f"false positives above {report.threshold}"], rows),
+    ]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(_shown(value) for value in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def thresholds_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of an evaluation; a threshold of more than three decimals is shown as it is."""
+    cells = [
+        [threshold if threshold == round(threshold, 3) else str(threshold), *rest]
+        for threshold, *rest in (row.values() for row in rows)
+    ]
+    return table([key.replace("_", " ") for key in rows[0]], cells)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _evaluations(evaluations: Sequence[Evaluation], threshold: float) -> str:
+    rows = []
+    for one in evaluations:
+        at: Mapping[str, Any] = one.at(threshold)
+        rows.append(
+            [
+                one.name, one.documents, one.positives, one.auc, at["precision"] if one.positives else None,
+                at["recall"], at["false_positive_rate"],
+            ]
+        )  # fmt: skip
+    head = ["set", "texts", "positive", "AUC"]
+    at_head = [f"{what} above {threshold}" for what in ("precision", "recall", "false positives")]
+    return table([*head, *at_head], rows)
+
+
+def _thresholds(evaluations: Sequence[Evaluation]) -> str:
+    if not evaluations:
+        return ""
+    whole = evaluations[0]
+    return f"By threshold, {whole.name}:\n\n" + thresholds_table(whole.rows)
 
 
 @dataclass(frozen=True)

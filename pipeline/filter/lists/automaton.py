@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.lists.letters import joins_table, small_table
+from corpusmill.pipeline.filter.lists.keys import joins_table, small_table
 from corpusmill.pipeline.filter.text.scan import decode
 
 Array = npt.NDArray[Any]

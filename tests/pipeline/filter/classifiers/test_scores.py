@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor, scores
-from corpusmill.pipeline.filter.classifiers.codes import ISO_639_1, iso_639_1
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
+from corpusmill.pipeline.filter.classifiers.scores import ISO_639_1, iso_639_1
 from corpusmill.pipeline.filter.classifiers.training import score_texts
 from corpusmill.schemas.filter import FilterParams
 from tests.pipeline.filter.classifiers import oracle

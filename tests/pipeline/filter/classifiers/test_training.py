@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers import predictor, training
-from corpusmill.pipeline.filter.classifiers.card import thresholds_table
+from corpusmill.pipeline.filter.classifiers.building import thresholds_table
 from corpusmill.pipeline.filter.classifiers.split import held_out
 from corpusmill.pipeline.filter.classifiers.training import (
     Labelled,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.filter.lists.automaton import automaton, occurrences
-from corpusmill.pipeline.filter.lists.letters import joins_table, small
+from corpusmill.pipeline.filter.lists.keys import joins_table, small
 from corpusmill.pipeline.filter.text.view import text_buffers
 
 
