@@ -13,8 +13,8 @@ import pyarrow as pa
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
-from corpusmill.pipeline.filter.lines.edit import counters as cut_counters
-from corpusmill.pipeline.filter.lines.edit import cut
+from corpusmill.pipeline.filter.lines.find import counters as cut_counters
+from corpusmill.pipeline.filter.lines.find import cut
 from corpusmill.pipeline.filter.lines.measure import LineRules
 from corpusmill.pipeline.filter.lists.words import WordLists
 from corpusmill.pipeline.filter.plugins import load as load_plugins

@@ -7,16 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from corpusmill.pipeline.filter.signals import (
-    c4,
-    document,
-    dolma,
-    fineweb,
-    gopher,
-    nemo,
-    redpajama,
-    refinedweb,
-)
+from corpusmill.pipeline.filter.signals import document, gopher, redpajama, web_corpora
 from corpusmill.pipeline.filter.signals.registry import BUILT_IN, MEASURES, Measure, Registry
 from corpusmill.pipeline.filter.signals.variants import datatrove, dclm
 from corpusmill.pipeline.filter.signals.variants import dolma as gopher_dolma
@@ -25,7 +16,7 @@ from corpusmill.pipeline.filter.text.view import TextView
 from corpusmill.schemas.signals import SignalSpec
 
 # Imported: their decorators have registered them.
-FAMILIES = (c4, document, dolma, fineweb, gopher, nemo, redpajama, refinedweb)
+FAMILIES = (document, gopher, redpajama, web_corpora)
 VARIANTS = (datatrove, dclm, gopher_dolma, gopher_nemo)  # measured on demand alone
 
 NO_PLUGINS = Registry({}, set())

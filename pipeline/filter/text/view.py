@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -191,3 +191,21 @@ def spans(text: pa.LargeStringArray, limit: int = VIEW_BYTES) -> Iterator[tuple[
         last = min(max(last, first + 1), len(text))
         yield first, last
         first = last
+
+
+Result = TypeVar("Result")
+
+
+def once(compute: Callable[[TextView], Result]) -> Callable[[TextView], Result]:
+    """The function, with its result kept on the view (as a `cached_property` would) and freed with it."""
+    key = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def kept(view: TextView) -> Result:
+        held = vars(view)
+        if key not in held:
+            held[key] = compute(view)
+        found: Result = held[key]
+        return found
+
+    return kept

@@ -16,7 +16,7 @@ from corpusmill.common.ids import checksum, text_hash
 from corpusmill.pipeline.engine.stage import LocalStage, Outcome, load_stage
 from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.apply import all_specs
-from corpusmill.pipeline.filter.lines import edit as edit_module
+from corpusmill.pipeline.filter.lines import find as edit_module
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import DECISIONS
 from corpusmill.schemas.recipe import Recipe

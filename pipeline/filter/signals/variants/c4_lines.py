@@ -10,10 +10,9 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import PUNCT, SENTENCE, SPACE, bits
 from corpusmill.pipeline.filter.signals.variants.contractions import known_units, known_words
-from corpusmill.pipeline.filter.signals.variants.once import once
 from corpusmill.pipeline.filter.signals.variants.segments import SPLITLINES, segments
 from corpusmill.pipeline.filter.signals.variants.spacy_words import words_of
-from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.pipeline.filter.text.view import TextView, once
 from corpusmill.pipeline.text.unicode_classes import DIGIT, class_table
 from corpusmill.pipeline.text.utf8 import (
     COOKIE,

@@ -17,7 +17,6 @@ from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
 from corpusmill.pipeline.filter.signals.variants import c4_lines, tokens
 from corpusmill.pipeline.filter.signals.variants.codepoints import STOP, bits
 from corpusmill.pipeline.filter.signals.variants.grams import DATATROVE, gram_characters, walked_duplicates
-from corpusmill.pipeline.filter.signals.variants.once import once
 from corpusmill.pipeline.filter.signals.variants.segments import (
     BLANK_LINES,
     NEWLINE,
@@ -28,7 +27,7 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
     segments,
 )
 from corpusmill.pipeline.filter.text import scan as k
-from corpusmill.pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.text.view import TextView, once, share
 from corpusmill.pipeline.text.utf8 import before, decode
 
 Array = npt.NDArray[Any]

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
 from corpusmill.pipeline.filter.signals.variants import white_words as words
 from corpusmill.pipeline.filter.signals.variants.grams import DCLM, gram_characters
-from corpusmill.pipeline.filter.signals.variants.once import once
 from corpusmill.pipeline.filter.signals.variants.segments import (
     NEWLINE,
     TWO_NEWLINES,
@@ -20,7 +19,7 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
 )
 from corpusmill.pipeline.filter.signals.variants.unicode_words import unicode_words
 from corpusmill.pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
-from corpusmill.pipeline.filter.text.view import TextView, per_document, share
+from corpusmill.pipeline.filter.text.view import TextView, once, per_document, share
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "DCLM-baseline, content_filters.py"

@@ -11,10 +11,9 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
 from corpusmill.pipeline.filter.signals.variants import white_words as words
 from corpusmill.pipeline.filter.signals.variants.grams import DOLMA, all_gram_characters, gram_characters
-from corpusmill.pipeline.filter.signals.variants.once import once
 from corpusmill.pipeline.filter.signals.variants.segments import NEWLINE, marked, repeats, segments
 from corpusmill.pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
-from corpusmill.pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.text.view import TextView, once, share
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "Dolma 1.2, tagger gopher_v1"

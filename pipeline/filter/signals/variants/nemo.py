@@ -15,7 +15,6 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
 from corpusmill.pipeline.filter.signals.variants import white_words as words
 from corpusmill.pipeline.filter.signals.variants.grams import NEMO, gram_characters
-from corpusmill.pipeline.filter.signals.variants.once import once
 from corpusmill.pipeline.filter.signals.variants.segments import (
     NEWLINE,
     TWO_NEWLINES,
@@ -25,7 +24,7 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
 )
 from corpusmill.pipeline.filter.signals.variants.white_words import white_words, word_characters, word_total
 from corpusmill.pipeline.filter.text import scan as k
-from corpusmill.pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.text.view import TextView, once, share
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "NeMo Curator 1.4, {}"

@@ -17,10 +17,10 @@ from corpusmill.pipeline.filter.signals.variants.contractions import find
 from corpusmill.pipeline.filter.signals.variants.spacy_affixes import (
     has_affix,
     infix_at,
+    is_url,
     prefix_of,
     suffix_of,
 )
-from corpusmill.pipeline.filter.signals.variants.spacy_urls import is_url
 from corpusmill.pipeline.text.utf8 import decode
 
 _NEIGHBOURS = 8  # so many words of a chunk, at most, make up a known one

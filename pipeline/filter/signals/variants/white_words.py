@@ -11,8 +11,7 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, SPACE, bits
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
-from corpusmill.pipeline.filter.signals.variants.once import once
-from corpusmill.pipeline.filter.text.view import TextView, per_document
+from corpusmill.pipeline.filter.text.view import TextView, once, per_document
 from corpusmill.pipeline.filter.text.words import STOP_WORDS
 from corpusmill.pipeline.text.utf8 import decode
 

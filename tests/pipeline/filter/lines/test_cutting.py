@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.ids import text_hash
-from corpusmill.pipeline.filter.lines.edit import cut
+from corpusmill.pipeline.filter.lines.find import cut
 from corpusmill.pipeline.filter.lines.measure import LineRules
 from corpusmill.pipeline.filter.rules.files import LineEntry, LineRule
 from corpusmill.pipeline.filter.rules.sets import line_rules, rule_set

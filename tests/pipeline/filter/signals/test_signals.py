@@ -280,7 +280,7 @@ def test_the_page_names_signals_that_there_are() -> None:
 
 def test_columns_are_in_one_order_whatever_was_imported_first() -> None:
     code = (
-        "import corpusmill.pipeline.filter.signals.refinedweb, corpusmill.pipeline.filter.signals.catalogue as c;"
+        "import corpusmill.pipeline.filter.signals.web_corpora, corpusmill.pipeline.filter.signals.catalogue as c;"
         "print(*[spec.name for spec in c.text_specs()])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

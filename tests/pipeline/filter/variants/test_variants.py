@@ -18,7 +18,6 @@ from corpusmill.pipeline.filter.apply import signals_of_text
 from corpusmill.pipeline.filter.rules.sets import rule_set
 from corpusmill.pipeline.filter.signals.catalogue import every_spec, text_specs
 from corpusmill.pipeline.filter.signals.variants.contractions import exceptions
-from corpusmill.pipeline.filter.signals.variants.once import once
 from corpusmill.pipeline.filter.signals.variants.segments import (
     BLANK_LINES,
     NEWLINE,
@@ -29,7 +28,7 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
 )
 from corpusmill.pipeline.filter.signals.variants.tokens import split
 from corpusmill.pipeline.filter.signals.variants.white_words import white_words
-from corpusmill.pipeline.filter.text.view import TextView, text_buffers, view_of
+from corpusmill.pipeline.filter.text.view import TextView, once, text_buffers, view_of
 from tests.pipeline.filter.variants import oracle
 
 FAMILIES = (
