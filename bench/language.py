@@ -66,9 +66,9 @@ def labelled() -> dict[str, tuple[list[str], list[str]]]:
 
 def identify(text: pa.LargeStringArray, model: Any, reading: Reading) -> tuple[Any, Any]:
     """(label numbers, probabilities) by what `reading` takes of each text."""
+    from corpusmill.pipeline.filter.classifiers.model_words import as_it_stands
     from corpusmill.pipeline.filter.classifiers.pieces import windows_of
     from corpusmill.pipeline.filter.classifiers.scores import whole
-    from corpusmill.pipeline.filter.classifiers.words import as_it_stands
     from corpusmill.pipeline.filter.text.view import text_buffers
 
     text = pc.utf8_slice_codeunits(text, 0, reading.chars) if reading.start else text

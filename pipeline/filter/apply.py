@@ -16,10 +16,10 @@ from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
 from corpusmill.pipeline.filter.lines.find import counters as cut_counters
 from corpusmill.pipeline.filter.lines.find import cut
 from corpusmill.pipeline.filter.lines.measure import LineRules
-from corpusmill.pipeline.filter.lists.words import WordLists
+from corpusmill.pipeline.filter.lists.word_lists import WordLists
 from corpusmill.pipeline.filter.plugins import load as load_plugins
-from corpusmill.pipeline.filter.rules.files import Rule
 from corpusmill.pipeline.filter.rules.judge import exemptions, in_order, judge
+from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.pipeline.filter.rules.sets import line_rules
 from corpusmill.pipeline.filter.signals.catalogue import measure, text_specs
 from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of

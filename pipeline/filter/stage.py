@@ -10,7 +10,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import LocalStage
 from corpusmill.pipeline.filter import plugins
 from corpusmill.pipeline.filter.classifiers import fasttext_model
-from corpusmill.pipeline.filter.lists.files import list_hashes
+from corpusmill.pipeline.filter.lists.list_files import list_hashes
 from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.recipe import Recipe

@@ -14,6 +14,7 @@ from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates, tokens
 from corpusmill.pipeline.report import rules as curve
 from corpusmill.pipeline.report.duplicates import duplicates
+from corpusmill.pipeline.report.excerpts import examples
 from corpusmill.pipeline.report.planted import judge, load_labels
 from corpusmill.pipeline.report.rules import Rule
 from corpusmill.pipeline.report.sections import (
@@ -27,7 +28,6 @@ from corpusmill.pipeline.report.sections import (
     tokenizer,
 )
 from corpusmill.pipeline.report.survey import Places, Survey, survey
-from corpusmill.pipeline.report.texts import examples
 from corpusmill.schemas.ledger import KEPT, OUTCOMES, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import StageManifest, manifest_name
 from corpusmill.schemas.recipe import is_local

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.report.excerpts import fetch
 from corpusmill.pipeline.report.survey import read_columns
-from corpusmill.pipeline.report.texts import fetch
 from corpusmill.schemas.ledger import KEPT, QUARANTINED, REMOVED
 
 EXPECTED = ("filter", "dedup", "redact", "quarantine", "keep", "repair")

@@ -1,4 +1,5 @@
-"""The sections of the report that are read off one stage's files, or straight off the survey."""
+"""The sections of the report that come from one stage's files (among them what `decontaminate` found of each evaluation
+set), or straight from the survey."""
 
 from __future__ import annotations
 

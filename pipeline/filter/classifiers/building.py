@@ -1,4 +1,4 @@
-"""Train, judge, write: a model file and its card, in one step."""
+"""Train, judge, write: a model file and its card (data, licences, options, results on held-out text), in one step."""
 
 from __future__ import annotations
 

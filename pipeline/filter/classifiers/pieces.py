@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.classifiers.words import BLANK, Words, tables
+from corpusmill.pipeline.filter.classifiers.model_words import BLANK, Words, tables
 from corpusmill.pipeline.text.utf8 import decode
 
 Array = npt.NDArray[Any]

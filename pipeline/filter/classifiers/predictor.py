@@ -26,7 +26,7 @@ from corpusmill.pipeline.filter.classifiers.model_file import (
     locked,
     read_model,
 )  # fmt: skip
-from corpusmill.pipeline.filter.classifiers.words import Words
+from corpusmill.pipeline.filter.classifiers.model_words import Words
 
 Array = npt.NDArray[Any]
 

@@ -1,4 +1,5 @@
-"""The signals of the models: language, toxicity and quality, over Arrow buffers, a batch at a time."""
+"""The signals of the models: language (labels of lid.176, GlotLID and NLLB as ISO 639-1 codes), toxicity and quality, over
+Arrow buffers, a batch at a time."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers import predictor
 from corpusmill.pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
+from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stands, cleaned
 from corpusmill.pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
-from corpusmill.pipeline.filter.classifiers.words import Words, as_it_stands, cleaned
 from corpusmill.pipeline.filter.text.view import text_buffers
 from corpusmill.schemas.filter import ClassifierParams, FilterParams
 from corpusmill.schemas.signals import ARROW_TYPES, SignalSpec

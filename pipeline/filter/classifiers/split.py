@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.classifiers.words import cleaned
+from corpusmill.pipeline.filter.classifiers.model_words import cleaned
 from corpusmill.pipeline.filter.text.view import text_buffers
 
 Array = npt.NDArray[Any]

@@ -1,4 +1,5 @@
-"""Which lines of a batch meet which line rule: comparisons on values of lines, patterns by RE2 on all of them at once."""
+"""Which lines of a batch meet which line rule (comparisons on values of lines, patterns by RE2 on all of them at once), and
+the documents without the spans that are cut, with the ledger's edits."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.stage import decisions
-from corpusmill.pipeline.filter.lines import kernel
-from corpusmill.pipeline.filter.rules.files import LineRule
+from corpusmill.pipeline.filter.lines import line_kernels
+from corpusmill.pipeline.filter.rules.rule_files import LineRule
 from corpusmill.pipeline.filter.text.view import TextView, share, text_buffers
 from corpusmill.pipeline.filter.text.view import spans as pieces
 from corpusmill.pipeline.text import splice
@@ -48,13 +49,13 @@ class LineText:
         if name == "digit_ratio":
             return share(view.line_digits, view.line_chars)
         if self._counts is None:
-            self._counts = kernel.line_counts(view.data, class_table(), view.line_start, view.line_end)
-        column = kernel.LETTERS if name == "letter_ratio" else kernel.PUNCTS
+            self._counts = line_kernels.line_counts(view.data, class_table(), view.line_start, view.line_end)
+        column = line_kernels.LETTERS if name == "letter_ratio" else line_kernels.PUNCTS
         return share(self._counts[:, column], view.line_chars)
 
     def array(self) -> pa.LargeStringArray:
         """The lines as the even elements of an Arrow array, what is between them as the odd ones; no copy."""
-        offsets = kernel.elements(self.view.line_start, self.view.line_end)
+        offsets = line_kernels.elements(self.view.line_start, self.view.line_end)
         count = max(len(offsets) - 1, 0)
         return pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(self.view.data))
 
@@ -90,7 +91,7 @@ class LineText:
         bounds = np.frombuffer(offsets, np.int64, len(marked) + 1 + marked.offset)[marked.offset :]
         first = int(self.view.line_start[0])
         return int(
-            kernel.claim_found(
+            line_kernels.claim_found(
                 np.frombuffer(data, np.uint8), bounds, self.short_enough(rule), first, owner, code
             )
         )

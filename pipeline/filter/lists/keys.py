@@ -1,4 +1,5 @@
-"""Sets of byte strings that kernels look keys up in: a hash table, with the bytes compared at each hit."""
+"""Keys of lists: the small form of each letter and which letters make words; sets of byte strings that kernels look up in a
+hash table, with the bytes compared at each hit."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.filter.rules.files import Rule
+from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.pipeline.filter.rules.sets import skips
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.ledger import DECISIONS, FAILED_RULE, REMOVED

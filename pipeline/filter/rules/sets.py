@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from corpusmill.common.errors import UserError, nearest
-from corpusmill.pipeline.filter.rules.files import LineRule, LoadedSet, Rule, load_file
+from corpusmill.pipeline.filter.rules.rule_files import LineRule, LoadedSet, Rule, load_file
 from corpusmill.schemas.filter import RULES_FOLDER, ClassifierParams, FilterParams, is_rule_file, rule_sets
 
 AnyRule = TypeVar("AnyRule", Rule, LineRule)

@@ -1,4 +1,4 @@
-"""What C4's rules look at."""
+"""The signals that papers and tools on web corpora define beside Gopher's: C4, RefinedWeb, FineWeb, Dolma, NeMo Curator."""
 
 from __future__ import annotations
 

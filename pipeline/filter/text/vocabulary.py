@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.repetition import most_between, slot_of, table_size
-from corpusmill.pipeline.filter.text.words import word_hash_of
+from corpusmill.pipeline.filter.text.word_hashes import word_hash_of
 
 # English words of the closed classes: articles, pronouns, prepositions, conjunctions, auxiliary verbs, particles.
 _WORDS = """a about above across after again against all almost along already also although always am among an and

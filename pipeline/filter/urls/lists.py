@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.filter.lists.automaton import Automaton, automaton, occurrences
-from corpusmill.pipeline.filter.lists.files import read_entries, state
 from corpusmill.pipeline.filter.lists.keys import Keys, joins_table, keys, small, small_table
+from corpusmill.pipeline.filter.lists.list_files import read_entries, state
 from corpusmill.pipeline.filter.text.view import text_buffers
 from corpusmill.pipeline.filter.urls import address
 from corpusmill.schemas.filter import UrlLists

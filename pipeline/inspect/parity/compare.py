@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.filter.apply import Filtering
-from corpusmill.pipeline.filter.rules.files import Rule
 from corpusmill.pipeline.filter.rules.judge import failures
+from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.pipeline.filter.rules.sets import resolve
 from corpusmill.schemas.filter import FilterParams
 

@@ -13,7 +13,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates
-from corpusmill.pipeline.filter.rules.files import Rule
+from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, skips
 from corpusmill.pipeline.filter.stage import Filter
 from corpusmill.pipeline.inspect.what_if.changes import Changes, changes

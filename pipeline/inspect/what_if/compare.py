@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.filter.rules.files import Rule
 from corpusmill.pipeline.filter.rules.judge import judge
+from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.ledger import KEPT, REMOVED
 from corpusmill.schemas.manifest import PartitionManifest

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.text.words import MIX, PRIME, SEED, SHIFT
+from corpusmill.pipeline.filter.text.word_hashes import MIX, PRIME, SEED, SHIFT
 
 _PRONOUNS = "he i it she they we you"
 _WORDS = "that there these this those what when where who why how"

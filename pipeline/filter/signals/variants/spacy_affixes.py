@@ -1,5 +1,7 @@
 """What spaCy's English tokenizer cuts off the front and the end of a word, and where it parts it inside
-(`spacy/lang/punctuation.py` and `spacy/lang/en/punctuation.py`, 3.8)."""
+(`spacy/lang/punctuation.py` and `spacy/lang/en/punctuation.py`, 3.8); what it leaves whole as a URL (`URL_PATTERN` of
+`spacy/lang/tokenizer_exceptions.py`, 3.8), by one reading from the left instead of a pattern that backtracks.
+"""
 
 from __future__ import annotations
 

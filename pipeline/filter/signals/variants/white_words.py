@@ -12,7 +12,7 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, SPACE, bits
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
 from corpusmill.pipeline.filter.text.view import TextView, once, per_document
-from corpusmill.pipeline.filter.text.words import STOP_WORDS
+from corpusmill.pipeline.filter.text.word_hashes import STOP_WORDS
 from corpusmill.pipeline.text.utf8 import decode
 
 # Columns of `counts`.

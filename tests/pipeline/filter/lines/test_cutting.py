@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.filter.lines.find import cut
 from corpusmill.pipeline.filter.lines.measure import LineRules
-from corpusmill.pipeline.filter.rules.files import LineEntry, LineRule
+from corpusmill.pipeline.filter.rules.rule_files import LineEntry, LineRule
 from corpusmill.pipeline.filter.rules.sets import line_rules, rule_set
 from corpusmill.pipeline.filter.text.view import text_buffers, view_of
 from corpusmill.schemas.filter import FilterParams

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.filter.lines.find import LineText
-from corpusmill.pipeline.filter.rules.files import LineEntry
+from corpusmill.pipeline.filter.rules.rule_files import LineEntry
 from corpusmill.pipeline.filter.rules.sets import rule_set
 from corpusmill.pipeline.filter.text.view import text_buffers, view_of
 from corpusmill.pipeline.text.unicode_classes import ALPHA, DIGIT, PUNCT, UPPER, class_table

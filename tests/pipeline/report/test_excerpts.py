@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.report.texts import cut, marked, masked, tag_in_context, window
+from corpusmill.pipeline.report.excerpts import cut, marked, masked, tag_in_context, window
 from tests.pipeline.corpus import recipe
 
 ANY = st.text(max_size=200)

@@ -1,4 +1,7 @@
-"""Texts to show, fetched by doc_id. All are redacted first, also those removed before `redact` saw them."""
+"""The texts that the report shows: kept, removed by each rule, pairs of copies, and tags in their context.
+
+They are fetched by doc_id, and all are redacted first, also those that were removed before `redact` read them.
+"""
 
 from __future__ import annotations
 

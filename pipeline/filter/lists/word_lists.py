@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.lists.automaton import Automaton, automaton, occurrences
-from corpusmill.pipeline.filter.lists.files import read_entries, state
 from corpusmill.pipeline.filter.lists.keys import small
+from corpusmill.pipeline.filter.lists.list_files import read_entries, state
 from corpusmill.pipeline.filter.rules.sets import LISTED
 from corpusmill.pipeline.filter.text.view import TextView
 from corpusmill.schemas.filter import WordList

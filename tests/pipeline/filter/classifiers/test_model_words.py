@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stands, cleaned
 from corpusmill.pipeline.filter.classifiers.pieces import SHORT_SENTENCE, blank, sentences_of, windows_of
-from corpusmill.pipeline.filter.classifiers.words import Words, as_it_stands, cleaned
 from corpusmill.pipeline.filter.text.view import text_buffers
 from tests.pipeline.filter.classifiers import oracle
 from tests.pipeline.filter.helpers import PROSE

@@ -7,7 +7,7 @@ import pytest
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.apply import Filtering
 from corpusmill.pipeline.filter.classifiers import fasttext_model
-from corpusmill.pipeline.filter.rules.files import load_file
+from corpusmill.pipeline.filter.rules.rule_files import load_file
 from corpusmill.pipeline.filter.rules.sets import line_rules, resolve, rule_set
 from corpusmill.schemas.filter import FilterParams, rule_sets
 from tests.conftest import ROOT
