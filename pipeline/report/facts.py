@@ -12,7 +12,7 @@ import numpy as np
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates, tokens
-from corpusmill.pipeline.report import rules as curve
+from corpusmill.pipeline.report import curves as curve
 from corpusmill.pipeline.report.duplicates import duplicates
 from corpusmill.pipeline.report.excerpts import examples
 from corpusmill.pipeline.report.planted import judge, load_labels

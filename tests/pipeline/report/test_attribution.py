@@ -10,7 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.report.rules import Failures, Rule, _failing, count_failures
+from corpusmill.pipeline.report.curves import _failing
+from corpusmill.pipeline.report.rules import Failures, Rule, count_failures
 from corpusmill.schemas.ledger import LEDGER
 
 NAMES = ("a.x", "a.y", "b.z")
