@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint import metadata as meta
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
-from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
-from torch.distributed.checkpoint.storage import StorageReader
-from torch.futures import Future
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder, Missing, Truncated
 from corpusmill.train.checkpoint import store
-from corpusmill.train.checkpoint.files import CODES, DTYPES, fill, slabs
+from corpusmill.train.checkpoint.collectives import Group, alone, first, place, together
+from corpusmill.train.checkpoint.files import CODES, DTYPES, Slab, fill, slabs
 from corpusmill.train.checkpoint.pieces import Model, Piece, live
 from corpusmill.train.checkpoint.store import MODEL, Checkpoint, Damaged, Listing, folder_of
-from corpusmill.train.checkpoint.together import Group, first, place, together, told
 from corpusmill.train.checkpoint.write import Pieces
 
 
@@ -105,13 +98,37 @@ def _same(found: Checkpoint, part: str, pieces: Pieces, group: Group) -> None:
     refuse([name for name, known in zip(saved, held.tolist(), strict=True) if not known])
 
 
-def read_into(found: Checkpoint, pieces: Pieces, group: Group = None, alone: bool = False) -> None:
-    """Fill the pieces; with `alone` in this process only."""
-    one = alone or place(group)[1] == 1
-    load = partial(dcp.load, storage_reader=Reader(found), planner=Into(), process_group=group, no_dist=one)
-    told(lambda: load(dict(pieces)))
+@torch.no_grad()
+def read_into(found: Checkpoint, pieces: Pieces, group: Group = None, one_process: bool = False) -> None:
+    """Fill the pieces; with `one_process`, the other processes of the group do not take part."""
+
+    def read() -> None:
+        fill(found.folder, list(_wanted(found, pieces)))
+
+    if one_process:
+        alone(read)
+    else:
+        together(read, group)
     for piece in pieces.values():
         piece.put_back()
+
+
+def _wanted(found: Checkpoint, pieces: Pieces) -> Iterator[tuple[Slab, torch.dtype]]:
+    """What to read: the intersections of the pieces with the boxes stored."""
+    for name, piece in pieces.items():
+        stored, sizes = found.table[name], tuple(piece.local.shape)
+        for box in stored.boxes:
+            edges = zip(piece.offsets, sizes, box.offsets, box.sizes, strict=True)
+            common = [(max(a, b), min(a + n, b + m)) for a, n, b, m in edges]
+            if any(low >= high for low, high in common):
+                continue
+            target = piece.local
+            for dim, (low, high) in enumerate(common):
+                target = target.narrow(dim, low - piece.offsets[dim], high - low)
+            start = tuple(low - offset for (low, _), offset in zip(common, box.offsets, strict=True))
+            dtype = DTYPES[stored.dtype]
+            for slab in slabs(target, box.file, box.at, box.sizes, start, dtype):
+                yield slab, dtype
 
 
 def read_tensors(found: Checkpoint, part: str = MODEL) -> dict[str, Tensor]:
@@ -120,96 +137,9 @@ def read_tensors(found: Checkpoint, part: str = MODEL) -> dict[str, Tensor]:
         name: torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
         for name, stored in found.part(part).items()
     }
-    read_into(found, {name: whole(tensor) for name, tensor in wanted.items()}, alone=True)
+    read_into(found, {name: whole(tensor) for name, tensor in wanted.items()}, one_process=True)
     return wanted
 
 
 def whole(tensor: Tensor) -> Piece:
     return Piece(tuple(tensor.shape), (0,) * tensor.ndim, tensor)
-
-
-class Into(LoadPlanner):
-    """Reads into live `Piece`s, by the intersections of their boxes with those stored."""
-
-    def set_up_planner(
-        self, state_dict: Any, metadata: meta.Metadata | None = None, is_coordinator: bool = False
-    ) -> None:
-        self.pieces: Pieces = state_dict
-        self.metadata = metadata
-
-    def create_local_plan(self) -> LoadPlan:
-        assert self.metadata is not None
-        items: list[ReadItem] = []
-        for name, piece in self.pieces.items():
-            stored = self.metadata.state_dict_metadata[name]
-            box = meta.ChunkStorageMetadata(torch.Size(piece.offsets), piece.local.shape)
-            if piece.local.numel():
-                items += create_read_items_for_chunk_list(name, stored, [box])  # type: ignore[arg-type]
-        return LoadPlan(items)
-
-    def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
-        return global_plan
-
-    def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
-        return central_plan
-
-    def resolve_tensor(self, read_item: ReadItem) -> Tensor:
-        target = self.pieces[read_item.dest_index.fqn].local
-        for dim, (start, size) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
-            target = target.narrow(dim, start, size)
-        return target
-
-    def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None: ...
-
-    def load_bytes(self, read_item: ReadItem, value: Any) -> None:
-        raise AssertionError("a checkpoint holds tensors alone")
-
-
-class Reader(StorageReader):
-    """Reads the spans of bytes that are needed."""
-
-    def __init__(self, found: Checkpoint) -> None:
-        self.found = found
-
-    def reset(self, checkpoint_id: Any = None) -> None: ...
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return True
-
-    def read_metadata(self) -> meta.Metadata:
-        return meta.Metadata(
-            {
-                name: meta.TensorStorageMetadata(
-                    meta.TensorProperties(dtype=DTYPES[stored.dtype]),
-                    torch.Size(stored.shape),
-                    [
-                        meta.ChunkStorageMetadata(torch.Size(box.offsets), torch.Size(box.sizes))
-                        for box in stored.boxes
-                    ],
-                )
-                for name, stored in self.found.table.items()
-            }
-        )
-
-    def set_up_storage_reader(self, metadata: meta.Metadata, is_coordinator: bool, *args: Any) -> None: ...
-
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        return plan
-
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        return plans
-
-    @torch.no_grad()
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        wanted = []
-        for item in plan.items:
-            stored = self.found.table[item.storage_index.fqn]
-            box, dtype = stored.boxes[item.storage_index.index or 0], DTYPES[stored.dtype]
-            start = tuple(item.storage_offsets)
-            found = slabs(planner.resolve_tensor(item), box.file, box.at, box.sizes, start, dtype)
-            wanted += [(slab, dtype) for slab in found]
-        fill(self.found.folder, wanted)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done

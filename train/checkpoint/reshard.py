@@ -75,5 +75,5 @@ def stream(found: Checkpoint, name: str) -> Iterator[memoryview]:
         local = torch.empty((min(rows, shape[0] - start), *shape[1:]), dtype=dtype)
         offsets = (start, *(0 for _ in shape[1:]))
         piece = Piece(shape, offsets, local) if stored.shape else Piece((), (), local[0])
-        read_into(alone, {name: piece}, alone=True)
+        read_into(alone, {name: piece}, one_process=True)
         yield from raw(local)

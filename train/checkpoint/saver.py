@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
-from torch.distributed.checkpoint.planner import SavePlan
 
 from corpusmill.common.storage import Folder
+from corpusmill.train.checkpoint.collectives import first, gathered, place
 from corpusmill.train.checkpoint.store import Listing, prune
-from corpusmill.train.checkpoint.together import first, place, told, wrapper
-from corpusmill.train.checkpoint.write import Pieces, items_of, save
+from corpusmill.train.checkpoint.write import Item, Pieces, items_of, save, without_replicas
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import CheckpointConfig
@@ -82,14 +80,13 @@ class Saver:
         first(lambda: prune(self.run, keep, every, self.seen, self.refused), self.group)
 
     def _share(self, pieces: Pieces) -> set[str]:
-        """What of the pieces this process writes: boxes that several hold are dealt out, so that none is copied twice.
-        The layout of a run, hence the answer, stays the same."""
+        """What of the pieces this process writes: of a box that several hold, one makes a copy. The layout of a run, hence
+        the answer, stays the same."""
 
-        def dealt(plans: list[SavePlan]) -> list[set[str]]:
-            return [{item.index.fqn for item in plan.items} for plan in dedup_save_plans(plans)]
+        def assign(held: list[list[Item]]) -> list[set[str]]:
+            return [{item.name for item in share} for share in without_replicas(held)]
 
-        here = partial(SavePlan, items_of(pieces))
-        return told(partial(wrapper(self.group).reduce_scatter, "", here, dealt))
+        return gathered(partial(items_of, pieces), assign, self.group)
 
     def _copy(self, name: str, tensor: Tensor) -> Tensor:
         """A copy in CPU memory; the memory is used again by the next save."""

@@ -1,37 +1,54 @@
-"""Writing a checkpoint: `torch.distributed.checkpoint` plans and deals the boxes, this writes them, the manifest last."""
+"""Writing a checkpoint: who writes which box is decided once, replicas are written once, the manifest comes last."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple
 
-import torch
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import metadata as meta
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.planner import (
-    SavePlan,
-    SavePlanner,
-    TensorWriteData,
-    WriteItem,
-    WriteItemType,
-)
-from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
-from torch.futures import Future
-
+from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.checkpoint import Box, StoredTensor, TensorTable
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.train.checkpoint.files import CODES, Content, raw, write_file
+from corpusmill.train.checkpoint.collectives import Group, gathered
+from corpusmill.train.checkpoint.files import CODES, DTYPES, Content, raw, write_file
 from corpusmill.train.checkpoint.pieces import Piece
 from corpusmill.train.checkpoint.store import MODEL, OPTIMIZER, finish, folder_of, part_of, remove
-from corpusmill.train.checkpoint.together import Group, place, told
 
-FILE_BYTES = 4 << 30  # of one file, or one tensor
+FILE_BYTES = 4 << 30  # of one file, or one tensor; a box counts as the whole tensor
 Pieces = dict[str, Piece]
+
+
+class Item(NamedTuple):
+    """A box that a process holds of the tensor `name`, of `shape`, and could write."""
+
+    name: str
+    dtype: str  # as in the file
+    shape: tuple[int, ...]
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Of the whole tensor."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        return tuple(start + size for start, size in zip(self.offsets, self.sizes, strict=True))
+
+    @property
+    def key(self) -> str:
+        """Its name in a file: the tensor's, with the bounds of what is only a part of it."""
+        if self.sizes == self.shape:
+            return self.name
+        bounds = zip(self.offsets, self.ends, strict=True)
+        return f"{self.name}[{','.join(f'{start}:{end}' for start, end in bounds)}]"
+
+
+Files = dict[str, list[Item]]  # what a process writes, by file
 
 
 def save(
@@ -42,138 +59,133 @@ def save(
     group: Group = None,
     file_bytes: int = FILE_BYTES,
 ) -> Folder:
-    """Publish a checkpoint, all processes together; whoever kills one of them leaves no manifest, hence nothing.
+    """Publish a checkpoint, all processes together; if one of them is killed there is no manifest, hence no checkpoint.
 
     `pieces` is what this process holds (`pieces.live`); a box that several hold is written by one of them. `state`,
     any JSON, is taken from the first process. Raises `WorkError` in all processes if one of them fails.
     """
     folder = folder_of(run, step)
-    writer = Writer(folder, step, state, file_bytes)
-    alone = place(group)[1] == 1
-    call = partial(dcp.save, storage_writer=writer, planner=Planner(), process_group=group, no_dist=alone)
-    told(lambda: call(dict(pieces)))
+
+    def assign(held: list[list[Item]]) -> list[Files]:
+        remove(folder)  # before any process writes: what lies there must not vouch for the new files
+        shares = without_replicas(held)
+        _check_cover([item for share in shares for item in share])
+        return files_of(shares, file_bytes)
+
+    def publish(written: list[list[Written]]) -> list[None]:
+        _finish(folder, step, [one for share in written for one in share], state)
+        return [None] * len(written)
+
+    mine = gathered(partial(items_of, pieces), assign, group)
+    gathered(lambda: _write(folder, pieces, mine), publish, group)
     return folder
 
 
-def items_of(pieces: Pieces) -> list[WriteItem]:
+def items_of(pieces: Pieces) -> list[Item]:
     """What this process could write: its pieces that are not empty (or that belong to an empty tensor)."""
     return [
-        WriteItem(
-            index=meta.MetadataIndex(name, piece.offsets),
-            type=WriteItemType.SHARD,
-            tensor_data=TensorWriteData(
-                chunk=meta.ChunkStorageMetadata(torch.Size(piece.offsets), piece.local.shape),
-                properties=meta.TensorProperties(dtype=piece.local.dtype),
-                size=torch.Size(piece.shape),
-            ),
-        )
+        Item(name, CODES[piece.local.dtype], piece.shape, piece.offsets, tuple(piece.local.shape))
         for name, piece in sorted(pieces.items())
         if piece.local.numel() or 0 in piece.shape
     ]
 
 
-class Planner(DefaultSavePlanner):
-    """PyTorch's planner over `Piece`s: replicas written once, by whoever has least to write; coverage is checked."""
-
-    def __init__(self) -> None:
-        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-
-    def create_local_plan(self) -> SavePlan:
-        self.plan = SavePlan(items_of(self.state_dict))
-        return self.plan
-
-    def resolve_data(self, write_item: WriteItem) -> torch.Tensor:
-        local: torch.Tensor = self.state_dict[write_item.index.fqn].local
-        return local
-
-
-class Writer(StorageWriter):
-    """Each process writes its share as safetensors files; the first one the rest."""
-
-    def __init__(self, folder: Folder, step: int, state: dict[str, Any], file_bytes: int) -> None:
-        self.folder, self.step, self.state, self.file_bytes = folder, step, state, file_bytes
-
-    def reset(self, checkpoint_id: Any = None) -> None: ...
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return True
-
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        if is_coordinator:  # before anyone writes: what lies there must not vouch for the new files
-            remove(self.folder)
-
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        return plan
-
-    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Name the files of all processes: `storage_data` becomes file -> numbers of the items in it."""
-        groups = [(rank, part, group) for rank, plan in enumerate(plans) for part, group in self._files(plan)]
-        shares: list[dict[str, list[int]]] = [{} for _ in plans]
-        for part in (MODEL, OPTIMIZER):
-            of_part = [(rank, group) for rank, found, group in groups if found == part]
-            for (rank, group), name in zip(of_part, file_names(part, len(of_part)), strict=True):
-                shares[rank][name] = group
-        return [replace(plan, storage_data=share) for plan, share in zip(plans, shares, strict=True)]
-
-    def _files(self, plan: SavePlan) -> list[tuple[str, list[int]]]:
-        found = []
-        for part in (MODEL, OPTIMIZER):
-            numbers = [number for number, item in enumerate(plan.items) if part_of(item.index.fqn) == part]
-            sizes = [plan.items[number].tensor_storage_size() or 0 for number in numbers]
-            found += [(part, [numbers[k] for k in group]) for group in packed(sizes, self.file_bytes)]
-        return found
-
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        results = []
-        for name, numbers in plan.storage_data.items():
-            items = {key_of(plan.items[number]): plan.items[number] for number in numbers}
-            tensors = {key: cast(torch.Tensor, planner.resolve_data(item)) for key, item in items.items()}
-            contents = [
-                Content(key, tensor.dtype, tuple(tensor.shape), partial(raw, tensor))
-                for key, tensor in tensors.items()
-            ]
-            file, places = write_file(self.folder / name, contents)
-            for key, item in items.items():
-                chunk = item.tensor_data.chunk
-                box = Box(
-                    offsets=tuple(chunk.offsets), sizes=tuple(chunk.sizes), file=name, key=key, at=places[key]
-                )
-                results.append(WriteResult(item.index, item.tensor_storage_size() or 0, (box, file)))
-        done: Future[list[WriteResult]] = Future()
-        done.set_result(results)
-        return done
-
-    def finish(self, metadata: meta.Metadata, results: list[list[WriteResult]]) -> None:
-        boxes: dict[str, list[Box]] = {}
-        files: dict[str, PublishedFile] = {}
-        for result in (result for share in results for result in share):
-            box, file = result.storage_data
-            boxes.setdefault(result.index.fqn, []).append(box)
-            files[file.path] = file
-        tensors = {
-            name: StoredTensor(
-                shape=tuple(found.size),  # type: ignore[union-attr]
-                dtype=CODES[found.properties.dtype],  # type: ignore[union-attr]
-                boxes=sorted(boxes[name], key=lambda box: box.offsets),
-            )
-            for name, found in sorted(metadata.state_dict_metadata.items())
-        }
-        listed = [files[name] for name in sorted(files)]
-        finish(self.folder, self.step, listed, TensorTable(tensors=tensors), json.dumps(self.state).encode())
+def without_replicas(held: list[list[Item]]) -> list[list[Item]]:
+    """What each process writes: of those that hold the same box, the one with the least to write so far."""
+    holders: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    of = {}
+    for rank, items in enumerate(held):
+        for item in items:
+            holders.setdefault((item.name, item.offsets), []).append(rank)
+            of[item.name, item.offsets] = item
+    totals = [0] * len(held)
+    shares: list[list[Item]] = [[] for _ in held]
+    for box, ranks in holders.items():
+        least = min(ranks, key=totals.__getitem__)
+        totals[least] += of[box].tensor_bytes or 1
+        shares[least].append(of[box])
+    return [sorted(share, key=lambda item: item.name) for share in shares]
 
 
-def key_of(item: WriteItem) -> str:
-    """The name of a box in its file: the tensor's, with the bounds of what is but a part of it."""
-    data = item.tensor_data
-    assert data is not None
-    if data.chunk.sizes == data.size:
-        return item.index.fqn
-    ends = zip(data.chunk.offsets, data.chunk.sizes, strict=True)
-    return f"{item.index.fqn}[{','.join(f'{start}:{start + size}' for start, size in ends)}]"
+def files_of(shares: list[list[Item]], file_bytes: int) -> list[Files]:
+    """The files of each process; their names count through all processes."""
+    found: list[Files] = [{} for _ in shares]
+    for part in (MODEL, OPTIMIZER):
+        groups: list[tuple[int, list[Item]]] = []
+        for rank, share in enumerate(shares):
+            items = [item for item in share if part_of(item.name) == part]
+            numbers = packed([item.tensor_bytes for item in items], file_bytes)
+            groups += [(rank, [items[number] for number in group]) for group in numbers]
+        for (rank, group), name in zip(groups, file_names(part, len(groups)), strict=True):
+            found[rank][name] = group
+    return found
+
+
+def _check_cover(items: list[Item]) -> None:
+    """Raises `WorkError` unless the boxes of each tensor are the whole of it, each element once."""
+    tensors: dict[str, list[Item]] = {}
+    for item in items:
+        tensors.setdefault(item.name, []).append(item)
+    for name, boxes in tensors.items():
+        shape = boxes[0].shape
+        inside = all(end <= size for box in boxes for end, size in zip(box.ends, shape, strict=True))
+        if not inside or sum(math.prod(box.sizes) for box in boxes) != math.prod(shape) or _overlap(boxes):
+            raise WorkError(f"a checkpoint failed: the processes' parts of {name} are not the whole of it")
+
+
+def _overlap(boxes: list[Item]) -> bool:
+    """Whether two boxes of a tensor share an element; a sweep along the longest dimension."""
+    if len(boxes) == 1 or not boxes[0].shape:
+        return len(boxes) > 1
+    sweep = max(range(len(boxes[0].shape)), key=boxes[0].shape.__getitem__)
+    active: list[Item] = []
+    for box in sorted(boxes, key=lambda box: box.offsets[sweep]):
+        active = [other for other in active if other.ends[sweep] > box.offsets[sweep]]
+        for other in active:
+            pairs = zip(box.offsets, box.ends, other.offsets, other.ends, strict=True)
+            if all(low < other_end and other_low < end for low, end, other_low, other_end in pairs):
+                return True
+        active.append(box)
+    return False
+
+
+class Written(NamedTuple):
+    """A file, and the boxes in it with the place of each one's first byte."""
+
+    file: PublishedFile
+    items: list[Item]
+    places: list[int]
+
+
+def _write(folder: Folder, pieces: Pieces, files: Files) -> list[Written]:
+    done = []
+    for name, items in files.items():
+        tensors = [pieces[item.name].local for item in items]
+        contents = [
+            Content(item.key, tensor.dtype, item.sizes, partial(raw, tensor))
+            for item, tensor in zip(items, tensors, strict=True)
+        ]
+        file, places = write_file(folder / name, contents)
+        done.append(Written(file, items, [places[item.key] for item in items]))
+    return done
+
+
+def _finish(folder: Folder, step: int, written: list[Written], state: dict[str, Any]) -> None:
+    tensors: dict[str, StoredTensor] = {}
+    for file, items, places in written:
+        for item, at in zip(items, places, strict=True):
+            box = Box(offsets=item.offsets, sizes=item.sizes, file=file.path, key=item.key, at=at)
+            stored = tensors.setdefault(item.name, StoredTensor(shape=item.shape, dtype=item.dtype, boxes=[]))
+            stored.boxes.append(box)
+    for stored in tensors.values():
+        stored.boxes.sort(key=lambda box: box.offsets)
+    files = sorted((one.file for one in written), key=lambda file: file.path)
+    table = TensorTable(tensors=dict(sorted(tensors.items())))
+    finish(folder, step, files, table, json.dumps(state).encode())
 
 
 def file_names(part: str, count: int) -> list[str]:
+    """The names of a part's files."""
     if count == 1:
         return [f"{part}.safetensors"]
     return [f"{part}-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
