@@ -2,9 +2,9 @@
 
     checkpoints/step-000200/model*.safetensors  optimizer*.safetensors  tensors.json  state.json  manifest.json
 
-A folder without a manifest, or with files that are not the manifest's, is never taken and never counts. Works on any
-store. Nothing is pickled: `torch.distributed.checkpoint` plans, deduplicates and balances, with a writer and a reader
-of ours. `from corpusmill.train import checkpoint` gives the names below; torch is imported only then.
+A folder without a manifest, or with files that are not the manifest's, is never loaded and never counts. Works on any
+store. Files hold no pickles. `write` decides who writes which box and `read` which parts of the boxes to read, as
+`torch.distributed.checkpoint` does, over the table that the format has. `from corpusmill.train import checkpoint` gives the names below; torch is imported only then.
 """
 
 from __future__ import annotations

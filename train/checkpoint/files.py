@@ -66,8 +66,8 @@ def write_file(file: Folder, contents: list[Content]) -> tuple[PublishedFile, di
 def raw(tensor: Tensor) -> Iterator[memoryview]:
     """The bytes of a tensor on any device, in parts."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    for part in flat.split(AT_ONCE):
-        yield memoryview(part.numpy())
+    for start in range(0, len(flat), AT_ONCE):
+        yield memoryview(flat[start : start + AT_ONCE].numpy())
 
 
 def hash_file(folder: Folder, name: str, size: int) -> str:

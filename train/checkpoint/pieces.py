@@ -44,8 +44,8 @@ def live(model: Model, optimizer: torch.optim.Optimizer | None = None) -> dict[s
     """The pieces of a model (or of its parts in this process) and of its optimizer, by name.
 
     Parameters and what else decides the model's answers (the experts' biases) under their own names, the optimizer's
-    state under `<key>/<parameter name>`, also if no step was taken yet (a checkpoint without it would restore none, and
-    nobody would notice). `model.cuts`, if there is one, says how parameters were cut before
+    state under `<key>/<parameter name>`, also if no step was taken yet (a checkpoint without it would restore none,
+    silently). `model.cuts`, if there is one, says how parameters were cut before
     `fully_shard`: by name, objects with `dim`, `index` and `count`.
     """
     tensors = dict(model.state_dict())  # of a sharded model this also puts its shards back in place: first
@@ -68,7 +68,7 @@ def pieces_of(tensors: dict[str, Tensor], cuts: Mapping[str, Cuts]) -> dict[str,
     """The piece of each tensor: plain, or a DTensor of `fully_shard`, or of either a cut one.
 
     `cuts` has parameters' names; a state is cut as its parameter, which must be among `tensors`. Raises `UserError` for
-    a state whose part of the whole cannot be told.
+    a state whose part of the whole is unknown.
     """
     found = {}
     for name, tensor in tensors.items():

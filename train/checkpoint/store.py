@@ -182,7 +182,7 @@ def prune(
     Kept are the newest `keep_last` valid ones and those whose step is a multiple of `keep_every`. Invalid ones never
     count, nor do those that were `refused` when every byte was read; those older than the newest valid one are what
     killed runs left behind, and go. With `seen` (made at the last call, renewed here) they go only if nothing in them
-    has changed since: nobody is writing there.
+    has changed since: no process is writing there.
     """
     valid, broken = list[int](), dict[int, Listing]()
     for step, listing in reversed(steps(run).items()):
