@@ -67,7 +67,7 @@ def raw(tensor: Tensor) -> Iterator[memoryview]:
     """The bytes of a tensor on any device, in parts."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     for start in range(0, len(flat), AT_ONCE):
-        yield memoryview(flat[start : start + AT_ONCE].numpy())
+        yield flat[start : start + AT_ONCE].numpy().data
 
 
 def hash_file(folder: Folder, name: str, size: int) -> str:
