@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.errors import UserError
+from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
 from corpusmill.pipeline.bpe.engine import Engine
-from corpusmill.pipeline.bpe.names import token_bytes
 from corpusmill.pipeline.bpe.recognise import UnknownToUs, nfc, read
 from corpusmill.pipeline.bpe.texts import Needles
 

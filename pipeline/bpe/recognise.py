@@ -16,7 +16,7 @@ from corpusmill.pipeline.bpe.kernels.characters import (
     SPACE,
     SYMBOL,
 )
-from corpusmill.pipeline.bpe.kernels.cuts import (
+from corpusmill.pipeline.bpe.kernels.pretokenize import (
     CL100K,
     DEEPSEEK,
     DIGITS,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.index import Index, load
 from corpusmill.pipeline.decontaminate.judge import judge
-from corpusmill.pipeline.decontaminate.run import read_dropped
+from corpusmill.pipeline.decontaminate.prepare import read_dropped
 from corpusmill.pipeline.decontaminate.scan import find_hits
 from corpusmill.pipeline.text.word_positions import place_words, room, rule
 from corpusmill.schemas.decontaminate import DecontaminateParams

@@ -17,7 +17,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
 from corpusmill.pipeline.decontaminate.items import read_items
-from corpusmill.pipeline.decontaminate.kernel import Table, fill, set_bits
+from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bits
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams

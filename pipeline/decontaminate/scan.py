@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.decontaminate import kernel
+from corpusmill.pipeline.decontaminate import ngram_kernels
 from corpusmill.pipeline.decontaminate.index import load
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Partition
@@ -54,11 +54,11 @@ class Job:
     params: DecontaminateParams
 
 
-def find_hits(text: pa.Array, table: kernel.Table) -> dict[str, Any]:
+def find_hits(text: pa.Array, table: ngram_kernels.Table) -> dict[str, Any]:
     """The hits in a large_string array, as the numeric columns of `HITS`, in the order of the texts' words."""
     offsets, data = view(text)
-    rows = np.flatnonzero(kernel.candidates(offsets, data, rule(), table))
-    found = kernel.matches(offsets, data, rows, rule(), table)
+    rows = np.flatnonzero(ngram_kernels.candidates(offsets, data, rule(), table))
+    found = ngram_kernels.matches(offsets, data, rows, rule(), table)
     columns = dict(zip(NUMBERS, found.T, strict=True))
     for row in np.unique(columns["row"]).tolist():
         own = data[offsets[row] : offsets[row + 1]]

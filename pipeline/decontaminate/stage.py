@@ -53,7 +53,7 @@ class Decontaminate(LocalStage):
         return {**params, "unicode": unicodedata.unidata_version}
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from corpusmill.pipeline.decontaminate.run import run
+        from corpusmill.pipeline.decontaminate.prepare import run
 
         return run(context, self.params, self.sources, self.version)
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.decontaminate.items import Item
-from corpusmill.pipeline.decontaminate.kernel import keys_and_checks
+from corpusmill.pipeline.decontaminate.ngram_kernels import keys_and_checks
 from corpusmill.pipeline.text.word_positions import I64, U64, code_point, place_words, room, rule
 from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
 

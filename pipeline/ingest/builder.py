@@ -15,7 +15,7 @@ import xxhash
 from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.text import clean, scrub_surrogates
+from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
 from corpusmill.schemas.documents import DOCUMENTS, ID
 from corpusmill.schemas.ledger import INGEST_DECISIONS, QUARANTINED
 from corpusmill.schemas.stages import IngestParams

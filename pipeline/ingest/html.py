@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.ingest.text import Decoded, Undecodable, decode
+from corpusmill.pipeline.ingest.text_cleaning import Decoded, Undecodable, decode
 
 Extractor = Literal["resiliparse", "trafilatura", "all_text"]
 # Browsers stop nesting at 512. Extraction takes time in the square of the depth: 3,000 cost a second at most.
@@ -33,7 +33,7 @@ _SPACES = re.compile(r"[ \t]+\n")
 
 
 class Extracted(NamedTuple):
-    """`repaired` is as in `corpusmill.pipeline.ingest.text.Decoded`."""
+    """`repaired` is as in `corpusmill.pipeline.ingest.text_cleaning.Decoded`."""
 
     text: str
     title: str | None

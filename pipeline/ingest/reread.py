@@ -20,7 +20,7 @@ from corpusmill.pipeline.ingest.readers.jsonl import parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
 from corpusmill.pipeline.ingest.sniff import sniff
 from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines
-from corpusmill.pipeline.ingest.text import Undecodable, clean, decode
+from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 

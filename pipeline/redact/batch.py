@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.redact.coins import coins
+from corpusmill.pipeline.redact.identity_numbers import NUMBERS, national
 from corpusmill.pipeline.redact.kernels.anchors import candidates
 from corpusmill.pipeline.redact.kernels.tables import (
     ASSIGNED,
@@ -34,7 +35,6 @@ from corpusmill.pipeline.redact.kernels.tables import (
     WORD,
 )  # fmt: skip
 from corpusmill.pipeline.redact.models import Detector, find_spans
-from corpusmill.pipeline.redact.national import NUMBERS, national
 from corpusmill.pipeline.redact.network import emails, hardware, ipv4, ipv6
 from corpusmill.pipeline.redact.numbers import cards, iban_length, ssns
 from corpusmill.pipeline.redact.phones import phones

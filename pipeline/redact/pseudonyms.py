@@ -22,7 +22,7 @@ from unicodedata import normalize
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.redact.coins import base58check, bech32, eip55, is_base58check
-from corpusmill.pipeline.redact.national import compact
+from corpusmill.pipeline.redact.identity_numbers import compact
 from corpusmill.pipeline.redact.scan import TAG, Kind
 from corpusmill.pipeline.redact.standins import NATIONAL, OWN_CARDS, Draw, card, iban, own_phones, phone
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.kernels.order import copy
-from corpusmill.pipeline.shard.scratch import HEAD, changed, read_heads
+from corpusmill.pipeline.shard.segments import HEAD, changed, read_heads
 
 WINDOW = 16 << 20  # bytes of elements at once; a single longer document is taken whole
 

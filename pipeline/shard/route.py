@@ -18,16 +18,16 @@ import xxhash
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.bpe.back import coming_back
 from corpusmill.pipeline.bpe.encode import encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.bpe.round_trip import coming_back
 from corpusmill.pipeline.engine.checkpoints import Marker, known
 from corpusmill.pipeline.engine.document_hash import hash_ids, read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.shard.plan import Kind, Plan
-from corpusmill.pipeline.shard.scratch import HEAD, SEGMENT, packed
+from corpusmill.pipeline.shard.segments import HEAD, SEGMENT, packed
 from corpusmill.pipeline.shard.takedown_log import left
-from corpusmill.pipeline.shard.texts import COLUMNS, id_bytes, rendered
+from corpusmill.pipeline.shard.text_members import COLUMNS, id_bytes, rendered
 from corpusmill.pipeline.shard.tokenizer import Tokenizer
 from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
 

@@ -24,7 +24,7 @@ from corpusmill.pipeline.shard.blocks import Blocks
 from corpusmill.pipeline.shard.merge import Window, in_order
 from corpusmill.pipeline.shard.plan import Plan, SetPlan
 from corpusmill.pipeline.shard.route import Routed
-from corpusmill.pipeline.shard.scratch import SEGMENT
+from corpusmill.pipeline.shard.segments import SEGMENT
 from corpusmill.pipeline.shard.tokenizer import Tokenizer
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.shards import Block, Shard, TextShard

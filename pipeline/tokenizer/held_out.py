@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.bpe.back import coming_back
 from corpusmill.pipeline.bpe.encode import encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
+from corpusmill.pipeline.bpe.round_trip import coming_back
 from corpusmill.pipeline.engine.document_hash import hash_ids, purpose_seed, read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.pipeline.tokenizer.compare import load_other, token_counts

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.engine.stage import Context
-from corpusmill.pipeline.tokenizer import origin, vocabulary
+from corpusmill.pipeline.tokenizer import merge_origins, vocabulary
 from corpusmill.pipeline.tokenizer.held_out import SUMS, Key, measure_held_out
 from corpusmill.pipeline.tokenizer.sample import Drawn
 
@@ -26,7 +26,7 @@ def measure(
     Raises `WorkError` if a document came back changed.
     """
     found = measure_held_out(context, bpe, eos_token, splits)
-    came = origin.measure_origin(context, bpe, eos_token, drawn)
+    came = merge_origins.measure_origin(context, bpe, eos_token, drawn)
     words = vocabulary.vocabulary(bpe)
     there = words.there
     compare = list(context.recipe.tokenizer.compare)
@@ -47,7 +47,7 @@ def measure(
             "held_out": int((there & (found.counts == 0)).sum()),
             "trained_on": int((there & (came.counts[0] == 0)).sum()),
         },
-        "origins": origin.describe(came, words.merged, words.texts),
+        "origins": merge_origins.describe(came, words.merged, words.texts),
     }
 
 

@@ -66,7 +66,7 @@ class Tokenizer(GlobalStage):
         from corpusmill.pipeline.bpe.load import load_bpe
         from corpusmill.pipeline.tokenizer.compare import load_other
         from corpusmill.pipeline.tokenizer.measure import measure
-        from corpusmill.pipeline.tokenizer.origin import SAMPLE_BYTES
+        from corpusmill.pipeline.tokenizer.merge_origins import SAMPLE_BYTES
         from corpusmill.pipeline.tokenizer.sample import draw
         from corpusmill.pipeline.tokenizer.train import untrained
 

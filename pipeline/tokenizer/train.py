@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from corpusmill.common.errors import UserError
+from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
 from corpusmill.pipeline.bpe.encode import chunks
-from corpusmill.pipeline.bpe.names import token_bytes
 from corpusmill.pipeline.tokenizer.pretokenizers import normalizer, pre_tokenizer
 from corpusmill.schemas.tokenizer import TokenizerParams
 

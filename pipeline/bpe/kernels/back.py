@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.bytes import load, pointer
-from corpusmill.pipeline.bpe.kernels.bytes import same as equal
+from corpusmill.pipeline.bpe.kernels.utf8 import load, pointer
+from corpusmill.pipeline.bpe.kernels.utf8 import same as equal
 
 
 @compiled

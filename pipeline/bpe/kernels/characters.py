@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.bytes import load, pointer, trailing_zeros
+from corpusmill.pipeline.bpe.kernels.utf8 import load, pointer, trailing_zeros
 
 # Bits of a character's classes; `classes.py` asks the library which characters have them.
 LETTER: Final = 1  # \p{L}

@@ -8,10 +8,9 @@ import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.kernels.backtrack import encode_piece
-from corpusmill.pipeline.bpe.kernels.bytes import pointer
 from corpusmill.pipeline.bpe.kernels.characters import class_pointers
-from corpusmill.pipeline.bpe.kernels.cuts import cut
 from corpusmill.pipeline.bpe.kernels.merge import pointers
+from corpusmill.pipeline.bpe.kernels.pretokenize import cut
 from corpusmill.pipeline.bpe.kernels.table import (
     MISSES,
     fetch_entry,
@@ -22,6 +21,7 @@ from corpusmill.pipeline.bpe.kernels.table import (
     table_pointers,
 )
 from corpusmill.pipeline.bpe.kernels.tokens import token_pointers
+from corpusmill.pipeline.bpe.kernels.utf8 import pointer
 
 AHEAD: Final = 64
 

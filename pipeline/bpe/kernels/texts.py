@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.bytes import pointer, same
 from corpusmill.pipeline.bpe.kernels.characters import class_pointers, run
+from corpusmill.pipeline.bpe.kernels.utf8 import pointer, same
 
 
 @compiled

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.bytes import pointer
 from corpusmill.pipeline.bpe.kernels.merge import merge, pair_hash, pair_key, pointers, rank_of
 from corpusmill.pipeline.bpe.kernels.trie import longest
+from corpusmill.pipeline.bpe.kernels.utf8 import pointer
 
 NOT_MADE: Final = -2
 _ALL: Final = 0xFFFF  # of `lowest`: no pair

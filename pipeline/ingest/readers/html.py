@@ -9,7 +9,7 @@ import orjson
 from corpusmill.pipeline.ingest.html import TooComplex, extract
 from corpusmill.pipeline.ingest.readers.text import read_whole
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.text import Undecodable
+from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 
 
 def read(reading: Reading) -> Iterator[Event]:

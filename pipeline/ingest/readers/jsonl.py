@@ -13,7 +13,7 @@ from corpusmill.common.errors import nearest
 from corpusmill.pipeline.ingest.fields import columns_of, metadata, take
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
-from corpusmill.pipeline.ingest.text import Undecodable, decode, scrub_surrogates
+from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode, scrub_surrogates
 
 # After so many lines in a row that are no JSON the file is something else: the rest becomes one record.
 GIVE_UP_AFTER = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.text import Undecodable, decode
+from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 
 
 def read(reading: Reading) -> Iterator[Event]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from corpusmill.pipeline.ingest.archive import HTTP_HEADERS, ArchiveRecord, records
 from corpusmill.pipeline.ingest.readers.html import page
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.text import Undecodable, decode
+from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 from corpusmill.schemas.ledger import REMOVED
 
 _HTML = ("text/html", "application/xhtml+xml")

@@ -18,7 +18,7 @@ from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.inspect.shards.contents import IDS, Told, below, joined
 from corpusmill.pipeline.inspect.shards.sets import ShardsChecked
 from corpusmill.pipeline.shard.read import read_tokenizer
-from corpusmill.pipeline.shard.texts import id_bytes
+from corpusmill.pipeline.shard.text_members import id_bytes
 
 Ids = npt.NDArray[np.void]
 

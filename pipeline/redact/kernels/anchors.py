@@ -17,7 +17,7 @@ from corpusmill.pipeline.redact.kernels.around import (
     sixth,
     userinfo,
 )
-from corpusmill.pipeline.redact.kernels.runs import MAX_GROUPS, run
+from corpusmill.pipeline.redact.kernels.candidates import MAX_GROUPS, run
 from corpusmill.pipeline.redact.kernels.tables import (
     ASSIGNED,
     AT,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from corpusmill.pipeline.bpe.engine import Engine
-from corpusmill.pipeline.bpe.kernels.cuts import CL100K, DIGITS, GPT2, NUMBERS, O200K
 from corpusmill.pipeline.bpe.kernels.merge import MAX_ID
+from corpusmill.pipeline.bpe.kernels.pretokenize import CL100K, DIGITS, GPT2, NUMBERS, O200K
 from corpusmill.pipeline.bpe.recognise import Reading, UnknownToUs, nfc, read
 from corpusmill.pipeline.tokenizer.pretokenizers import pre_tokenizer
 from tests.pipeline.bpe.vocabularies import FORMS, byte_level, digits, sequence, split, trained

@@ -14,7 +14,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import index as indexes
 from corpusmill.pipeline.decontaminate.evalsets import find_files
 from corpusmill.pipeline.decontaminate.judge import judge
-from corpusmill.pipeline.decontaminate.kernel import candidates, matches
+from corpusmill.pipeline.decontaminate.ngram_kernels import candidates, matches
 from corpusmill.pipeline.decontaminate.scan import find_hits
 from corpusmill.pipeline.text.word_positions import rule, view
 from corpusmill.schemas.decontaminate import DecontaminateParams

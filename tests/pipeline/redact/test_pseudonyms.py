@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.redact.apply import redact
-from corpusmill.pipeline.redact.national import NUMBERS
+from corpusmill.pipeline.redact.identity_numbers import NUMBERS
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, read_key
 from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.pipeline.redact.standins import NATIONAL

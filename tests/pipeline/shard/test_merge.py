@@ -17,7 +17,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard import merge
 from corpusmill.pipeline.shard.merge import in_order
 from corpusmill.pipeline.shard.route import Routed
-from corpusmill.pipeline.shard.scratch import HEAD, packed
+from corpusmill.pipeline.shard.segments import HEAD, packed
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.shard.write import gather, write_blocks
 from tests.pipeline.corpus import contents

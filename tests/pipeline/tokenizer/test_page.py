@@ -8,7 +8,7 @@ from typing import Any
 
 from corpusmill.pipeline.report.page import environment
 from tests.pipeline.report.test_page import ALLOWED, Checker
-from tests.pipeline.tokenizer.test_origin import corpus
+from tests.pipeline.tokenizer.test_merge_origins import corpus
 from tests.pipeline.tokenizer.test_tokenizer import build
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
 from corpusmill.pipeline.bpe.encode import encode
 from corpusmill.pipeline.bpe.load import Bpe, decode, load_bpe
-from corpusmill.pipeline.bpe.names import token_bytes
 from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.split.stage import Split

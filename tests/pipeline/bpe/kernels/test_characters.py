@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.bpe.kernels.bytes import pointer, trailing_zeros
 from corpusmill.pipeline.bpe.kernels.characters import run_latin
+from corpusmill.pipeline.bpe.kernels.utf8 import pointer, trailing_zeros
 
 SMALL = frozenset(b"abcdefghijklmnopqrstuvwxyz")
 LETTERS = SMALL | frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")

@@ -19,7 +19,7 @@ from tests.pipeline.corpus import Here
 from tests.pipeline.shard.foreign import environments
 from tests.pipeline.shard.foreign.scripts.common import digest
 from tests.pipeline.shard.helpers import build, corpus, indexes
-from tests.pipeline.shard.test_texts import samples_of
+from tests.pipeline.shard.test_text_members import samples_of
 
 pytestmark = pytest.mark.slow
 KINDS = ["train", "train-text"]

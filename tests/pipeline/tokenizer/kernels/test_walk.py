@@ -21,7 +21,7 @@ from corpusmill.pipeline.tokenizer.kernels.walk import (
     line_hashes,
     mark,
 )
-from corpusmill.pipeline.tokenizer.origin import _names
+from corpusmill.pipeline.tokenizer.merge_origins import _names
 from corpusmill.pipeline.tokenizer.train import train
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import words

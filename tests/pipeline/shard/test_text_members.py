@@ -20,7 +20,7 @@ from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.read import iter_documents, read_set
 from corpusmill.pipeline.shard.stage import Shards
-from corpusmill.pipeline.shard.texts import COLUMNS, HASHES, STRINGS, rendered
+from corpusmill.pipeline.shard.text_members import COLUMNS, HASHES, STRINGS, rendered
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.shards import TextDocument, TextIndex, TextSetEntry
 from tests.pipeline.corpus import contents, documents

@@ -13,7 +13,7 @@ import pytest
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
-from corpusmill.pipeline.tokenizer.origin import Origin, describe
+from corpusmill.pipeline.tokenizer.merge_origins import Origin, describe
 from corpusmill.pipeline.tokenizer.train import train
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import documents, words
@@ -103,7 +103,7 @@ def test_boilerplate_is_a_line_of_three_documents(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_large_sample_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corpusmill.pipeline.tokenizer.origin.SAMPLE_BYTES", 20_000)
+    monkeypatch.setattr("corpusmill.pipeline.tokenizer.merge_origins.SAMPLE_BYTES", 20_000)
     stats = json.loads(build(tmp_path / "1", corpus())["stats.json"])
     origins, trained_on = stats["origins"], stats["trained_on"]
     assert trained_on["bytes"] > 60_000 and 10_000 < origins["bytes"] < 30_000

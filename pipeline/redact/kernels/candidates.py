@@ -12,7 +12,7 @@ import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels.dials import may_hold_phones
-from corpusmill.pipeline.redact.kernels.shapes import numbers
+from corpusmill.pipeline.redact.kernels.digit_groups import numbers
 from corpusmill.pipeline.redact.kernels.tables import (
     BLANK,
     BLANK_OPEN,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.redact.batch import Look, find
-from corpusmill.pipeline.redact.national import NUMBERS, form, is_number
+from corpusmill.pipeline.redact.identity_numbers import NUMBERS, form, is_number
 from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.schemas.redact import DEFAULT_KINDS
 

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.bpe.kernels.bytes import hash_bytes, load, pointer, same
 from corpusmill.pipeline.bpe.kernels.table import key
+from corpusmill.pipeline.bpe.kernels.utf8 import hash_bytes, load, pointer, same
 
 
 @nb.njit
