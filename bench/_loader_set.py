@@ -67,7 +67,7 @@ def _write_tar(
     """(the tar's entry in the index, its tokens)"""
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.bpe.load import Bpe
-    from corpusmill.pipeline.shard.merge import Window
+    from corpusmill.pipeline.shard.segments import Window
     from corpusmill.pipeline.shard.write import write_blocks
 
     tables: dict[str, Any] = {

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 from bench.natural import sentences, sources, web_pages
-from corpusmill.pipeline.ingest.html import extract_text
+from corpusmill.pipeline.ingest.readers.html import extract_text
 
 PIECE = 20_000  # characters of one document out of a book
 EVERY = 8  # of the pieces of books, so that long prose does not outweigh the rest

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from corpusmill.pipeline.ingest.html import Extractor, decode_html, extract_text
+from corpusmill.pipeline.ingest.readers.html import Extractor, decode_html, extract_text
 
 WEB = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "web"
 EXTRACTORS: tuple[Extractor, ...] = ("resiliparse", "all_text", "trafilatura")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from corpusmill.pipeline.ingest.html import decode_html, extract_text
+from corpusmill.pipeline.ingest.readers.html import decode_html, extract_text
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 _TAG = re.compile(r"<[^>]{1,200}>")

@@ -150,7 +150,7 @@ def accuracy(folder: Path) -> dict[str, dict[str, Any]]:
 
 def web_texts() -> list[str]:
     """The main text of the pages of ../shared/data/web."""
-    from corpusmill.pipeline.ingest.html import extract_text
+    from corpusmill.pipeline.ingest.readers.html import extract_text
 
     return [extract_text(page, "resiliparse")[0] for page in natural.web_pages()]
 
@@ -159,8 +159,8 @@ def speed(values: list[str]) -> dict[str, float]:
     """MB, MB/s per core of the whole transform, MB/s of its scan alone, finds."""
     from corpusmill.pipeline.redact.apply import redact
     from corpusmill.pipeline.redact.batch import iban_lengths, wanted
-    from corpusmill.pipeline.redact.kernels.anchors import candidates
-    from corpusmill.pipeline.redact.plans import plans
+    from corpusmill.pipeline.redact.kernels.candidates import candidates
+    from corpusmill.pipeline.redact.phones import plans
     from corpusmill.schemas.redact import RedactParams
 
     params, docs = RedactParams(), natural.table(values)

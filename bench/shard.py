@@ -55,7 +55,7 @@ def writing() -> dict[str, dict[str, float]]:
     """Phase 2 from documents in their order: cutting blocks, their JSON, both checksums, the tar."""
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.bpe.load import Bpe
-    from corpusmill.pipeline.shard.merge import WINDOW, Window
+    from corpusmill.pipeline.shard.segments import WINDOW, Window
     from corpusmill.pipeline.shard.write import write_blocks
 
     draw = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def measure() -> dict[str, dict[str, float]]:
     from corpusmill.pipeline.engine.publish import publish_table
     from corpusmill.pipeline.engine.stage import Context, Partition
     from corpusmill.pipeline.inspect.shards import verify_shards
-    from corpusmill.pipeline.shard.export.run import export
+    from corpusmill.pipeline.shard.export import export
     from corpusmill.pipeline.shard.stage import Shards
     from corpusmill.pipeline.split.stage import Split
     from corpusmill.pipeline.tokenizer.stage import Tokenizer

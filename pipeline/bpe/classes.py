@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.bpe.kernels.characters import (
+from corpusmill.pipeline.bpe.kernels.utf8 import (
     CAPITAL,
     CJK,
     LETTER,

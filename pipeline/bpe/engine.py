@@ -13,8 +13,14 @@ from corpusmill.pipeline.bpe.classes import classes
 from corpusmill.pipeline.bpe.kernels.merge import EMPTY, MAX_ID, NO_RANK, Merges, fill_pairs
 from corpusmill.pipeline.bpe.kernels.scan import encode_batch
 from corpusmill.pipeline.bpe.kernels.table import Table, new_table
-from corpusmill.pipeline.bpe.kernels.tokens import NOT_MADE, Tokens, fill_lowest, fill_shorter, last_merges
-from corpusmill.pipeline.bpe.kernels.trie import new_trie
+from corpusmill.pipeline.bpe.kernels.tokens import (
+    NOT_MADE,
+    Tokens,
+    fill_lowest,
+    fill_shorter,
+    last_merges,
+    new_trie,
+)
 from corpusmill.pipeline.bpe.recognise import Reading, UnknownToUs
 
 _NEVER: Final = {0xC0, 0xC1, *range(0xF5, 0x100)}  # bytes that no UTF-8 text has

@@ -5,17 +5,6 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from corpusmill.pipeline.bpe.classes import CJK_RANGES
-from corpusmill.pipeline.bpe.kernels.characters import (
-    CAPITAL,
-    CJK,
-    LETTER,
-    MARK,
-    NUMBER,
-    NUMERIC,
-    SMALL,
-    SPACE,
-    SYMBOL,
-)
 from corpusmill.pipeline.bpe.kernels.pretokenize import (
     CL100K,
     DEEPSEEK,
@@ -25,6 +14,17 @@ from corpusmill.pipeline.bpe.kernels.pretokenize import (
     NUMBERS,
     O200K,
     TEKKEN,
+)
+from corpusmill.pipeline.bpe.kernels.utf8 import (
+    CAPITAL,
+    CJK,
+    LETTER,
+    MARK,
+    NUMBER,
+    NUMERIC,
+    SMALL,
+    SPACE,
+    SYMBOL,
 )
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

@@ -12,9 +12,42 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.bpe.classes import CODE_POINTS
-from corpusmill.pipeline.bpe.kernels.characters import Classes, pack
-from corpusmill.pipeline.bpe.kernels.texts import mark_holding, mark_other_than
+from corpusmill.pipeline.bpe.kernels.utf8 import Classes, class_pointers, pack, pointer, run, same
+
+
+@compiled
+def mark_holding(data: Any, bounds: Any, needles: Any, starts: Any, leads: Any, marked: Any) -> int:
+    """Set `marked[i]` where text i holds one of the strings `needles[starts[k]:starts[k + 1]]`; their number.
+
+    leads: bool[256], the bytes that they begin with. marked: bool[texts].
+    """
+    count = 0
+    for text in range(len(bounds) - 1):
+        stop = bounds[text + 1]
+        at = bounds[text]
+        while at < stop and not marked[text]:
+            if leads[data[at]]:
+                for k in range(len(starts) - 1):
+                    size = starts[k + 1] - starts[k]
+                    if at + size <= stop and same(pointer(data), at, pointer(needles), starts[k], size):
+                        marked[text] = True
+                        break
+            at += 1
+        count += marked[text]
+    return count
+
+
+@compiled
+def mark_other_than(data: Any, bounds: Any, classes: Any, marked: Any) -> int:
+    """Set `marked[i]` where text i holds a character without the bit 1; their number."""
+    count, known = 0, class_pointers(classes)
+    for text in range(len(bounds) - 1):
+        marked[text] = run(pointer(data), bounds[text], bounds[text + 1], known, 1) < bounds[text + 1]
+        count += marked[text]
+    return count
+
 
 VIEW_BYTES: Final = 4 << 20
 _JAMO: Final = [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]  # vowels and finals, composed by arithmetic

@@ -34,7 +34,7 @@ def shard_export(
         from corpusmill.common.storage import Folder
         from corpusmill.pipeline.engine.cluster import Workers
         from corpusmill.pipeline.engine.progress import Progress
-        from corpusmill.pipeline.shard.export.run import export
+        from corpusmill.pipeline.shard.export import export
         from corpusmill.schemas.recipe import Cluster
 
         progress = Progress(quiet=quiet)

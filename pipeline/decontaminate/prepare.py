@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,10 @@ from corpusmill.pipeline.decontaminate import summary
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
 from corpusmill.pipeline.decontaminate.index import Index, IndexRecord, build, load
 from corpusmill.pipeline.decontaminate.judge import judge, matches_table
-from corpusmill.pipeline.decontaminate.scan import HITS, NUMBERS, Job, scan
+from corpusmill.pipeline.decontaminate.scan import HITS, NUMBERS, Job, find_hits, scan
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context
-from corpusmill.pipeline.text.word_positions import RULE
+from corpusmill.pipeline.text.word_positions import RULE, place_words, room, rule
 from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 
@@ -116,3 +117,36 @@ def judge_partition(job: Job, task: tuple[str, str, str]) -> PublishedFile:
     hits = read_table(job.folder / f"hits/{name}.parquet", hits_xxh3).cast(HITS)
     judged = judge({n: hits[n].to_numpy() for n in NUMBERS}, index, job.params, dropped)
     return publish_table(job.folder, f"matches/{name}.parquet", matches_table(hits, judged, index))
+
+
+@dataclass(frozen=True)
+class Again:
+    """The index and the n-grams that count nowhere, read when they are first asked for."""
+
+    folder: Folder
+    key: str
+    params: DecontaminateParams
+
+    @cached_property
+    def _index(self) -> Index:
+        return load(self.folder, self.key, self.params)
+
+    @cached_property
+    def _dropped(self) -> npt.NDArray[np.bool_]:
+        return read_dropped(self.folder, "", len(self._index.table.keys))
+
+    def clean(self, text: str) -> bool:
+        """Whether nothing in the text counts."""
+        hits = find_hits(pa.array([text], pa.large_string()), self._index.table)
+        return not judge(hits, self._index, self.params, self._dropped)["acts"].any()
+
+    def words(self, text: str) -> int:
+        """How many words the text has."""
+        data = np.frombuffer(text.encode(), np.uint8)
+        most = room(len(data))
+        return int(
+            place_words(
+                data, 0, len(data), rule(), np.empty(most, np.uint64), np.empty(most, np.int64),
+                np.empty(most, np.int64), np.empty(most, np.int32),
+            )
+        )  # fmt: skip

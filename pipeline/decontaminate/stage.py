@@ -65,8 +65,8 @@ class Decontaminate(LocalStage):
         matches = read_table(folder / f"matches/{partition}.parquet").cast(MATCHES)
         if self.params.action != "cut":
             return Decontamination(self.params, matches, partition)
-        from corpusmill.pipeline.decontaminate.again import Again
         from corpusmill.pipeline.decontaminate.index import load_record
+        from corpusmill.pipeline.decontaminate.prepare import Again
 
         record = load_record(folder)
         if record is None:

@@ -48,7 +48,7 @@ class Ingest(SourceStage):
         """Parameters, what each source is read with, and the versions of the libraries that make text."""
         libraries = LIBRARIES + (("trafilatura",) if self.params.html_extractor == "trafilatura" else ())
         if "trafilatura" in libraries:
-            from corpusmill.pipeline.ingest.html import require
+            from corpusmill.pipeline.ingest.readers.html import require
 
             require("trafilatura")
         return {

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.redact.coins import coins
-from corpusmill.pipeline.redact.identity_numbers import NUMBERS, national
-from corpusmill.pipeline.redact.kernels.anchors import candidates
+from corpusmill.pipeline.redact.identity_numbers import NUMBERS, cards, iban_length, national, ssns
+from corpusmill.pipeline.redact.kernels.candidates import candidates
 from corpusmill.pipeline.redact.kernels.tables import (
     ASSIGNED,
     AT,
@@ -36,9 +36,7 @@ from corpusmill.pipeline.redact.kernels.tables import (
 )  # fmt: skip
 from corpusmill.pipeline.redact.models import Detector, find_spans
 from corpusmill.pipeline.redact.network import emails, hardware, ipv4, ipv6
-from corpusmill.pipeline.redact.numbers import cards, iban_length, ssns
-from corpusmill.pipeline.redact.phones import phones
-from corpusmill.pipeline.redact.plans import plans
+from corpusmill.pipeline.redact.phones import phones, plans
 from corpusmill.pipeline.redact.pseudonyms import is_own, is_tag
 from corpusmill.pipeline.redact.scan import SEPARATOR, Hit, Kind
 from corpusmill.pipeline.redact.secrets import armoured, assigned, formats, query, userinfo

@@ -33,7 +33,7 @@ class Redact(LocalStage):
 
             load(params.model)  # a wrong name is told now, not by a worker
         if "phone" in params.kinds:
-            from corpusmill.pipeline.redact.plans import known_region
+            from corpusmill.pipeline.redact.phones import known_region
 
             for region in params.phone_regions:
                 if not known_region(region):

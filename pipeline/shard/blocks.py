@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from corpusmill.common.blocks import Cut, Tokens
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.pipeline.shard.kernels.order import weigh
+from corpusmill.pipeline.shard.segments import weigh
 
 
 class Blocks:

@@ -19,7 +19,7 @@ import xxhash
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import encode, normalized
-from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.bpe.round_trip import coming_back
 from corpusmill.pipeline.engine.checkpoints import Marker, known
 from corpusmill.pipeline.engine.document_hash import hash_ids, read_validation_groups, split_of
@@ -28,8 +28,22 @@ from corpusmill.pipeline.shard.plan import Kind, Plan
 from corpusmill.pipeline.shard.segments import HEAD, SEGMENT, packed
 from corpusmill.pipeline.shard.takedown_log import left
 from corpusmill.pipeline.shard.text_members import COLUMNS, id_bytes, rendered
-from corpusmill.pipeline.shard.tokenizer import Tokenizer
 from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """`file`: the copy beside the shards, which tasks read. `source`: where it came from, which is what errors name."""
+
+    file: Folder
+    eos_token: str
+    source: Folder
+
+    def load(self) -> Bpe:
+        """What `load_bpe` makes of it. That keeps what it loaded by bytes and name. The driver asks by the same name, so
+        a process that is both loads once, and has one table of pre-tokens."""
+        return load_bpe(self.file.read(), self.eos_token, str(self.source))
+
 
 Array = npt.NDArray[Any]
 

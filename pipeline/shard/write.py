@@ -21,11 +21,9 @@ from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.engine.checkpoints import Marker, known
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.shard.blocks import Blocks
-from corpusmill.pipeline.shard.merge import Window, in_order
 from corpusmill.pipeline.shard.plan import Plan, SetPlan
-from corpusmill.pipeline.shard.route import Routed
-from corpusmill.pipeline.shard.segments import SEGMENT
-from corpusmill.pipeline.shard.tokenizer import Tokenizer
+from corpusmill.pipeline.shard.route import Routed, Tokenizer
+from corpusmill.pipeline.shard.segments import SEGMENT, Window, in_order
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.shards import Block, Shard, TextShard
 

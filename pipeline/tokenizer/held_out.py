@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +13,26 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.bpe.encode import encode, normalized
-from corpusmill.pipeline.bpe.load import Bpe, load_bpe
+from corpusmill.pipeline.bpe.encode import chunks, encode, normalized
+from corpusmill.pipeline.bpe.load import Bpe, library, load_bpe
 from corpusmill.pipeline.bpe.round_trip import coming_back
 from corpusmill.pipeline.engine.document_hash import hash_ids, purpose_seed, read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Context, Partition
-from corpusmill.pipeline.tokenizer.compare import load_other, token_counts
 from corpusmill.pipeline.tokenizer.given import read_given
 from corpusmill.pipeline.tokenizer.sample import below
+
+load_other = lru_cache(maxsize=4)(library)
+
+
+def token_counts(tokenizer: Any, texts: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """int64[texts]: tokens of each, no special token among them."""
+    counts = [
+        len(encoding.ids)
+        for chunk in chunks(texts)
+        for encoding in tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
+    ]
+    return np.array(counts, dtype=np.int64)
+
 
 SAMPLE_BYTES = 1 << 20  # text per source
 SUMS = ("docs", "bytes", "chars", "words", "tokens")

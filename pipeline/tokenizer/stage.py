@@ -64,7 +64,7 @@ class Tokenizer(GlobalStage):
         from corpusmill.common.hugging_face import config, special_tokens_map
         from corpusmill.pipeline.bpe.encode import how
         from corpusmill.pipeline.bpe.load import load_bpe
-        from corpusmill.pipeline.tokenizer.compare import load_other
+        from corpusmill.pipeline.tokenizer.held_out import load_other
         from corpusmill.pipeline.tokenizer.measure import measure
         from corpusmill.pipeline.tokenizer.merge_origins import SAMPLE_BYTES
         from corpusmill.pipeline.tokenizer.sample import draw

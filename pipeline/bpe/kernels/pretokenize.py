@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.characters import (
+from corpusmill.pipeline.bpe.kernels.utf8 import (
     CAPITAL,
     CJK,
     LETTER,

@@ -2,14 +2,146 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
+import numpy as np
 import orjson
 
-from corpusmill.pipeline.ingest.html import TooComplex, extract
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest.readers.text import read_whole
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable
+from corpusmill.pipeline.ingest.text_cleaning import Decoded, Undecodable, decode
+
+Extractor = Literal["resiliparse", "trafilatura", "all_text"]
+# Browsers stop nesting at 512. Extraction takes time in the square of the depth: 3,000 cost a second at most.
+MAX_DEPTH = 3_000
+# Unclosed formatting elements are opened again in every block after them, so the tree grows as the product.
+MAX_REOPENED = 20_000_000
+# Both are kept in lists that the parser searches from the start for each new one.
+MAX_ATTRIBUTES = 10_000  # of one tag
+MAX_OPTIONS = 20_000  # of a page's <select> lists
+_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{10000,}")
+_OPTION = re.compile(r"<option", re.I)
+_META = re.compile(rb"<meta[^<>]{0,512}?charset\s{0,8}=\s{0,8}[\"']?\s{0,8}([A-Za-z0-9_:.-]{2,40})", re.I)
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
+_UNNESTED = frozenset(
+    re.findall(
+        r"\w+",
+        "area base br col embed hr img input link meta param source track wbr html head body title script"
+        " style textarea p li dt dd tr td th tbody thead tfoot colgroup caption option optgroup rp rt",
+    )
+)
+_SPACES = re.compile(r"[ \t]+\n")
+
+
+class Extracted(NamedTuple):
+    """`repaired` is as in `corpusmill.pipeline.ingest.text_cleaning.Decoded`."""
+
+    text: str
+    title: str | None
+    repaired: str | None
+
+
+class TooComplex(ValueError):
+    """The page would keep the parser busy for longer than any page is worth."""
+
+
+def require(extractor: Extractor) -> None:
+    """Raise `UserError` if the extractor's library is not installed."""
+    if extractor == "trafilatura":
+        try:
+            import trafilatura  # noqa: F401
+        except ImportError:
+            raise UserError(
+                "ingest.html_extractor: trafilatura is not installed: pip install 'corpusmill[html]',"
+                " or choose resiliparse (the default) or all_text"
+            ) from None
+
+
+def extract(data: bytes, charset: str | None, extractor: Extractor) -> Extracted:
+    """The text of a page. `charset` is what the HTTP header or the user declares.
+
+    Raises `Undecodable`, and `TooComplex` for pages built to exhaust a parser.
+    """
+    decoded = decode_html(data, charset)
+    check_complexity(decoded.text)
+    text, title = extract_text(decoded.text, extractor)
+    return Extracted(text, title, decoded.repaired)
+
+
+def extract_text(page: str, extractor: Extractor) -> tuple[str, str | None]:
+    """(text, title) of a decoded page."""
+    from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.html import HTMLTree
+
+    tree = HTMLTree.parse(page)
+    title = " ".join((tree.title or "").split()) or None
+    if extractor == "trafilatura":
+        require(extractor)
+        import trafilatura
+
+        text = trafilatura.extract(page, include_comments=False, include_tables=True) or ""
+    else:
+        text = extract_plain_text(tree, main_content=extractor == "resiliparse", alt_texts=False)
+    return _SPACES.sub("\n", text).strip(), title
+
+
+def decode_html(data: bytes, charset: str | None) -> Decoded:
+    """A page's bytes as text: BOM, then the HTTP header, then `<meta charset>`, then detection.
+
+    A few broken bytes are no reason to lose a page: as browsers do, each becomes U+FFFD, up to one in a
+    hundred characters; that too is reported as repaired. Raises `Undecodable`.
+    """
+    meta = _META.search(data, 0, 8_192)
+    declared = charset or (meta[1].decode("ascii") if meta else None)
+    if charset and meta and not _decodes(data, charset):
+        declared = meta[1].decode("ascii")
+    try:
+        return decode(data, declared)
+    except Undecodable:
+        text = data.decode("utf-8", "replace")
+        broken = text.count("\ufffd")
+        if broken * 100 > len(text) or "\x00" in text:
+            raise
+        return Decoded(text, "replaced")
+
+
+def _decodes(data: bytes, charset: str) -> bool:
+    try:
+        data.decode(charset)
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def check_complexity(page: str) -> None:
+    """Raise `TooComplex` for a page beyond the limits above; nearly free for an ordinary one."""
+    for tag in _LONG_TAG.finditer(page):
+        if len(re.findall(r"[\s/]+", tag[0])) > MAX_ATTRIBUTES:
+            raise TooComplex(f"more than {MAX_ATTRIBUTES} attributes in one tag")
+    tags = page.count("<")
+    if tags <= MAX_DEPTH:
+        return
+    if tags > MAX_OPTIONS and sum(1 for _ in _OPTION.finditer(page)) > MAX_OPTIONS:
+        raise TooComplex(f"more than {MAX_OPTIONS} options to select")
+    code = np.frombuffer(page.encode("utf-8", "replace"), np.uint8)
+    after = code[np.minimum(np.flatnonzero(code == ord("<")) + 1, len(code) - 1)]
+    letter = after | 32
+    opened = ((letter >= ord("a")) & (letter <= ord("z"))).astype(np.int64)
+    depth = np.cumsum(opened - (after == ord("/")))
+    # Void elements and unclosed <p> count as open here, so this is an upper bound.
+    deepest = int((depth - np.minimum(np.minimum.accumulate(depth), 0)).max())
+    if deepest <= MAX_DEPTH and deepest * tags <= MAX_REOPENED:
+        return
+    now = deepest = 0
+    for close, name in _TAG.findall(page):
+        if name.lower() not in _UNNESTED:
+            now = max(now - 1, 0) if close else now + 1
+            deepest = max(deepest, now)
+    if deepest > MAX_DEPTH or deepest * tags > MAX_REOPENED:
+        raise TooComplex(f"{tags} tags, up to {deepest} of them open at once")
 
 
 def read(reading: Reading) -> Iterator[Event]:

@@ -10,8 +10,7 @@ from typing import Any
 import orjson
 
 from corpusmill.common.errors import nearest
-from corpusmill.pipeline.ingest.fields import columns_of, metadata, take
-from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected, columns_of, metadata, take
 from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode, scrub_surrogates
 

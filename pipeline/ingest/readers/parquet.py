@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusmill.common.errors import WorkError, nearest
-from corpusmill.pipeline.ingest.fields import columns_of, metadata, scalar
-from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected, columns_of, metadata, scalar
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 from corpusmill.schemas.documents import DOCUMENTS
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from corpusmill.common.errors import UserError, WorkError, nearest
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.bpe.names import token_bytes
+from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
 from corpusmill.pipeline.inspect.lineage.address import Address
 from corpusmill.schemas.shards import INDEX, BlockDocuments, SetEntry, ShardSet, ShardSetEntry
 from corpusmill.schemas.shards import Block as ListedBlock

@@ -23,8 +23,8 @@ from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.engine.checkpoints import Marker, known
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.inspect.takedown.find import SIZE, id_in, text_edges
-from corpusmill.pipeline.shard.merge import Window
 from corpusmill.pipeline.shard.read import BlockData, above, read_block, read_tokenizer
+from corpusmill.pipeline.shard.segments import Window
 from corpusmill.pipeline.shard.write import Made, write_blocks
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import Shard, ShardIndex, TextShard

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.bpe.recognise import _DEEPSEEK, CJK_RANGES, _cl100k, _gpt2, _o200k
-from corpusmill.pipeline.tokenizer.pretokenizers import GPT4O
+from corpusmill.pipeline.tokenizer.train import GPT4O
 
 EOS = "<|endoftext|>"
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest import text_cleaning as text_module
-from corpusmill.pipeline.ingest.html import TooComplex, check_complexity, decode_html, extract
+from corpusmill.pipeline.ingest.readers.html import TooComplex, check_complexity, decode_html, extract
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode, scrub_surrogates
 
 GERMAN = "Die Größe der Bücher überrascht – schöne Grüße aus München!"

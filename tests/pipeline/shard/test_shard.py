@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from corpusmill.common.errors import WorkError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.bpe import load
 from corpusmill.pipeline.bpe.load import decode, load_bpe
 from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.inspect.shards import verify_shards
 from corpusmill.pipeline.shard.read import iter_documents, read_block
+from corpusmill.pipeline.shard.route import Tokenizer
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.shard.write import gather
 from corpusmill.schemas.recipe import Recipe
@@ -219,3 +222,25 @@ def test_several_shards_and_their_counts(made: Path) -> None:
         ]
         assert index.ntokens == sum(block.ntokens for s in index.shardlist for block in s.blocks)
     assert len(indexes(Folder(made / "shards"))[-2][1].shardlist) > 1
+
+
+def test_a_stage_in_one_process_loads_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, loaded = load.library, []
+
+    def noted(data: bytes, where: str) -> Any:
+        loaded.append(where)
+        return library(data, where)
+
+    stage, here = prepared(tmp_path, corpus())
+    monkeypatch.setattr(load, "library", noted)
+    file = tmp_path / "tokenizer/tokenizer.json"
+    file.write_bytes(file.read_bytes() + b" \n \n")  # bytes that no other test has loaded
+    Shards(stage).run(here)
+    assert len(here.partitions) > 1
+    assert loaded == [str(Folder(file))]
+
+
+def test_errors_name_the_users_file(made: Path, tmp_path: Path) -> None:
+    given = Folder(tmp_path / "mine.json")
+    with pytest.raises(UserError, match=r"mine\.json: no special token '</s>' to end documents"):
+        Tokenizer(Folder(made / "shards/tokenizer.json"), "</s>", given).load()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models
 
-from corpusmill.pipeline.tokenizer.pretokenizers import normalizer, pre_tokenizer
+from corpusmill.pipeline.tokenizer.train import normalizer, pre_tokenizer
 
 NAMES, DIGITS = ("gpt2", "llama3", "gpt4o"), ("as_pattern", "triples", "single")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.shard.export.run import export
+from corpusmill.pipeline.shard.export import export
 from corpusmill.pipeline.shard.read import iter_documents, read_block, read_index
 from corpusmill.schemas.shards import TextIndex
 from tests.pipeline.corpus import Here

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.commands.shard_export import shard_export
-from corpusmill.pipeline.shard.export.run import _TOKENS, export
-from corpusmill.pipeline.shard.export.tokens import _metric
+from corpusmill.pipeline.shard.export import _TOKENS, _metric, export
 from corpusmill.pipeline.shard.read import iter_documents
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, rewritten
@@ -176,7 +175,7 @@ def test_a_damaged_block_is_not_exported(made: Path, tmp_path: Path, to: str) ->
 def test_a_document_too_long_for_the_format_is_told(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corpusmill.pipeline.shard.export.tokens.MAX_LENGTH", 100)
+    monkeypatch.setattr("corpusmill.pipeline.shard.export.MAX_LENGTH", 100)
     with pytest.raises(UserError, match=r"\.bin: a document of \d+ tokens does not fit in it"):
         export(Folder(made / "shards"), Folder(tmp_path), "megatron", Here())
 
