@@ -27,7 +27,7 @@ _NEVER: Final = {0xC0, 0xC1, *range(0xF5, 0x100)}  # bytes that no UTF-8 text ha
 
 
 class Engine:
-    """One process's machine for one tokenizer. Calls from several threads take turns: the table is shared."""
+    """Encoder of one tokenizer in one process. Calls from several threads are serialised: the table is shared."""
 
     def __init__(self, content: dict[str, Any], reading: Reading, table: Table | None = None) -> None:
         """Raises `UnknownToUs` if the vocabulary is not one that the kernels can hold."""
@@ -133,7 +133,7 @@ def make_tokens(merges: Merges, pairs: npt.NDArray[np.int32], names: list[bytes]
     units = new_trie(data, starts, np.array(order, np.int64), numbers)
     shorter = np.empty((made, 2), np.int32)
     fill_shorter(data, starts, ids, units, shorter)
-    # A place of `lowest` tells pairs apart of which one is made this many tokens after the other.
+    # A place of `lowest` distinguishes pairs of which one is made this many tokens after the other.
     shift = max(0, made.bit_length() - 16)
     lowest = np.empty(1 << (4 * made).bit_length(), np.uint16)
     fill_lowest(halves, single, shift, lowest)

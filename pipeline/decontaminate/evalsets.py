@@ -35,12 +35,12 @@ class EvalFile(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The suffix that says what it holds, lower case, whatever it is compressed with."""
+        """The suffix of its format, lower case, without that of a compression."""
         return kind_of(self.file.name)
 
     @property
     def stem(self) -> str:
-        """Its name without suffixes: the name of the set, unless a field says it."""
+        """Its name without suffixes: the name of the set, unless a field gives one."""
         name = self.file.name
         for suffix in reversed(PurePosixPath(name).suffixes[-2:]):
             if suffix.lower() in COMPRESSED or suffix.lower() in FORMATS:

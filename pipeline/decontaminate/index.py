@@ -158,16 +158,16 @@ def _tables(
     sets = np.array(made.sets, object)
     boilerplate = Counter(sets[_first_of(gram[common[gram]], owner[common[gram]])])
     alive = ~common[gram] if len(gram) else np.zeros(0, bool)
-    heads = runs[new][~common] if len(runs) else runs
+    unique_runs = runs[new][~common] if len(runs) else runs
     gram, owner = np.unique(gram[alive], return_inverse=True)[1].reshape(-1), owner[alive]
     ngrams = Counter(sets[_first_of(gram, owner)])
     place = place[alive]
     unit_grams = np.bincount(owner, minlength=len(sets))
-    covered = coverage(owner, place, heads["length"][gram], len(sets))
+    covered = coverage(owner, place, unique_runs["length"][gram], len(sets))
     used = np.zeros(len(made.items), bool)
     for unit in np.flatnonzero(unit_grams):
         used[made.members[unit]] = True
-    sizes = np.bincount(gram, minlength=len(heads))
+    sizes = np.bincount(gram, minlength=len(unique_runs))
     bounds = np.r_[0, np.cumsum(sizes)].astype(np.int32)
     tables = {
         "items": pa.Table.from_pylist(
@@ -183,7 +183,7 @@ def _tables(
         ),
         "grams": pa.table(
             [
-                heads["key"], heads["check"], heads["length"],
+                unique_runs["key"], unique_runs["check"], unique_runs["length"],
                 pa.ListArray.from_arrays(pa.array(bounds), pa.array(owner.astype(np.uint32))),
                 pa.ListArray.from_arrays(pa.array(bounds), pa.array(place.astype(np.uint32))),
             ],
@@ -244,7 +244,7 @@ def _load(folder: Folder, key: str, params_json: str) -> Index:
 
 
 def table_of(tables: dict[str, pa.Table], params: DecontaminateParams) -> Table:
-    """The tables as the kernels take them. Every array is a copy, since Numba compiles anew for arrays of another make
+    """The tables as the kernels take them. Every array is a copy, since Numba recompiles for arrays of another layout
     (those of Arrow are read-only, but for empty ones)."""
     grams = tables["grams"].combine_chunks()
     keys = _own(grams["key"], np.uint64)

@@ -41,7 +41,7 @@ class Item(NamedTuple):
     passage: str
     text: str
     answers: tuple[str, ...]  # right ones
-    others: tuple[str, ...]  # wrong ones, or all where the file does not say which is right
+    others: tuple[str, ...]  # wrong ones, or all where the file does not mark the right one
 
 
 def roles_of(source: EvalFile, names: Sequence[str], fields: Sequence[str]) -> dict[str, str]:

@@ -69,26 +69,26 @@ def judge(
     place, paragraph, of = place[order], paragraph[order], of[order]
     new = _changes(row, unit)
     pair = np.cumsum(new) - 1
-    heads = np.flatnonzero(new)
+    group_starts = np.flatnonzero(new)
     distinct = _changes(pair, gram)
-    matched = np.bincount(pair[distinct], minlength=len(heads))
-    words = coverage(pair[distinct], place[distinct], index.table.lengths[gram[distinct]], len(heads))
-    grams, coverable = (totals[unit[heads]] for totals in remaining(index, dropped))
+    matched = np.bincount(pair[distinct], minlength=len(group_starts))
+    words = coverage(pair[distinct], place[distinct], index.table.lengths[gram[distinct]], len(group_starts))
+    grams, coverable = (totals[unit[group_starts]] for totals in remaining(index, dropped))
     value, counted = words / np.maximum(coverable, 1), np.ones(len(row), bool)
     if params.measure == "ngrams":
         value = matched / np.maximum(grams, 1)
     elif params.measure == "paragraph":
         shares = paragraph_shares(row, paragraph, of, start)
         shares[index.table.lengths[gram] < params.ngram] = 1.0  # a short item is matched whole or not at all
-        value = np.zeros(len(heads))
+        value = np.zeros(len(group_starts))
         np.maximum.at(value, pair, shares)
         counted = shares >= params.threshold
     found = value >= params.threshold
-    wanted = pc.is_in(index.units["part"].take(pa.array(unit[heads])), pa.array(params.parts))
+    wanted = pc.is_in(index.units["part"].take(pa.array(unit[group_starts])), pa.array(params.parts))
     acts = found & np.asarray(wanted, bool)
     return Judged(
-        row=row[heads], unit=unit[heads], matched=matched, grams=grams, words=words, of=coverable, value=value,
-        found=found, acts=acts, spans=_spans(pair, start, stop, counted | ~found[pair], len(heads)),
+        row=row[group_starts], unit=unit[group_starts], matched=matched, grams=grams, words=words, of=coverable, value=value,
+        found=found, acts=acts, spans=_spans(pair, start, stop, counted | ~found[pair], len(group_starts)),
     )  # fmt: skip
 
 
@@ -128,15 +128,17 @@ def _spans(
     reach = np.maximum.accumulate(stop + lift)
     new = _changes(pair)
     new[1:] |= start[1:] + lift[1:] > reach[:-1]
-    heads = np.flatnonzero(new)
-    last = np.r_[heads[1:], len(pair)][: len(heads)] - 1
-    bounds = np.searchsorted(pair[heads], np.arange(pairs + 1))
-    return bounds.astype(np.int64), start[heads], (reach - lift)[last]
+    group_starts = np.flatnonzero(new)
+    last = np.r_[group_starts[1:], len(pair)][: len(group_starts)] - 1
+    bounds = np.searchsorted(pair[group_starts], np.arange(pairs + 1))
+    return bounds.astype(np.int64), start[group_starts], (reach - lift)[last]
 
 
 def matches_table(hits: pa.Table, judged: Judged, index: Index) -> pa.Table:
     """`MATCHES` of a partition's hits."""
-    heads = np.searchsorted(hits["row"].to_numpy(), judged["row"])  # hits come in the order of the rows
+    group_starts = np.searchsorted(
+        hits["row"].to_numpy(), judged["row"]
+    )  # hits come in the order of the rows
     units = index.units.take(pa.array(judged["unit"]))
     first = pc.list_element(units["items"], 0)
     bounds, starts, stops = judged["spans"]
@@ -144,7 +146,7 @@ def matches_table(hits: pa.Table, judged: Judged, index: Index) -> pa.Table:
         pa.array(bounds.astype(np.int32)),
         pa.StructArray.from_arrays([pa.array(starts), pa.array(stops - starts)], fields=list(SPAN)),
     )
-    documents = hits.select(["doc_id", "source"]).take(pa.array(heads))
+    documents = hits.select(["doc_id", "source"]).take(pa.array(group_starts))
     columns = {
         "doc_id": documents["doc_id"], "source": documents["source"], "unit": pa.array(judged["unit"]).cast(pa.uint32()),
         "set": units["set"], "item": index.items["id"].take(first), "items": pc.list_value_length(units["items"]),

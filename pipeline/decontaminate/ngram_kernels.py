@@ -118,7 +118,7 @@ def set_bits(keys: Any, bits: Any, down: Any) -> None:
 
 
 @compiled(inline="always")
-def marked_bit(bits: Any, down: Any, key: Any) -> bool:
+def marked_bit(bits: Any, down: Any, key: Any) -> Any:
     place = key >> down
     return (bits[place >> np.uint64(6)] >> (place & np.uint64(63))) & np.uint64(1) != 0
 

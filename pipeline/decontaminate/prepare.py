@@ -1,4 +1,7 @@
-"""What `prepare` does: index, scan of every partition, boilerplate, judgement, table. Each step is kept for its key."""
+"""The stage's `prepare`: index, scan of every partition, boilerplate, judgement, table; and the check of texts after a cut.
+
+The result of each step is stored with its key and reused while that is unchanged.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ def _counters(table: dict[str, object], record: IndexRecord) -> dict[str, int]:
 def _boilerplate(
     folder: Folder, hits: Sequence[PublishedFile], index: Index, params: DecontaminateParams
 ) -> tuple[npt.NDArray[np.bool_], PublishedFile]:
-    """bool[G]: grams in more than `max_documents` documents of the corpus, and the file that says which."""
+    """bool[G]: grams in more than `max_documents` documents of the corpus, and the file that lists them."""
     documents = np.zeros(len(index.table.keys), np.int64)
     if params.max_documents is not None:
         for file in hits:
@@ -120,7 +123,7 @@ def judge_partition(job: Job, task: tuple[str, str, str]) -> PublishedFile:
 
 
 @dataclass(frozen=True)
-class Again:
+class Recheck:
     """The index and the n-grams that count nowhere, read when they are first asked for."""
 
     folder: Folder

@@ -1,4 +1,4 @@
-"""What of the index stands where in a partition: measured once, judged as often as thresholds change."""
+"""Occurrences of the index's n-grams in a partition: measured once, judged again whenever thresholds change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NUMBERS = HITS.names[2:]
 
 
 class HitsRecord(Strict):
-    """Says what a file of hits was made from; written after it."""
+    """Records what a file of hits was made from; written after it."""
 
     key: str
     file: PublishedFile
@@ -47,7 +47,7 @@ class HitsRecord(Strict):
 
 @dataclass(frozen=True)
 class Job:
-    """What every task knows."""
+    """Settings shared by all tasks."""
 
     folder: Folder
     key: str  # of the index

@@ -66,12 +66,12 @@ class Decontaminate(LocalStage):
         if self.params.action != "cut":
             return Decontamination(self.params, matches, partition)
         from corpusmill.pipeline.decontaminate.index import load_record
-        from corpusmill.pipeline.decontaminate.prepare import Again
+        from corpusmill.pipeline.decontaminate.prepare import Recheck
 
         record = load_record(folder)
         if record is None:
             raise WorkError(f"{folder}: its index is missing; run the stage again")
-        again = Again(folder, record.key, self.params)
+        again = Recheck(folder, record.key, self.params)
         return Decontamination(self.params, matches, partition, again.clean, again.words)
 
 

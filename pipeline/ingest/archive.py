@@ -109,7 +109,7 @@ def _source(reading: Reading) -> _Source:
 class _Source:
     """The file object given to fastwarc: ends where the bytes are damaged, and remembers why.
 
-    An exception of ours must not pass through its native code, nor may `tell` be missing.
+    Our exceptions must not pass through its native code, and it needs a `tell` method.
     """
 
     def __init__(self, stream: Stream | RawFile) -> None:

@@ -16,7 +16,7 @@ from corpusmill.common.storage import REMOTE, Entry, Folder
 from corpusmill.pipeline.ingest.streams import COMPRESSED_SUFFIXES
 from corpusmill.schemas.recipe import Source
 
-UNKNOWN: Final = "unknown"  # the name says nothing: the reader looks at the first bytes
+UNKNOWN: Final = "unknown"  # the name does not identify it: the first bytes decide
 _SUFFIXES = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet",
     ".txt": "text", ".text": "text", ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown",
@@ -44,7 +44,7 @@ class InputFile:
 
 
 def format_of(name: str) -> str:
-    """The format that a file's name tells, a compression suffix apart; `UNKNOWN` if it tells none."""
+    """The format that a file's name implies, without a compression suffix; `UNKNOWN` if it implies none."""
     name = name.lower()
     stem, suffix = _split(name)
     compression, kind = suffix, suffix

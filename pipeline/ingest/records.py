@@ -1,4 +1,6 @@
-"""What passes between a reader and the partition builder, and what a reader is given to work with."""
+"""Events that readers yield to the partition builder, the file being read, and fields of structured records.
+
+`scalar`, `columns_of`, `take` and `metadata` map a structured record (JSON object, Parquet row) to the columns beside its text."""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ class Document(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """One record (or the unreadable rest of a file) that gives no document. `detail` holds no text of it."""
+    """One record (or the unreadable rest of a file) that gives no document. `detail` contains none of its text."""
 
     record: str
     rule: str
@@ -90,7 +92,7 @@ class Reading:
         return self._raw
 
     def stream(self) -> Stream:
-        """The file decompressed, as its first bytes say, in bounded memory."""
+        """The file decompressed (codec by its first bytes), in bounded memory."""
         return Stream(self.raw(), self.file.path)
 
     def close(self) -> None:

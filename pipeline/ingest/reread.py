@@ -1,4 +1,4 @@
-"""A record as its source file holds it, read once more: the door to ingest's readers for those who follow a document back."""
+"""Read one record again from its source file with ingest's readers: used to trace a document back to its source."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class RawFile:
         """The text that the reader finds for a record, before anything is mended; None if it finds none."""
         reading = self._reading()
         found = next(filter(None, (_text(event, record) for event in self._events(reading, record))), None)
-        head = "encoding_repaired/"
-        self.mended = tuple(name.removeprefix(head) for name in reading.counters if name.startswith(head))
+        prefix = "encoding_repaired/"
+        self.mended = tuple(name.removeprefix(prefix) for name in reading.counters if name.startswith(prefix))
         return found
 
     def _events(self, reading: Reading, record: str) -> Iterator[Event]:
@@ -87,7 +87,7 @@ class RawFile:
         return data if len(data) <= reading.max_bytes else b""
 
     def line(self, record: str) -> Line | None:
-        """The line that is a record of a JSON Lines file; None if it cannot be told (a file in UTF-16)."""
+        """The line that is a record of a JSON Lines file; None if it cannot be located (a file in UTF-16)."""
         reading = self._reading()
         try:
             stream = reading.stream()
@@ -140,7 +140,7 @@ def find_file(name: str, source: Source, path: str) -> InputFile | None:
                 kind = source.format if source.format != "auto" else format_of(file.name)
                 entry = file.entry()
                 return InputFile(name, path, file.url, entry.size, entry.tag, kind)
-    # A path where nothing is any more hides no file of another one.
+    # A path that no longer exists must not hide the files of another.
     alone = [source.model_copy(update={"paths": [root]}) for root in source.paths]
     for some in (source, *alone):
         try:
@@ -150,8 +150,8 @@ def find_file(name: str, source: Source, path: str) -> InputFile | None:
     return None
 
 
-def leads_somewhere(path: str) -> bool:
-    """Whether anything is where a local path of a recipe leads; of a glob, where its first wildcard begins."""
+def path_exists(path: str) -> bool:
+    """Whether a local path of a recipe exists; of a glob, the part before its first wildcard."""
     return Path(root_of(path).url).exists()
 
 

@@ -89,7 +89,7 @@ class Ingest(SourceStage):
         from corpusmill.pipeline.ingest.records import Reading
 
         builder = PartitionBuilder(self.params)
-        done = reported = 0  # bytes of input behind us, and those already told
+        done = reported = 0  # bytes of input read, and bytes already reported
         chunk = 0
         for file in unit.files:
             reading = Reading(file, self.recipe.sources[unit.source], self.params, builder.counters)

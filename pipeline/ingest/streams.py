@@ -1,4 +1,4 @@
-"""Bytes of a file, decompressed in bounded memory, with damage told apart from the end.
+"""Bytes of a file, decompressed in bounded memory, with damage distinguished from the end of the file.
 
 gzip, bzip2 and xz by the standard library, Zstandard by `zstandard`. Python's own file wrappers either lose
 what they decompressed before a cut or, for Zstandard, end silently there; these streams deliver every byte

@@ -99,7 +99,7 @@ def _detected(data: bytes, position: int, declared: str | None) -> Decoded:
 
 
 def _checked(text: str, repaired: str | None, position: int) -> Decoded:
-    """Text that decodes and is still no text: mostly controls."""
+    """The decoded text; raises `Undecodable` if it is mostly control characters."""
     sample = text[:65_536]
     controls = len(_CONTROL.findall(sample))
     if controls * 10 > len(sample):

@@ -78,7 +78,7 @@ def merge(documents: pa.Table, ingest_decisions: pa.Table, decided: list[pa.Tabl
 
 
 def _first_rows(kept: pa.Table) -> pa.Table:
-    """Every document as kept, before any stage has spoken."""
+    """Every document as kept, before any stage has decided."""
     length = len(kept)
     columns = {
         name: kept[name] if name in kept.column_names else pa.nulls(length, LEDGER.field(name).type)
@@ -121,7 +121,7 @@ def _overlay(rows: pa.Table, decisions: pa.Table) -> pa.Table:
 
 
 def _append(old: pa.ChunkedArray, new: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Lists joined row by row. Only rows where both stages spoke are touched in Python: they are few."""
+    """Lists joined row by row. Only rows with entries from both are handled in Python: they are few."""
     both = pc.and_(pc.is_valid(old), pc.is_valid(new))
     if not pc.any(both).as_py():
         return pc.coalesce(old, new)

@@ -28,7 +28,7 @@ def redact(docs: pa.Table, params: RedactParams, key: bytes = b"") -> Outcome:
     A decision per edited or removed document. `edits` count characters of the text as it came; a removed document has
     the rule `redact.<kind>` of the first such kind in `params.kinds`, the number of its finds, and all such kinds in
     `failed`. Counters: finds replaced per kind and per source and kind, documents removed per kind. A second pass over
-    the output changes nothing, as far as patterns go; of a model nobody can promise it.
+    the output changes nothing, for the patterns; for a model this cannot be guaranteed.
     """
     how = {kind: params.replacement_of(kind) for kind in params.kinds}
     own = "pseudonym" in how.values()

@@ -147,7 +147,7 @@ def find_edits(
     """(row -> its edits, in order; row -> finds by kind) for the rows that have any.
 
     What was written is scanned again until nothing is found, since a replacement moves its neighbours closer
-    to a word that tells what they are: so a second pass over the output has nothing left to do. A find may so
+    to a context word: so a second pass over the output has nothing left to do. A find may so
     take the place of an earlier one, and its edit that of the earlier edit; `finds` counts both.
     """
     edits: dict[int, list[Edit]] = {}

@@ -17,7 +17,7 @@ _BECH32M = 0x2BC830A3
 
 def coins(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
     """The word from `start` to `end`, if its checksum is right. An Ethereum address in letters of one case has
-    none: it needs a word that says what it is."""
+    none: it needs a context word."""
     left, right = before(buffer, start, 1), after(buffer, end, 1)
     if (left and left[0] in b"_-/+=") or (right and right[0] in b"_-/+="):
         return
@@ -34,7 +34,7 @@ def coins(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
 
 
 def is_base58check(word: str, test: bool = False) -> bool:
-    """25 bytes whose last four are the head of the double SHA-256 of the others, with the version of an address of
+    """25 bytes whose last four are the first of the double SHA-256 of the others, with the version of an address of
     the main network (or of the test network)."""
     value = 0
     for char in word:
@@ -92,7 +92,7 @@ def _polymod(prefix: str, values: list[int]) -> int:
 
 
 def is_ethereum(word: str) -> bool | None:
-    """Whether the letters' cases are those of EIP-55; None if all have one case, and so say nothing."""
+    """Whether the letters' cases are those of EIP-55; None if all have one case, and carry no checksum."""
     digits = word[2:]
     if re.fullmatch(r"[0-9a-fA-F]{40}", digits) is None or len(set(digits)) < 4:
         return False

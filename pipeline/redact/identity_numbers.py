@@ -1,6 +1,6 @@
-"""National numbers of people, by the check digits of python-stdnum.
+"""Numbers of cards, accounts (IBAN) and people, by their check digits; national ones by python-stdnum.
 
-A number is taken without more ado where its form is distinctive and its check strong; otherwise a word of its country
+A number is accepted on its own where its form is distinctive and its check strong; otherwise a word of its country
 must stand before it. Numbers that are never issued (test ranges, births in the 1800s) are none: `pseudonyms` makes
 such ones.
 """
@@ -40,7 +40,7 @@ _CARD_UNSURE = (12, 13, 14)
 
 
 def cards(buffer: bytes, start: int, end: int, table: bool) -> Iterator[Hit]:
-    """A card number: an issuer's. `table`: more groups of four stand beside it, so a word must say so."""
+    """A card number: an issuer's. `table`: more groups of four stand beside it, so a context word is required."""
     digits = only_digits(buffer[start:end])
     if is_card(digits) and (
         (len(digits) not in _CARD_UNSURE and not table) or _CARD_CONTEXT.search(context(buffer, start, 48))
@@ -168,7 +168,7 @@ _DASHES = re.compile("[\u2010-\u2015]")
 
 @lru_cache(maxsize=64)
 def by_form(kinds: frozenset[str]) -> dict[str, list[tuple[Kind, bool]]]:
-    """Form -> the kinds written so, and whether a word must say so."""
+    """Form -> the kinds written so, and whether a context word is required."""
     table: dict[str, list[tuple[Kind, bool]]] = {}
     for kind, number in NUMBERS.items():
         if kind in kinds:

@@ -44,7 +44,7 @@ def find_spans(detector: Detector, text: str) -> list[Span]:
         start += len(piece) - len(piece.lstrip())
         end = start + len(piece.strip())
         if start < end and kind in MODEL_KINDS:
-            found.append(Span(start, end, cast(Kind, kind)))
+            found.append(Span(start, end, kind))
     return sorted(found)
 
 
@@ -66,7 +66,7 @@ def load(name: str) -> Detector:
 
 
 def identity(name: str) -> str:
-    """What tells one version of a model from another: part of the stage's key."""
+    """Identifies a version of a model: part of the stage's key."""
     form, _, rest = name.partition(":")
     place = Path(rest)
     if form in ("spacy", "gliner") and place.is_dir():

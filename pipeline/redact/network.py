@@ -22,15 +22,15 @@ _NOT_AN_ADDRESS = re.compile(
     rb"|[<>=!~^;](?:=|gt;)?[ \t]?=[ \t]?$",  # a version's bounds: `>=4.14.1.0`
     re.IGNORECASE,
 )
-# Four small numbers are more often a version or a heading than an address: they need a word that says so.
+# Four small numbers are more often a version or a heading than an address: they need a context word.
 _SMALL = 100  # one address in 43 has four such octets
-_SAYS_ADDRESS = re.compile(
+_ADDRESS_CONTEXT = re.compile(
     rb"(?i)\bip|ipv4|addr|host|server|\bdns|resolver|\bping\b|gateway|inet|://|proxy|subnet|router?\b|traceroute|\bport"
 )
 _RESOLVERS = frozenset((b"8.8.8.8", b"8.8.4.4", b"1.1.1.1", b"1.0.0.1", b"9.9.9.9"))  # known to everybody
 
 # --- network hardware
-_SAYS_HARDWARE = re.compile(
+_HARDWARE_CONTEXT = re.compile(
     rb"(?i)\bmac\b|hwaddr|\bether|bssid|\bphysical|wlan|wi-?fi|bluetooth|\bnic\b|\barp\b"
 )
 
@@ -77,7 +77,7 @@ def _local(window: bytes) -> bytes:
 
 
 def ipv4(buffer: bytes, start: int, end: int, every: bool) -> Iterator[Hit]:
-    """Four octets, unless what is around them says section, version or OID: a fifth group, a word such as
+    """Four octets, unless the context indicates a section, version or OID: a fifth group, a word such as
     "section" before them, or four small numbers with no word of networks. `every`: private ones too."""
     if _plain_ipv4(buffer, start, end) and _is_address(buffer[start:end], every):
         yield Hit(start, end, "ip")
@@ -106,7 +106,7 @@ def _plain_ipv4(buffer: bytes, start: int, end: int) -> bool:
     if all(int(octet) < _SMALL for octet in buffer[start:end].split(b".")):
         # "the server.\n\n27.2.5.2 Setting up": a heading
         line = context(buffer, start, 40).rpartition(b"\n")[2]
-        return buffer[start:end] in _RESOLVERS or _SAYS_ADDRESS.search(line) is not None
+        return buffer[start:end] in _RESOLVERS or _ADDRESS_CONTEXT.search(line) is not None
     return True
 
 
@@ -125,7 +125,7 @@ def hardware(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
     """An EUI-48 (IEEE 802) as `00:1a:2b:3c:4d:5e`, with `-`, or as `001a.2b3c.4d5e`; without a letter only beside
     a word of networks, since six pairs of digits are often a time."""
     value = bytes(byte for byte in buffer[start:end] if byte in ALNUM).lower()
-    if len(set(value)) < 3:  # 00:00:00:00:00:00, ff:ff:ff:ff:ff:ff: nobody's
+    if len(set(value)) < 3:  # 00:00:00:00:00:00, ff:ff:ff:ff:ff:ff: no device's
         return
     left, right = before(buffer, start, 1), after(buffer, end, 2)
     if (left and (left[0] in WORD or left[0] in b".:-")) or (right and right[0] in WORD):
@@ -133,5 +133,5 @@ def hardware(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
     if len(right) == 2 and right[0] in b".:-" and right[1] in ALNUM:
         return
     letters = any(byte in LETTERS for byte in value)
-    if letters or _SAYS_HARDWARE.search(context(buffer, start, 48)):
+    if letters or _HARDWARE_CONTEXT.search(context(buffer, start, 48)):
         yield Hit(start, end, "mac")

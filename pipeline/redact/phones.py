@@ -31,7 +31,7 @@ def plan(region: str) -> tuple[tuple[int, ...], str]:
 
 
 def plans(regions: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The regions' plans as `kernels.runs.run` takes them: a row that tells whether the North American plan is one of
+    """The regions' plans as `kernels.candidates.run` takes them: a row that is 1 if the North American plan is one of
     them, then per region the first digit of its national prefix (-1: none), the prefix's length, a bit per length."""
     rows = [(int(any(nanp(region) for region in regions)), 0, 0)]
     for region in regions:
@@ -94,7 +94,7 @@ _GROUP = re.compile(rb"[0-9]+")
 _BLANKS = re.compile(rb"\xc2\xa0|\xe2\x80\xaf")
 _DASHES = re.compile(rb"\xe2\x80[\x90-\x95]")
 
-# `kernels.dials.HINTS` knows three letters of each word here, and passes nothing without one.
+# `kernels.digit_groups.HINTS` knows three letters of each word here, and passes nothing without one.
 _CONTEXT = re.compile(
     rb"(?i)phone|\btel\b|\btel[.:]|\bfax|\bcall|mobile|\bcell|contact|whatsapp|\bsms\b|\btext\b|hotline|\bdial|\bph[.:]"
     rb"|\breach\b|\bring\b|\xe2\x98\x8e|\xf0\x9f\x93\x9e|\xe2\x9c\x86"
@@ -145,7 +145,7 @@ def _at(buffer: bytes, groups: list[Group], first: int, regions: Sequence[str]) 
     if not _left_free(buffer, groups, first, start, plus):
         return None, first + 1
     total, left = 0, b""
-    said: bool | None = None  # whether a word about telephones stands before it
+    has_context: bool | None = None  # whether a word about telephones stands before it
     sizes = []
     for last in range(first, min(first + _MAX_GROUPS, len(groups))):
         total += len(groups[last].digits)
@@ -161,10 +161,10 @@ def _at(buffer: bytes, groups: list[Group], first: int, regions: Sequence[str]) 
             continue
         chosen = groups[first : last + 1]
         alone = first == 0 and last == len(groups) - 1
-        if said is None:
+        if has_context is None:
             left = context(buffer, start, 40)
-            said = _CONTEXT.search(left) is not None
-        sure = extension or paren or said
+            has_context = _CONTEXT.search(left) is not None
+        sure = extension or paren or has_context
         labelled = sizes[offset] <= 15 and (
             (alone and _LABEL.search(left) is not None)
             or (last == len(groups) - 1 and _behind(buffer, end, chosen))
@@ -175,7 +175,7 @@ def _at(buffer: bytes, groups: list[Group], first: int, regions: Sequence[str]) 
             and not _quad(chosen)
             and not all(group.digits == "000" for group in chosen[2:] or [chosen[0]])
         )
-        if labelled or _is_phone(buffer, chosen, start, plus, sure, said, alone, regions):
+        if labelled or _is_phone(buffer, chosen, start, plus, sure, has_context, alone, regions):
             return Hit(start, end, "phone"), last + 1
     return None, first + 1
 
@@ -237,7 +237,7 @@ def _closing(buffer: bytes, groups: list[Group], last: int) -> tuple[int | None,
 
 
 def _is_phone(
-    buffer: bytes, groups: list[Group], start: int, plus: bool, sure: bool, said: bool, alone: bool,
+    buffer: bytes, groups: list[Group], start: int, plus: bool, sure: bool, has_context: bool, alone: bool,
     regions: Sequence[str],
 ) -> bool:  # fmt: skip
     digits = "".join(group.digits for group in groups)
@@ -252,10 +252,10 @@ def _is_phone(
     if not alone and separators <= {b" "} and not sure:  # three numbers of a table's row
         return False
     dialled = groups[0].digits.startswith("00") and len(groups[0].digits) <= 5 and len(digits) <= 17
-    if dialled and (len(groups) > 2 or said):
+    if dialled and (len(groups) > 2 or has_context):
         return (possible if sure or separators == {b"-"} else valid)("+" + digits[2:], None)
     for region in regions:
-        if not _shaped(groups, digits, separators, region, sure, said):
+        if not _shaped(groups, digits, separators, region, sure, has_context):
             continue
         certain = sure or (nanp(region) and separators in ({b"-"}, {b"."}))
         if (possible if certain else valid)(digits, region):
@@ -264,12 +264,12 @@ def _is_phone(
 
 
 def _shaped(
-    groups: list[Group], digits: str, separators: set[bytes], region: str, sure: bool, said: bool
+    groups: list[Group], digits: str, separators: set[bytes], region: str, sure: bool, has_context: bool
 ) -> bool:  # fmt: skip
     """Whether people of the region write a number in such groups."""
     sizes, prefix = plan(region)
     shape = tuple(len(group.digits) for group in groups)
-    if len(groups) == 1 and not said:
+    if len(groups) == 1 and not has_context:
         return False
     if nanp(region):
         return (shape in _NANP_SHAPES or len(groups) == 1) and len(digits) - digits.startswith("1") == 10

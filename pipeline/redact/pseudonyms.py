@@ -3,7 +3,7 @@
 A pseudonym is a function of (key, kind, normal form of the datum): the same address becomes the same
 pseudonym in any partition and any run with the key, and nothing can be linked without it. All pseudonyms
 lie where real data cannot: example.com, telephones kept for fiction, the networks that RFC 2544 and RFC 3849 set
-aside, cards of test ranges, the country code ZZ, area 000, test networks of coins, and what `standins` says of
+aside, cards of test ranges, the country code ZZ, area 000, test networks of coins, and what `standins` defines for
 national numbers. So they are known again, and a second pass leaves them alone. Some of those ranges are small
 (telephones: about 60,000 with +1, some thousands elsewhere; IPv4: 131,072; BSN: 91,000): there two people may share a
 pseudonym.
@@ -84,7 +84,7 @@ def read_key(variable: str) -> bytes:
 
 
 def fingerprint(key: bytes) -> str:
-    """Tells one key from another and gives neither away."""
+    """A public identifier of a key that does not reveal it."""
     return hmac.new(key, b"corpusmill redact fingerprint", hashlib.sha256).hexdigest()[:16]
 
 

@@ -47,7 +47,7 @@ def after(buffer: bytes, end: int, size: int) -> bytes:
 
 
 def context(buffer: bytes, start: int, size: int) -> bytes:
-    """`before`, for words that say what a datum is: a tag is none, or each find would make one of its neighbour, all
+    """`before`, for words that indicate what a datum is: a tag is none, or each find would make one of its neighbour, all
     along a list. A tag that touches the datum (`<IP>8.8.8.8</IP>`) is an element that holds it."""
     window = before(buffer, start, size + 22)  # a tag cut in two is none either
     if b"<" in window:

@@ -1,4 +1,4 @@
-"""Keys and tokens: by the published form of their issuer, by PEM armour, or by a telling name and entropy; user names
+"""Keys and tokens: by the published form of their issuer, by PEM armour, or by a suggestive name and entropy; user names
 and passwords in URLs."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _QUERY_NAME = re.compile(
 )
 _QUERY_VALUE = re.compile(rb"[A-Za-z0-9+/_\-.=~%]{4,512}")
 _URL = re.compile(rb"(?i)(?:[a-z][a-z0-9+.-]*://|www\.)[^\s\"<>]*$")
-# A signature opens something where the URL says for how long or for whom; Google Books signs every page.
+# A signature grants access where the URL gives an expiry or a grantee; Google Books signs every page.
 _SIGNED = re.compile(
     rb"(?i)[?&;](?:sv|se|exp|expires?|policy|key-pair-id|googleaccessid|awsaccesskeyid|x-(?:amz|goog)-)"
 )

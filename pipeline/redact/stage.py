@@ -31,7 +31,7 @@ class Redact(LocalStage):
         if params.model is not None:
             from corpusmill.pipeline.redact.models import load
 
-            load(params.model)  # a wrong name is told now, not by a worker
+            load(params.model)  # fail on a wrong name now, not in a worker
         if "phone" in params.kinds:
             from corpusmill.pipeline.redact.phones import known_region
 

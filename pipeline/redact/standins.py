@@ -1,9 +1,9 @@
-"""Numbers that nobody has, in the form of those that people have: national numbers, telephones, cards, IBANs.
+"""Numbers that belong to no one, in the form of real ones: national numbers, telephones, cards, IBANs.
 
 Each is a function of a `Draw`. A check digit is right wherever there is a range that is never issued: test ranges
 (Germany, Canada, the NHS, Aadhaar, the Dutch BSN), births in the 1800s (PESEL, personnummer), places that do not exist
-(department 00, municipality Z0xx). Where there is none (CPF, DNI, NIE) the check is wrong on purpose: so the number is
-nobody's all the same.
+(department 00, municipality Z0xx). Where there is none (CPF, DNI, NIE) the check is wrong on purpose: so the number belongs
+to no one all the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""All of a shard set for one tool."""
+"""Shard sets for other tools: token files of Megatron-LM and datatrove, indexes beside the tars for DALI and webshart.
+
+Token files hold the tokens of all documents one after the other, each with its end-of-document token, and where documents
+end. Blocks go through one at a time, each checked; what stays in memory is four bytes for every document of a file.
+"""
 
 from __future__ import annotations
 

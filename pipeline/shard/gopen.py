@@ -1,5 +1,5 @@
 """Object stores for plain `webdataset`: after `register()`, `webdataset.WebDataset("s3://bucket/…/{000000..000009}.tar")`
-reads through the same door as CorpusMill, with credentials from the environment alone and no shell."""
+reads through `corpusmill.common.storage`, with credentials from the environment alone and no shell."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def gopen(url: str, mode: str = "rb", bufsize: int = _BUFFER, **_: object) -> Bi
 
 
 def register() -> None:
-    """Tell `webdataset` of `SCHEMES`, in this process; worker processes that are forked know them too, those that are
-    spawned call this themselves (`worker_init_fn`)."""
+    """Register `SCHEMES` with `webdataset` in this process; forked worker processes inherit them, spawned
+    ones call this themselves (`worker_init_fn`)."""
     from webdataset.gopen import gopen_schemes
 
     gopen_schemes.update(dict.fromkeys(SCHEMES, gopen))

@@ -50,7 +50,7 @@ def _vocabulary(bpe: Bpe) -> dict[str, Any]:
 
 
 def totals(model: type[Index], shards: Sequence[Shard | TextShard]) -> dict[str, int]:
-    """What an index says of all its tars together."""
+    """Totals of an index over all its tars."""
     return {name: sum(getattr(shard, name) for shard in shards) for name in model.TOTALS}
 
 

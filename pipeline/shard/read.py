@@ -112,7 +112,7 @@ def read_block(folder: Folder, shard: Shard, block: Block) -> BlockData:
 
 
 def read_documents(folder: Folder, shard: Shard, block: Block) -> BlockDocuments:
-    """What a block says of its documents, by one range request; `folder` is that of its index."""
+    """Metadata of a block's documents, by one range request; `folder` is that of its index."""
     data = (folder / shard.url).read_range(block.json_offset, block.json_size)
     _check(folder / shard.url, f"{block.key}.json", data, block.json_xxh3)
     try:

@@ -1,6 +1,6 @@
 """Phase 1, per partition: documents become tokens, or samples of text, sorted by the shard that they belong to.
 
-What a partition gives is one file under `scratch/` for each kind: a segment per shard (`scratch.py`). A shard's task
+What a partition gives is one file under `scratch/` for each kind: a segment per shard (`segments.py`). A shard's task
 reads its segment out of every file by range requests, so the shuffle is out of core and makes no more files than there
 are partitions.
 """
@@ -25,7 +25,7 @@ from corpusmill.pipeline.engine.checkpoints import Marker, known
 from corpusmill.pipeline.engine.document_hash import hash_ids, read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.shard.plan import Kind, Plan
-from corpusmill.pipeline.shard.segments import HEAD, SEGMENT, packed
+from corpusmill.pipeline.shard.segments import HEADER, SEGMENT, packed
 from corpusmill.pipeline.shard.takedown_log import left
 from corpusmill.pipeline.shard.text_members import COLUMNS, id_bytes, rendered
 from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
@@ -49,7 +49,7 @@ Array = npt.NDArray[Any]
 
 
 class RoutedKind(Strict):
-    """A partition's file of one kind, and the rows of `scratch.SEGMENT` that say what is where in it."""
+    """A partition's file of one kind, and the rows of `segments.SEGMENT` that describe its contents."""
 
     path: str
     segments: list[tuple[int, int, int, int, int, int]]
@@ -93,19 +93,19 @@ class Route:
         wanted = set(COLUMNS) if "text" in self.plan.kinds else {"doc_id", "source", "text"}
         docs = left(self.work.parent, partition.read(sorted(wanted | {"cluster_id"})))
         validation = split_of(docs, read_validation_groups(self.split))
-        heads = np.zeros(len(docs), dtype=HEAD)
-        heads["hash"] = hash_ids(docs["doc_id"], self.plan.seed)
+        headers = np.zeros(len(docs), dtype=HEADER)
+        headers["hash"] = hash_ids(docs["doc_id"], self.plan.seed)
         halves = id_bytes(docs["doc_id"]).view(">u8")
-        heads["high"], heads["low"] = halves[:, 0], halves[:, 1]
+        headers["high"], headers["low"] = halves[:, 0], halves[:, 1]
         files, kinds = [], []
         for kind in self.plan.kinds:
-            sets, buckets = self._place(kind, docs["source"], validation, heads["hash"], partition.name)
+            sets, buckets = self._place(kind, docs["source"], validation, headers["hash"], partition.name)
             if kind == "tokens":
                 elements, offsets, dtype, texts = self._tokens(docs)
             else:
                 elements, offsets, dtype, texts = *rendered(docs), np.dtype("<u8"), docs["text"]
-            heads["text_bytes"] = pc.binary_length(texts).to_numpy()
-            pieces, segments = packed(heads, sets, buckets, elements, offsets, dtype)
+            headers["text_bytes"] = pc.binary_length(texts).to_numpy()
+            pieces, segments = packed(headers, sets, buckets, elements, offsets, dtype)
             path = f"{kind}/{partition.name}.bin"
             files.append(_publish(self.work, path, pieces, len(docs)))
             kinds.append(RoutedKind(path=path, segments=segments.tolist()))

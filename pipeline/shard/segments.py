@@ -1,8 +1,8 @@
-"""What lies between the two phases: a partition's documents in the order of the shards, in one file.
+"""Files between the two phases: a partition's documents in the order of the shards, and their merge into a shard.
 
-The file is a row of segments, one for each shard that the partition has documents of: first a `HEAD` for each
+The file is a row of segments, one for each shard that the partition has documents of: first a `HEADER` for each
 document, in the order of their hash, then their elements (tokens, or the words of rendered tar members) in the same
-order. A shard's task reads the heads of its segments first; then it knows how all its documents follow each other, and
+order. A shard's task reads the headers of its segments first; then it knows how all its documents follow each other, and
 takes the elements piece by piece.
 """
 
@@ -61,7 +61,7 @@ def weigh(tokens: Elements, offsets: Longs, weights: npt.NDArray[np.int32], out:
 
 # A document: what orders it (hash, then id as big-endian halves, which sort as its bytes do), the bytes of its text,
 # its elements and their sum.
-HEAD = np.dtype(
+HEADER = np.dtype(
     [
         ("hash", "<u8"),
         ("high", ">u8"),
@@ -71,7 +71,7 @@ HEAD = np.dtype(
         ("sum", "<u8"),
     ]
 )
-# Where the documents of one shard lie: offset in bytes, documents, elements, xxh3_64 of the heads.
+# Where the documents of one shard lie: offset in bytes, documents, elements, xxh3_64 of the headers.
 SEGMENT = np.dtype(
     [
         ("set", "<i8"),
@@ -85,27 +85,27 @@ SEGMENT = np.dtype(
 
 
 def packed(
-    heads: Array, sets: Array, buckets: Array, elements: Array, offsets: Array, dtype: npt.DTypeLike
+    headers: Array, sets: Array, buckets: Array, elements: Array, offsets: Array, dtype: npt.DTypeLike
 ) -> tuple[list[memoryview], Array]:
     """The pieces of a partition's file, one after the other, and its `SEGMENT` rows.
 
-    `heads` have all but length and sum; `elements[offsets[i] : offsets[i + 1]]` are the i-th document's and are
+    `headers` have all but length and sum; `elements[offsets[i] : offsets[i + 1]]` are the i-th document's and are
     written as `dtype`.
     """
-    order = np.lexsort((heads["low"], heads["high"], heads["hash"], buckets, sets))
-    heads, sets, buckets = heads[order], sets[order], buckets[order]
+    order = np.lexsort((headers["low"], headers["high"], headers["hash"], buckets, sets))
+    headers, sets, buckets = headers[order], sets[order], buckets[order]
     lengths = np.diff(offsets)[order]
     out = np.empty(int(lengths.sum()), dtype=dtype)
     places, sums = np.zeros(len(order) + 1, dtype=np.int64), np.empty(len(order), dtype=np.uint64)
     copy(elements, offsets[:-1][order], lengths, 0, out, places, sums)
-    heads["length"], heads["sum"] = lengths, sums
+    headers["length"], headers["sum"] = lengths, sums
     changes = np.flatnonzero((np.diff(sets) != 0) | (np.diff(buckets) != 0)) + 1
     edges = np.concatenate([[0], changes, [len(order)]]) if len(order) else np.zeros(1, dtype=np.int64)
     segments = np.zeros(len(edges) - 1, dtype=SEGMENT)
     pieces: list[memoryview] = []
     at = 0
     for row, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
-        mine, data = heads[start:stop], out[places[start] : places[stop]]
+        mine, data = headers[start:stop], out[places[start] : places[stop]]
         segments[row] = (
             sets[start], buckets[start], at, stop - start, len(data), xxhash.xxh3_64_intdigest(mine.data),
         )  # fmt: skip
@@ -114,18 +114,18 @@ def packed(
     return pieces, segments
 
 
-def read_heads(scratch: Folder, files: list[str], segments: Array) -> list[Array]:
-    """The heads of each segment, `segments[i]` of the file `files[i]` below `scratch`.
+def read_headers(scratch: Folder, files: list[str], segments: Array) -> list[Array]:
+    """The headers of each segment, `segments[i]` of the file `files[i]` below `scratch`.
 
     Raises `WorkError` if bytes changed since they were published.
     """
     places = zip(files, segments["offset"].tolist(), segments["docs"].tolist(), strict=True)
     found = []
-    ranges = ((path, offset, docs * HEAD.itemsize) for path, offset, docs in places)
+    ranges = ((path, offset, docs * HEADER.itemsize) for path, offset, docs in places)
     for path, data, wanted in zip(files, scratch.read_ranges(ranges), segments["xxh3"].tolist(), strict=True):
         if xxhash.xxh3_64_intdigest(data) != wanted:
             raise changed(scratch / path)
-        found.append(np.frombuffer(data, dtype=HEAD))
+        found.append(np.frombuffer(data, dtype=HEADER))
     return found
 
 
@@ -149,19 +149,19 @@ class Window(NamedTuple):
 def in_order(
     scratch: Folder, files: list[str], segments: Array, dtype: npt.DTypeLike, gap: int = 0
 ) -> Iterator[Window]:
-    """The documents of `segments` (`scratch.SEGMENT`, one of each file) by (hash, id).
+    """The documents of `segments` (`SEGMENT`, one of each file) by (hash, id).
 
     Raises `WorkError` naming the file whose bytes are not those that were published.
     """
-    heads = read_heads(scratch, files, segments)
-    owners = np.repeat(np.arange(len(heads)), [len(one) for one in heads])
-    whole = np.empty(len(owners), dtype=HEAD)
-    np.concatenate(heads, out=whole)
+    headers = read_headers(scratch, files, segments)
+    owners = np.repeat(np.arange(len(headers)), [len(one) for one in headers])
+    whole = np.empty(len(owners), dtype=HEADER)
+    np.concatenate(headers, out=whole)
     order = np.lexsort((whole["low"], whole["high"], whole["hash"]))
     whole, owners = whole[order], owners[order]
     size = np.dtype(dtype).itemsize
     ends = np.cumsum(whole["length"])
-    cursors = segments["offset"] + segments["docs"] * HEAD.itemsize
+    cursors = segments["offset"] + segments["docs"] * HEADER.itemsize
     start = 0
     while start < len(whole):
         base = int(ends[start - 1]) if start else 0

@@ -2,7 +2,7 @@
 
 The line of a request is what decides it. Before it, everything lies ready below `takedown/<request>/` and the shards
 are the old ones; after it, what lies there is put in place. So a folder `takedown/<request>/` of a request that has its
-line says that the shards are in between, until the same command, given again, has finished.
+line means that the shards are half replaced, until the same command, run again, has finished.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Documents as samples of a text shard: `<doc_id>.txt` and `<doc_id>.json`, tar headers and padding included.
 
 A document's sample depends on the document alone, so that it is made in phase 1, and phase 2 only puts samples into
-their order.
+their order. Bytes are rendered a batch at a time from Arrow's buffers: `cursors[i]` is where the next byte of document i is
+written; a first pass of the `..._size` functions counts them.
 """
 
 from __future__ import annotations

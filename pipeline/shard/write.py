@@ -1,8 +1,8 @@
 """Phase 2, per shard: its documents from all partitions, in the order of their hash, as one tar.
 
 The tar goes to its place as it is made (a temporary name and a rename locally, a multipart upload on an object store:
-nobody sees it before it is whole). What a task holds: a window (`merge.WINDOW`) up to four times over, a few blocks,
-the heads of the shard's documents, and the parts of the upload under way.
+no reader sees it before it is complete). What a task holds: a window (`segments.WINDOW`) up to four times over, a few blocks,
+the headers of the shard's documents, and the parts of the upload under way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from corpusmill.schemas.shards import Block, Shard, TextShard
 
 @dataclass(frozen=True)
 class Bucket:
-    """A shard to write: its number in its set, and its segments (`scratch.SEGMENT`) in files under `scratch`."""
+    """A shard to write: its number in its set, and its segments (`segments.SEGMENT`) in files under `scratch`."""
 
     set: int
     number: int
@@ -61,7 +61,7 @@ def gather(routed: Sequence[Routed]) -> list[Bucket]:
 
 
 class Written(Marker):
-    """A shard's marker: what the index says of it, and its files under the stage's folder."""
+    """A shard's marker: its entry of the index, and its files under the stage's folder."""
 
     shard: Shard | TextShard
 
@@ -86,7 +86,7 @@ class Write:
     def __call__(self, bucket: Bucket) -> Written:
         target = self.plan.sets[bucket.set]
         stem = f"{target.name}-{bucket.number:06d}"
-        # A segment's checksum covers its heads, which hold the sums of its documents.
+        # A segment's checksum covers its headers, which hold the sums of its documents.
         key = hash_json([self.plan.key, stem, bucket.segments["xxh3"].tolist()])
         marker = self.folder / f"scratch/shards/{stem}.json"
         found = known(Written, marker, key, self.folder)
@@ -137,7 +137,7 @@ def write_blocks(windows: Iterable[Window], bpe: Bpe, stem: str, block_tokens: i
 
 
 def write_texts(windows: Iterable[Window], url: str, sink: Sink) -> Made:
-    """Write a tar of documents that `texts.rendered` made samples of, in their order, to `sink`."""
+    """Write a tar of documents that `text_members.rendered` made samples of, in their order, to `sink`."""
     tar = TarWriter(sink)
     ndocs = text_bytes = 0
     for window in windows:

@@ -45,7 +45,7 @@ def end_token(data: bytes, wanted: str) -> str:
         added = json.loads(data).get("added_tokens", [])
         special = {token["content"] for token in added if token.get("special")}
     except (ValueError, AttributeError, TypeError, KeyError):
-        return wanted  # not a tokenizer.json: whoever loads it says so
+        return wanted  # not a tokenizer.json: loading it raises the error
     if wanted in special or wanted != DEFAULT:
         return wanted
     return next((name for name in ENDS if name in special), wanted)

@@ -20,7 +20,7 @@ def measure(
 ) -> dict[str, Any]:
     """By source and by language bytes per token, characters per token and fertility (tokens per white-space word: Rust et al.
     2021) on held-out documents (`held_out.py`), each decoded again; the same for the tokenizers of `compare`; what the vocabulary
-    holds (`vocabulary.py`), and from what lines its merges come (`origin.py`). Unused are tokens that occur neither in the
+    holds (`vocabulary.py`), and from what lines its merges come (`merge_origins.py`). Unused are tokens that occur neither in the
     held-out documents nor in those of the sample that were looked at.
 
     Raises `WorkError` if a document came back changed.

@@ -29,7 +29,7 @@ _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 @compiled
-def _blank(byte: Any) -> bool:
+def _blank(byte: Any) -> Any:
     return byte == 32 or 9 <= byte <= 13
 
 
@@ -120,7 +120,7 @@ def count_tokens(offsets: Any, ids: Any, starts: Any, bounds: Any, marks: Any, c
 
 SAMPLE_BYTES = 16 << 20  # text looked at: the first of the sample
 MIN_DOCS = 3  # documents that hold a line, for it to be boilerplate
-MIN_COUNT = 4  # occurrences of a token about which something is said
+MIN_COUNT = 4  # occurrences of a token that is reported
 SHOWN = 20
 _REPEATED = "scratch/repeated.parquet"
 

@@ -101,7 +101,7 @@ def _script(token: bytes) -> str:
     try:
         text = token.decode()
     except UnicodeDecodeError:
-        # A cut character at either end: the whole ones in between say what it is.
+        # A cut character at either end: the whole ones in between identify it.
         text = token.decode(errors="ignore")
         if not any(char.isalpha() for char in text):
             return "part of a character"

@@ -1,2 +1,2 @@
-"""Encoding over Arrow's bytes: classes of characters (`characters.py`), where patterns cut (`cuts.py`),
+"""Encoding over Arrow's bytes: buffers and classes of characters (`utf8.py`), where patterns cut (`pretokenize.py`),
 pre-tokens already encoded (`table.py`), merging (`merge.py`) and the loop over documents (`scan.py`)."""

@@ -88,7 +88,7 @@ def rank_of(left: Any, right: Any, pairs: Any, size: Any) -> Any:
 def merge(data: Any, at: Any, size: Any, merges: Any, ids: Any, ranks: Any, before: Any, after: Any) -> Any:
     """Tokens of the `size` bytes at `at` into the front of `ids`; their number. `ranks[0]`: the rank of the last merge.
 
-    merges: `Pointers`. ids, ranks, before, after: pointers to int32[size]; the last three are room to work in.
+    merges: `Pointers`. ids, ranks, before, after: pointers to int32[size]; the last three are work arrays.
     """
     for i in range(size):
         ids[i] = merges.byte_ids[data[at + i]]

@@ -145,7 +145,7 @@ def _small_at_the_end(data: Any, at: int, stop: int, classes: Any) -> int:
 
 
 @compiled
-def _deepseek(data: Any, at: int, stop: int, classes: Any) -> int:
+def _deepseek(data: Any, at: int, stop: int, classes: Any) -> Any:
     r"""`[!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, where
     `[!-/:-~]` stands for ASCII's punctuation; what none matches is a piece up to the next match."""
     lead = data[at]

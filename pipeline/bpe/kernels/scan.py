@@ -49,7 +49,7 @@ def encode_piece(
 ) -> Any:
     """Ids of the `size` bytes at `at` into the front of `ids`; their number.
 
-    merges, tokens: `Pointers`, `TokenPointers`. ids, ranks, before, after: pointers to int32[size]; the last three are room
+    merges, tokens: `Pointers`, `TokenPointers`. ids, ranks, before, after: pointers to int32[size]; the last three are work arrays
     to work in.
     """
     token, end, whole = longest(data, at, at + size, tokens.units, tokens.made)
@@ -116,7 +116,7 @@ def encode_batch(
     """Tokens of the texts `data[bounds[i]:bounds[i + 1]]` into `out`; `ends[i]`: their number up to the end of text i.
     Returns the number of all.
 
-    data: uint8. bounds: int64[texts + 1]. steps: int64[steps, 2], kind and number of digits (`cuts.py`): each cuts the
+    data: uint8. bounds: int64[texts + 1]. steps: int64[steps, 2], kind and number of digits (`pretokenize.py`): each cuts the
     pieces of the one before. out: uint32[bytes + 2]. ends: int64[texts].
 
     `AHEAD` pieces are cut and their places in the table fetched before the first of them is looked up.
@@ -124,7 +124,7 @@ def encode_batch(
     depth, whole = len(steps), len(data)
     edges = np.zeros(depth, np.int64)  # where the current piece of each step ends
     pieces = np.empty((AHEAD, 5), np.uint64)  # start, size (0: a text ends here), first and second word, hash
-    room = np.empty((4, 256), np.int32)  # what `merge` works in
+    work = np.empty((4, 256), np.int32)  # what `merge` works in
     text, known = pointer(data), class_pointers(classes)
     defined, vocabulary = pointers(merges), token_pointers(tokens)
     kept, written = table_pointers(table), pointer(out)
@@ -171,11 +171,11 @@ def encode_batch(
                     for i in range(number):
                         written[count + i] = kept.long_ids[np.int64(packed) + i]
             else:
-                if size > room.shape[1]:
-                    room = np.empty((4, 2 * size), np.int32)
-                ids = pointer(room[0])
+                if size > work.shape[1]:
+                    work = np.empty((4, 2 * size), np.int32)
+                ids = pointer(work[0])
                 number = encode_piece(
-                    text, start, size, defined, vocabulary, ids, pointer(room[1]), pointer(room[2]), pointer(room[3])
+                    text, start, size, defined, vocabulary, ids, pointer(work[1]), pointer(work[2]), pointer(work[3])
                 )  # fmt: skip
                 for i in range(number):
                     written[count + i] = ids[i]

@@ -45,11 +45,13 @@ class Table(NamedTuple):
 def new_table(slots: int = SLOTS, long_bytes: int = LONG_BYTES, long_ids: int = LONG_IDS) -> Table:
     """An empty table of `slots` (a power of two, at least 2); memory is taken as it fills, at most 20 bytes a slot,
     `long_bytes` and 4 * `long_ids`."""
-    room = np.empty(2 * slots + 8, np.uint64)
-    aligned = -(room.ctypes.data // 8) % 8  # two entries to a line of the processor's cache, none across two
+    memory = np.empty(2 * slots + 8, np.uint64)
+    aligned = (
+        -(memory.ctypes.data // 8) % 8
+    )  # two entries to a line of the processor's cache, none across two
     return Table(
         np.zeros(slots, np.uint32),
-        room[aligned : aligned + 2 * slots].reshape(slots // 2, 4),
+        memory[aligned : aligned + 2 * slots].reshape(slots // 2, 4),
         np.empty(long_bytes, np.uint8),
         np.empty(long_ids, np.uint32),
         np.zeros(5, np.int64),
@@ -142,7 +144,7 @@ def keep(
     count: Any,
     table: Any,
 ) -> None:
-    """Enter a pre-token of `count` tokens at the free `slot`; first empties a table that has no room."""
+    """Enter a pre-token of `count` tokens at the free `slot`; first empties a table that is full."""
     counters, slots, entries = table.counters, table.slots, table.entries
     if size > LONGEST or slot >= table.slots_size:
         return

@@ -1,7 +1,11 @@
-"""Tokens numbered in the order in which merges make them, and what each of them is made of: what `backtrack.py` reads.
+"""Tokens numbered in the order in which merges make them, and what each of them is made of: what `scan.py` reads.
 
 The numbers: bytes, then tokens by the rank of the merge that makes them of their own bytes, then those that no merge makes.
 So what is merged last has the higher number, and a token's rank need not be looked up.
+
+All tokens by their bytes stand in a double-array trie (Aoe 1989; by exclusive or as in Darts-clone): one read a byte. A node's
+children are in `units` at its base XOR their byte. A unit: the byte (8 bits), whether the unit is in use (1), the number of the
+token that ends here (20; all ones: none), the base of its children (32; 0: none).
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ def new_trie(names: Any, starts: Any, order: Any, numbers: Any) -> Any:
     bases = np.zeros(1024, np.bool_)
     labels, ends = np.empty(256, np.int64), np.empty(257, np.int64)
     queue[0] = 0, len(order), 0, -1
-    begin = np.full(257, 2 * ROOT)  # for nodes of so many children: where to look for room
+    begin = np.full(257, 2 * ROOT)  # for nodes of so many children: where to look for free units
     head, tail = 0, 1
     while head < tail:
         low, high, depth, unit = queue[head]
@@ -72,7 +76,7 @@ def new_trie(names: Any, starts: Any, order: Any, numbers: Any) -> Any:
 
 
 @compiled
-def _base(units: Any, bases: Any, labels: Any, count: int, begin: Any) -> int:
+def _base(units: Any, bases: Any, labels: Any, count: int, begin: Any) -> Any:
     """A base that no node has, all of whose children's places are free; a multiple of 256 at the end of `units` if there
     is none."""
     place, tries = begin[count], 0
@@ -116,7 +120,7 @@ _ALL: Final = 0xFFFF  # of `lowest`: no pair
 
 
 class Tokens(NamedTuple):
-    """A vocabulary as `backtrack.py` reads it; tokens by number, but for `ids`."""
+    """A vocabulary as `scan.py` reads it; tokens by number, but for `ids`."""
 
     ids: npt.NDArray[np.int32]  # [tokens]: number -> id
     halves: npt.NDArray[np.int32]  # [made, 2]: the two that a token is made of; of a byte itself
@@ -126,7 +130,7 @@ class Tokens(NamedTuple):
     pairs: npt.NDArray[np.uint64]  # [2^k]: `halves` -> number, as `Merges.pairs`
     lowest: npt.NDArray[np.uint16]  # [2^k]: number >> `shift`, the lowest of all pairs whose hash leads there
     shift: int
-    units: npt.NDArray[np.uint64]  # tokens by their bytes (`trie.py`)
+    units: npt.NDArray[np.uint64]  # tokens by their bytes (`new_trie`)
     made: int  # tokens that merges make of their bytes
     single: int  # of these, bytes
     ordered: bool  # the ranks of merges rise, whatever the text
@@ -166,16 +170,16 @@ def last_merges(names: Any, starts: Any, merges: Any, ranks: Any) -> None:
     """The rank of the last merge of each token's own bytes (-1: it is a byte) into `ranks` (int64[tokens]), or `NOT_MADE` if
     merging them does not give it. Token t is `names[starts[t]:starts[t + 1]]`."""
     known, text = pointers(merges), pointer(names)
-    room = np.empty((4, len(names) + 1), np.int32)
+    work = np.empty((4, len(names) + 1), np.int32)
     for token in range(len(ranks)):
         ranks[token] = NOT_MADE
         size = starts[token + 1] - starts[token]
         if size:
             count = merge(
-                text, starts[token], size, known, pointer(room[0]), pointer(room[1]), pointer(room[2]), pointer(room[3])
+                text, starts[token], size, known, pointer(work[0]), pointer(work[1]), pointer(work[2]), pointer(work[3])
             )  # fmt: skip
-            if count == 1 and room[0, 0] == token:
-                ranks[token] = room[1, 0]
+            if count == 1 and work[0, 0] == token:
+                ranks[token] = work[1, 0]
 
 
 @compiled
@@ -198,7 +202,7 @@ def fill_shorter(names: Any, starts: Any, ids: Any, units: Any, shorter: Any) ->
 
 
 @compiled
-def merges_before(first: Any, second: Any, limit: Any, tokens: Any) -> bool:
+def merges_before(first: Any, second: Any, limit: Any, tokens: Any) -> Any:
     """Whether two tokens are the halves of one whose number is below `limit`."""
     place = pair_hash(pair_key(first, second)) & (tokens.lowest_size - 1)
     if np.int64(tokens.lowest[place]) << tokens.shift >= limit:

@@ -1,4 +1,4 @@
-"""Buffers as plain pointers, and eight bytes at a time from any place of them.
+"""Buffers as plain pointers, eight bytes at a time from any place of them, and UTF-8 characters by class.
 
 An array handed from one compiled function to the next costs counting its references, more than the function itself when
 that is called for every word. Inside the kernels a buffer is therefore a pointer, read by index, without bounds: who calls
@@ -18,6 +18,9 @@ from numba.extending import intrinsic
 
 from corpusmill.common.kernel_cache import compiled
 
+_c_pointer: Any = types.CPointer  # these two have no type hints
+_declared_function: Any = cgutils.get_or_insert_function
+
 
 def _pointer_code(typing: Any, array: Any) -> Any:
     """Where an array's values begin, to be indexed."""
@@ -25,7 +28,7 @@ def _pointer_code(typing: Any, array: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, arguments[0]).data
 
-    return types.CPointer(array.dtype)(array), code
+    return _c_pointer(array.dtype)(array), code
 
 
 pointer: Any = intrinsic(_pointer_code)
@@ -36,7 +39,7 @@ def _fetch_code(typing: Any, data: Any, at: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, text = ir.IntType(32), ir.IntType(8).as_pointer()
-        function = cgutils.get_or_insert_function(
+        function = _declared_function(
             builder.module, ir.FunctionType(ir.VoidType(), [text, number, number, number]), "llvm.prefetch.p0"
         )
         place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), text)
@@ -99,7 +102,7 @@ def mix(word: Any) -> Any:
 
 @compiled
 def hash_bytes(data: Any, at: Any, size: Any, stop: Any) -> Any:
-    """A hash of `size` bytes; not keyed: nothing rests on it but speed."""
+    """A hash of `size` bytes; not keyed: only speed depends on it."""
     value = np.uint64(size)
     for start in range(at, at + size - 7, 8):
         value = mix(value ^ load(data, start, 8, stop)) + np.uint64(0x9E3779B97F4A7C15)

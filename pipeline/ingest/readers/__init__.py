@@ -1,4 +1,7 @@
-"""One reader a format; `read_file` picks it, and turns whatever is wrong with a file into records."""
+"""Input file formats: one reader per format, chosen by `read_file`, which turns any failure into a rejected record.
+
+To add a format: a module here that defines a `Reader`, its line in `_MODULES`, its name in `corpusmill.schemas.recipe`,
+and what identifies it: suffixes in `discover.py`, first bytes in `_SIGNS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML files: one page, one document."""
+"""HTML: the main text of a page (Resiliparse or trafilatura), and the reader of HTML files, one document each."""
 
 from __future__ import annotations
 

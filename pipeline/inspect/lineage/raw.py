@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.engine.layout import is_relative
-from corpusmill.pipeline.ingest.reread import RawFile, cleaned, find_file, leads_somewhere
+from corpusmill.pipeline.ingest.reread import RawFile, cleaned, find_file, path_exists
 from corpusmill.pipeline.inspect.lineage.edits import Piece, StageEdits
 from corpusmill.pipeline.inspect.lineage.repairs import STAGE, repairs
 from corpusmill.pipeline.inspect.lineage.run import Row, RunPlaces
@@ -184,7 +184,7 @@ def _find(run: RunPlaces, name: str, source: Source, path: str, raw: Raw) -> tup
     tried = list(dict.fromkeys(place for some in places for place in some))
     raw = replace(raw, note=f"no such file below {', '.join(tried)}")
     relative = [root for root in source.paths if is_relative(root)]
-    lost = [root for root in relative if not any(map(leads_somewhere, run.places_of(root)))]
+    lost = [root for root in relative if not any(map(path_exists, run.places_of(root)))]
     if lost or (relative and not run.made_in):
         told = "; the recipe's paths are relative: run trace from where the run was made"
         return None, replace(raw, state="unfound", note=raw.note + told)

@@ -1,2 +1,2 @@
-"""One pass over a batch's bytes that yields the few places worth a look: `anchors.py` is the loop, `runs.py` takes
-digits apart, `tokens.py` words with digits, `around.py` what hangs on `@`, `:`, `=`, `-` and `_`."""
+"""One pass over a batch's bytes that yields the few candidates: `candidates.py` is the loop, `digit_groups.py` judges
+groups of digits, `tokens.py` words with digits, `around.py` what surrounds `@`, `:`, `=`, `-` and `_`."""

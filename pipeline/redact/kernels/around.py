@@ -227,7 +227,7 @@ def assignment(data: Any, at: int, wanted: Any, found: Any, count: int) -> Any:
 
 
 @compiled
-def _telling(data: Any, at: int) -> bool:
+def _telling(data: Any, at: int) -> Any:
     """Whether the word before `at` ends like key, secret, token, password, passwd, pwd, pass, sig, signature, auth,
     credential or authorization."""
     i = at - 1

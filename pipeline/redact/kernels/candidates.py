@@ -1,4 +1,4 @@
-"""Runs of digits: groups with at most three separators between them, and what each may be.
+"""The loop over a batch that finds candidates of personal data, and runs of digits: groups at most three separators apart.
 
 A run falls into segments where more than an ordinary separator lies between two groups; every candidate is a
 sequence of groups of one segment, so the first ten digits of a longer number are none.
@@ -129,7 +129,7 @@ def run(data: Any, start: int, wanted: Any, plans: Any, groups: Any, found: Any,
     """(count, end of the run) of the run whose first digit is at `start`.
 
     `wanted`: bool per class of candidates. `plans`: int64[regions, 3], a region's first digit of the national
-    prefix (-1: none), the prefix's length and a bit per length of its numbers; the first row tells whether a
+    prefix (-1: none), the prefix's length and a bit per length of its numbers; the first row is 1 if a
     region of the North American plan is among them. `groups`: int64[MAX_GROUPS, 3], scratch.
     """
     n, size, i, digits, end = len(data), 0, start, 0, -1
@@ -184,7 +184,7 @@ def _quads(groups: Any, low: int, high: int, found: Any, count: int) -> Any:
 def candidates(data: npt.NDArray[np.uint8], wanted: Any, plans: Any, lengths: Any) -> npt.NDArray[np.int64]:
     """int64[candidates, 3]: class (`tables.py`), first byte, one past the last byte, in the order met.
 
-    data: uint8[bytes], texts with a zero byte behind each. wanted: bool[classes]. plans: as `runs.run` takes
+    data: uint8[bytes], texts with a zero byte behind each. wanted: bool[classes]. plans: as `run` takes
     them. lengths: as `tokens.token` takes them. One pass; each byte is read a bounded number of times.
     """
     found = np.empty((len(data) // 256 + 64, 3), np.int64)

@@ -1,4 +1,4 @@
-"""Groups of digits in the shapes of payment cards, social security numbers and other national numbers."""
+"""Groups of digits in the shapes of telephone numbers, payment cards, social security numbers and other national numbers."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def may_hold_phones(data: Any, groups: Any, low: int, high: int, table: bool, pl
 
 
 @compiled
-def _alone(data: Any, groups: Any, low: int, high: int, first: int, last: int) -> bool:
+def _alone(data: Any, groups: Any, low: int, high: int, first: int, last: int) -> Any:
     """No letter, digit, decimal point or path touches the groups from either side."""
     if first > low:
         if groups[first, 2] != BLANK and groups[first, 2] != BLANK_OPEN:
@@ -248,7 +248,7 @@ def _is_card_shape(shape: int, length: int, single: bool) -> bool:
 
 @compiled
 def _is_number_shape(shape: int) -> bool:
-    """Shapes of `national.SHAPES`: 9 to 13 digits and 15, and the usual groups."""
+    """Shapes of `identity_numbers.SHAPES`: 9 to 13 digits and 15, and the usual groups."""
     if shape < 32:
         return 9 <= shape <= 13 or shape == 15
     three = (3 << 5 | 3) << 5 | 3

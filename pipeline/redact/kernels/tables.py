@@ -71,8 +71,8 @@ IS_LOCAL = _is(_LETTERS + _DIGITS + b"!#$%&'*+/=?^_`{|}~-" + bytes(range(0x80, 0
 
 @compiled
 def put(found: Any, count: int, kind: int, start: int, end: int) -> int:
-    """The count of candidates with this one, which is written at row `count` of `found` (int64[capacity, 3]) if there
-    is room: whoever made `found` looks at the count, and makes a larger one."""
+    """The count of candidates with this one, which is written at row `count` of `found` (int64[capacity, 3]) if it
+    fits: a caller that sees a count beyond the capacity allocates a larger array."""
     if count < len(found):
         found[count, 0] = kind
         found[count, 1] = start

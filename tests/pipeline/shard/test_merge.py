@@ -19,7 +19,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard import segments as merge
 from corpusmill.pipeline.shard.route import Routed
-from corpusmill.pipeline.shard.segments import HEAD, copy, in_order, packed, weigh
+from corpusmill.pipeline.shard.segments import HEADER, copy, in_order, packed, weigh
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.shard.write import gather, write_blocks
 from tests.pipeline.corpus import contents
@@ -32,17 +32,17 @@ def published(folder: Folder, partitions: list[list[Document]], buckets: int = 1
     """What phase 1 leaves of these partitions: the hash modulo `buckets` chooses the shard."""
     routed = []
     for number, docs in enumerate(partitions):
-        heads = np.zeros(len(docs), dtype=HEAD)
+        headers = np.zeros(len(docs), dtype=HEADER)
         ids = np.frombuffer(b"".join(doc_id for doc_id, _, _ in docs), dtype=">u8").reshape(-1, 2)
-        heads["high"], heads["low"] = ids[:, 0], ids[:, 1]
-        heads["hash"] = [number for _, number, _ in docs]
-        heads["text_bytes"] = [len(tokens) for _, _, tokens in docs]
+        headers["high"], headers["low"] = ids[:, 0], ids[:, 1]
+        headers["hash"] = [number for _, number, _ in docs]
+        headers["text_bytes"] = [len(tokens) for _, _, tokens in docs]
         lists = [tokens for _, _, tokens in docs]
         offsets = np.cumsum([0, *map(len, lists)]).astype(np.int64)
         tokens = np.array([token for one in lists for token in one], dtype=np.uint32)
         sets = np.zeros(len(docs), dtype=np.int64)
         pieces, segments = packed(
-            heads, sets, (heads["hash"] % buckets).astype(np.int64), tokens, offsets, np.uint16
+            headers, sets, (headers["hash"] % buckets).astype(np.int64), tokens, offsets, np.uint16
         )
         (folder / f"{number}.bin").write(b"".join(pieces))
         routed.append(Routed(f"{number}.bin", segments))
