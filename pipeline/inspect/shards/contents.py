@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
+from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.engine.document_hash import hash_ids
 from corpusmill.pipeline.shard.read import BlockData
 from corpusmill.pipeline.shard.segments import weigh
