@@ -51,8 +51,8 @@ def seconds_per_permutation() -> float:
 def seconds_per_band(records: int = 1_000_000) -> float:
     """CPU seconds of a band record: sorted and published."""
     from corpusmill.pipeline.dedup.banding import Banding
+    from corpusmill.pipeline.dedup.deduplication import new_job
     from corpusmill.pipeline.dedup.job import BAND
-    from corpusmill.pipeline.dedup.run import new_job
     from corpusmill.pipeline.dedup.sketch import write_bands
     from corpusmill.schemas.dedup import DedupParams
 
@@ -84,9 +84,9 @@ def seconds_per_slice(files: int = 8, parts: int = 2_000) -> tuple[float, dict[s
     """(CPU seconds of a step that reads a slice, prices of putting files together): both on made band records,
     local files."""
     from corpusmill.pipeline.dedup.banding import Banding
-    from corpusmill.pipeline.dedup.compact import Compact, compact
+    from corpusmill.pipeline.dedup.compaction import Compact, compact
+    from corpusmill.pipeline.dedup.deduplication import new_job
     from corpusmill.pipeline.dedup.job import BAND
-    from corpusmill.pipeline.dedup.run import new_job
     from corpusmill.pipeline.engine.shuffle import Done, by_part, hashes_of, once, read_slices
     from corpusmill.pipeline.engine.shuffle import write as publish
     from corpusmill.schemas.dedup import DedupParams
@@ -144,7 +144,7 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     from corpusmill.pipeline.dedup import labels, removals
     from corpusmill.pipeline.dedup.banding import Banding
     from corpusmill.pipeline.dedup.candidates import ranges
-    from corpusmill.pipeline.dedup.run import new_job
+    from corpusmill.pipeline.dedup.deduplication import new_job
     from corpusmill.pipeline.engine.publish import publish_table, publish_tables, read_table
     from corpusmill.pipeline.engine.shuffle import Done, by_part
     from corpusmill.pipeline.engine.shuffle import write as publish
@@ -214,7 +214,7 @@ def driver_constants() -> dict[str, float]:
 
     from corpusmill.pipeline.dedup import labels
     from corpusmill.pipeline.dedup.banding import Banding
-    from corpusmill.pipeline.dedup.run import new_job
+    from corpusmill.pipeline.dedup.deduplication import new_job
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.shuffle import Done, by_part
     from corpusmill.pipeline.engine.shuffle import write as publish

@@ -15,7 +15,7 @@ def fit(runs: Sequence[dict[str, Any]], known: dict[str, dict[str, float]]) -> d
     taken as they are."""
     from corpusmill.pipeline.dedup.banding import banding
     from corpusmill.pipeline.dedup.estimate.quantities import quantities, widths
-    from corpusmill.pipeline.dedup.estimate.steps import loads
+    from corpusmill.pipeline.dedup.estimate.step_loads import loads
 
     units: dict[str, list[dict[str, float]]] = {}
     seconds: dict[str, list[float]] = {}

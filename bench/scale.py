@@ -97,14 +97,14 @@ class Counted:
 
 def figures(recipe: Recipe, out: Folder, partitions: list[Partition], slim: bool) -> dict[str, Any]:
     """Run the stage into `out`, in two levels if `slim`: `steps` and `counters`."""
-    from corpusmill.pipeline.dedup import compact
-    from corpusmill.pipeline.dedup import run as run_module
+    from corpusmill.pipeline.dedup import compaction
+    from corpusmill.pipeline.dedup import deduplication as run_module
     from corpusmill.pipeline.dedup.stage import Dedup
     from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
     from corpusmill.pipeline.engine.stage import Context
 
     dedup = Dedup(recipe)
-    run_module.MOST_SLICES = 0 if slim else compact.MOST_SLICES
+    run_module.MOST_SLICES = 0 if slim else compaction.MOST_SLICES
     before = Folder.read, Folder.read_range, Folder.write
     counted = Counted()
     _, counters = dedup.prepare(Context(recipe, out.parent, out, partitions, {}, counted))

@@ -105,11 +105,11 @@ def take_down(
     `shards.parquet`: the blocks and texts that hold them. Raises `UserError` if there is no index, or nothing is found.
     """
     from corpusmill.common.storage import Folder
-    from corpusmill.pipeline.dedup.account import publish_json
     from corpusmill.pipeline.dedup.banding import Banding
+    from corpusmill.pipeline.dedup.deduplication import Deduplication
     from corpusmill.pipeline.dedup.index.change import NobodyNamed
-    from corpusmill.pipeline.dedup.index.store import read_index
-    from corpusmill.pipeline.dedup.run import Deduplication
+    from corpusmill.pipeline.dedup.index.index_file import read_index
+    from corpusmill.pipeline.dedup.quality_report import publish_json
     from corpusmill.pipeline.dedup.stage import Dedup
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.progress import Progress

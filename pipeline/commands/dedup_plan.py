@@ -58,7 +58,7 @@ def dedup_plan(
     from corpusmill.pipeline.dedup.estimate.limits import Limits, exceeded
     from corpusmill.pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
     from corpusmill.pipeline.dedup.estimate.model import estimate
-    from corpusmill.pipeline.dedup.estimate.show import show, show_steps, unpromised
+    from corpusmill.pipeline.dedup.estimate.plan_text import show, show_steps, unpromised
     from corpusmill.schemas.dedup import DedupParams
 
     given = {"similarity": similarity, "recall": recall}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.dedup.elect import WIDTH
+from corpusmill.pipeline.dedup.election import WIDTH
 from corpusmill.pipeline.dedup.job import EDGE, I64, LABEL, Job, parts_of
 from corpusmill.pipeline.engine.shuffle import Done, File, Records, read, starts_of, write
 from corpusmill.pipeline.engine.unionfind import join, roots

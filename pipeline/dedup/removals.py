@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.groups import Routed, find, stays
 from corpusmill.pipeline.dedup.job import LOCATION, Job
+from corpusmill.pipeline.dedup.key_groups import Routed, find, stays
 from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.shuffle import (

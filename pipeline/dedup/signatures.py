@@ -8,7 +8,7 @@ import numpy as np
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.kernels.stored import signatures_table
+from corpusmill.pipeline.dedup.stored_signatures import signatures_table
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.shuffle import Done, File, once
 from corpusmill.pipeline.engine.stage import Partition

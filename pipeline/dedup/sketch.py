@@ -14,11 +14,10 @@ import xxhash
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.dedup.job import BAND, I64, PLANTED, PLANTED_PART, Job, copy_fields, survivor_order
-from corpusmill.pipeline.dedup.kernels.keys import text_keys
-from corpusmill.pipeline.dedup.order import columns_needed, order
 from corpusmill.pipeline.dedup.quality.planted import PLANTED as PLANTED_RECORD
 from corpusmill.pipeline.dedup.quality.planted import Planted, choose, plant
 from corpusmill.pipeline.dedup.quality.sample import draw, sample_records
+from corpusmill.pipeline.dedup.survivor_order import columns_needed, order
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.shuffle import (
     Done,
@@ -35,9 +34,10 @@ from corpusmill.pipeline.engine.shuffle import (
 )
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text import minhash
+from corpusmill.pipeline.text.byte_hashes import text_keys
 from corpusmill.pipeline.text.shingles import one_array
 from corpusmill.pipeline.text.shingling import Shingling
-from corpusmill.pipeline.text.words import mix64
+from corpusmill.pipeline.text.word_hashes import mix64
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.manifest import hash_json
 

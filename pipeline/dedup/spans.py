@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.lines import kernel, splice
+from corpusmill.pipeline.dedup import span_edges
+from corpusmill.pipeline.dedup.lines import line_kernels
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.stage import Outcome, Partition, decisions
-from corpusmill.pipeline.text import splice as cuts
+from corpusmill.pipeline.text import splicing as cuts
 from corpusmill.pipeline.text import word_rule
 from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.schemas.documents import DOCUMENTS
@@ -67,14 +68,14 @@ def cut(docs: pa.Table, spans: Mapping[str, pa.Table], min_left: Mapping[str, in
     text = one_array(docs["text"])
     offsets, data = view(text)
     rows, starts, stops, kinds = _spans(docs, offsets, spans)
-    splice.snap(offsets, data, rows, starts, stops)
-    pieces = splice.settle(offsets, data, word_rule.rule(), rows, starts, stops)
+    span_edges.snap(offsets, data, rows, starts, stops)
+    pieces = span_edges.settle(offsets, data, word_rule.rule(), rows, starts, stops)
     if len(pieces) == 0:
         return Outcome(docs, decisions(rows=[]))
-    edits = _merged(splice.credit(pieces, starts, stops, kinds))
+    edits = _merged(span_edges.credit(pieces, starts, stops, kinds))
     new_data, new_offsets = cuts.splice(data, offsets, pieces)
     edited = np.unique(pieces[:, 0])
-    left = kernel.count_words(new_offsets, new_data, edited, word_rule.rule())
+    left = line_kernels.count_words(new_offsets, new_data, edited, word_rule.rule())
 
     names = list(spans)
     cut_bytes = np.zeros((len(edited), len(names)), np.int64)

@@ -49,7 +49,7 @@ class Dedup(LocalStage):
         return {**self.recipe.params_of(self.name), "source_priority": priorities}
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from corpusmill.pipeline.dedup.run import Deduplication
+        from corpusmill.pipeline.dedup.deduplication import Deduplication
 
         return Deduplication(context, self.params, self.banding, self.version).run()
 

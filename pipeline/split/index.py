@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.split.kernels import overlap
+from corpusmill.pipeline.split import overlap
 from corpusmill.schemas.documents import ID
 
 # A validation document: its distinct shingle hashes, ascending.

@@ -47,8 +47,8 @@ class Split(GlobalStage):
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.split.decide import decide
+        from corpusmill.pipeline.split.notes import notes
         from corpusmill.pipeline.split.similarity import similarity
-        from corpusmill.pipeline.split.tell import notes
 
         params: SplitParams = self.params
         choice, validation = decide(context, params, purpose_seed(self.recipe.seed, "split"))

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.codepoint_table import BITS, CODE_POINTS, PIECES, POINT, pack, unpack
+from corpusmill.pipeline.text.codepoint_tables import BITS, CODE_POINTS, PIECES, POINT, pack, unpack
+from corpusmill.pipeline.text.word_hashes import byte_at, code_point
 from corpusmill.pipeline.text.word_rule import SYLLABLES, VERSION
-from corpusmill.pipeline.text.words import byte_at, code_point
 
 FILE = Path(__file__).with_name("simplify.bin")
 PUNCTUATION = frozenset(

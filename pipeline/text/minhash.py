@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.words import CHUNK, FNV_BASIS, OUTSIDE, RESERVE, mix64, scan
+from corpusmill.pipeline.text.word_hashes import CHUNK, FNV_BASIS, OUTSIDE, RESERVE, mix64, scan
 
 ROLL = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 / golden ratio
 NO_HASH = np.uint32(0xFFFFFFFF)  # datasketch's value for an empty set

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corpusmill.pipeline.text import minhash, word_rule, words
+from corpusmill.pipeline.text import minhash, word_hashes, word_rule
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
@@ -109,5 +109,5 @@ def shingle_sets(text: pa.Array, rows: I64, shingle: Shingle) -> tuple[I64, U64]
 
 def fingerprints(text: pa.Array, rows: I64) -> tuple[U64, U64]:
     """128 bits (hi, lo) of the words of the texts at `rows`, in order; (0, 0) without words."""
-    hi, lo = words.fingerprints(*arguments(text, rows), word_rule.rule())
+    hi, lo = word_hashes.fingerprints(*arguments(text, rows), word_rule.rule())
     return hi, lo

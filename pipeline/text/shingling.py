@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corpusmill.pipeline.text import datatrove_shingles, minhash, shingles, winnow
+from corpusmill.pipeline.text import datatrove_shingles, minhash, shingles, winnowing
 from corpusmill.pipeline.text.shingles import I64, U64, Shingle
 from corpusmill.schemas.dedup import DedupParams
 
@@ -58,7 +58,7 @@ class Shingling:
         """(bounds int64[rows + 1], hashes): of each text the distinct shingle hashes that winnowing selects,
         ascending (`winnow.py`): members of its set, such that two texts with a common run of `window` shingles
         or more have one in common."""
-        return winnow.winnow(text, rows, self.shingle, window, self.params.preset == "datatrove")
+        return winnowing.winnow(text, rows, self.shingle, window, self.params.preset == "datatrove")
 
     def fingerprints(self, text: pa.Array, rows: I64) -> tuple[U64, U64]:
         """128 bits (hi, lo) of each text's words alone, whatever case, punctuation and spelling, and whatever

@@ -13,8 +13,7 @@ import numpy as np
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.text.minhash import ROLL
 from corpusmill.pipeline.text.shingles import I64, U64, one_array, view
-from corpusmill.pipeline.text.word_rule import RULE, rule
-from corpusmill.pipeline.text.words import (
+from corpusmill.pipeline.text.word_hashes import (
     CHUNK,
     FNV_BASIS,
     FNV_PRIME,
@@ -32,6 +31,7 @@ from corpusmill.pipeline.text.words import (
     scan_words,
     syllable,
 )
+from corpusmill.pipeline.text.word_rule import RULE, rule
 
 __all__ = [
     "CHUNK", "FNV_BASIS", "FNV_PRIME", "I64", "OTHER_PRIME", "OUTSIDE", "RESERVE", "ROLL", "RULE", "U64", "byte_at",

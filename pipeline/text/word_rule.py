@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.text.codepoint_table import BITS, CODE_POINTS, PIECES, pack, unpack
+from corpusmill.pipeline.text.codepoint_tables import BITS, CODE_POINTS, PIECES, pack, unpack
 
 VERSION = "14.0.0"
 RULE = f"2/unicode-{VERSION}"  # of words and their hashes; raised with every change of either

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from corpusmill.pipeline.dedup.estimate.quantities import Quantities, Widths, cells, runs
-from corpusmill.pipeline.dedup.sets import GAP
+from corpusmill.pipeline.dedup.shingle_sets import GAP
 from corpusmill.schemas.dedup import DedupParams
 
 MARKER = 600  # bytes of the marker of a partition's sets

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from corpusmill.pipeline.dedup.compact import COPIES, NUMBERS
+from corpusmill.pipeline.dedup.compaction import COPIES, NUMBERS
 from corpusmill.pipeline.dedup.estimate.measured import Measured
 from corpusmill.pipeline.dedup.estimate.quantities import Quantities, Widths, cells
 from corpusmill.pipeline.dedup.removals import MEMBER

@@ -11,7 +11,7 @@ from corpusmill.pipeline.dedup.estimate.corpus import Corpus, Interval
 from corpusmill.pipeline.dedup.estimate.exchange import exchanges, slices_bytes
 from corpusmill.pipeline.dedup.estimate.measured import OBJECT_STORE, Measured, Store, measured
 from corpusmill.pipeline.dedup.estimate.quantities import Quantities, quantities, widths
-from corpusmill.pipeline.dedup.estimate.steps import Load, loads
+from corpusmill.pipeline.dedup.estimate.step_loads import Load, loads
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import Strict
 

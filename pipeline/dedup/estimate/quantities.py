@@ -11,13 +11,13 @@ import numpy as np
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.candidates import SORTING, WINDOW
-from corpusmill.pipeline.dedup.compact import MOST_SLICES
-from corpusmill.pipeline.dedup.elect import WIDTH
+from corpusmill.pipeline.dedup.compaction import MOST_SLICES
+from corpusmill.pipeline.dedup.election import WIDTH
 from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, at_least, in_bins, left
+from corpusmill.pipeline.dedup.exact_similarity import PAIR_COST, TASKS
 from corpusmill.pipeline.dedup.job import BAND, EDGE, HASH, LABEL, LOCATION, PAIR, Job
 from corpusmill.pipeline.dedup.quality.precision import SIZE as AUDITS
 from corpusmill.pipeline.dedup.sketch import WINNOW
-from corpusmill.pipeline.dedup.verify import PAIR_COST, TASKS
 from corpusmill.schemas.dedup import DedupParams
 
 SAMPLE_BYTES = 40  # of a sampled text, at most

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.index import status, takedown
-from corpusmill.pipeline.dedup.index.store import Index, marker, table_of
+from corpusmill.pipeline.dedup.index import document_status, takedown
+from corpusmill.pipeline.dedup.index.index_file import Index, marker, table_of
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.engine.publish import publish_tables
 from corpusmill.pipeline.engine.shuffle import Done, File, by_part
@@ -64,11 +64,11 @@ class Change:
             self.purged = {item.number for item, done in pairs if done.files["names"].file.rows}
             map_(takedown.purge, items, "takedown")
             takedown.sweep(self.job, items)
-        new = [status.Named(number, part) for number, part in self.added.items()]
-        named = map_(status.names, new, "names")
+        new = [document_status.Named(number, part) for number, part in self.added.items()]
+        named = map_(document_status.names, new, "names")
         old = [marker(self.job.work, f"names/{number:06d}") for number in self._old()]
         ids = by_part([*old, *named], "ids")
-        map_(status.twice, [status.Ids(*item) for item in ids.items()], "ids")
+        map_(document_status.twice, [document_status.Ids(*item) for item in ids.items()], "ids")
 
     def _old(self) -> list[int]:
         """Partitions of the index that are not at hand."""
@@ -82,13 +82,13 @@ class Change:
         """Publish `changes.parquet`: what became of documents that were in the index before. From then on the
         index holds what was added."""
         items = [self._status(number, stage, done) for number, done in sorted(removed.items())]
-        dones = map_(status.status, items, "changes")
+        dones = map_(document_status.status, items, "changes")
 
         def tables() -> Iterator[pa.Table]:
             for done in dones:
                 yield table_of(self.job.work, done.files["changes"])
 
-        published = publish_tables(stage, "changes.parquet", tables(), status.CHANGES)
+        published = publish_tables(stage, "changes.parquet", tables(), document_status.CHANGES)
         statuses: dict[int, File] = {
             item.number: done.files["status"] for item, done in zip(items, dones, strict=True)
         }
@@ -120,9 +120,9 @@ class Change:
         (self.job.work / "takedown").delete()
         self.job.work.delete(self._old_statuses())
 
-    def _status(self, number: int, stage: Folder, removed: Done) -> status.Status:
+    def _status(self, number: int, stage: Folder, removed: Done) -> document_status.Status:
         slices = by_part([removed], "members").values()
-        return status.Status(
+        return document_status.Status(
             number, self.generation, stage, tuple(part for mine in slices for part in mine),
             marker(self.job.work, f"names/{number:06d}").files["names"],
             self.index.before(number, self.key), number in self.added,

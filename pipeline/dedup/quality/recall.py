@@ -12,7 +12,7 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.dedup.quality.sample import SAMPLE, STRATA, scattered, shares, strata
-from corpusmill.pipeline.dedup.sets import load_sets, places_of
+from corpusmill.pipeline.dedup.shingle_sets import load_sets, places_of
 from corpusmill.pipeline.engine.shuffle import Done, Records, Slice, once, read_slices, starts_of, write
 from corpusmill.pipeline.text import minhash
 from corpusmill.pipeline.text.shingling import Shingling

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.dedup.spans import Kept
-from corpusmill.pipeline.dedup.substrings import groups, tokens, units
-from corpusmill.pipeline.dedup.substrings.job import (
+from corpusmill.pipeline.dedup.substrings import equal_units, token_runs, tokens
+from corpusmill.pipeline.dedup.substrings.anchor_kernels import hash_set
+from corpusmill.pipeline.dedup.substrings.substring_job import (
     ANCHOR,
     BLOCK,
     I64,
@@ -27,7 +28,6 @@ from corpusmill.pipeline.dedup.substrings.job import (
     answer,
     load,
 )
-from corpusmill.pipeline.dedup.substrings.winnow import hash_set
 from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
@@ -69,13 +69,15 @@ class Chunk(NamedTuple):
         of_group = np.empty(len(self.firsts), np.uint32)
         of_group[self.order] = flags
         row, token = self.units["row"], self.units["token"]
-        found: npt.NDArray[np.uint32] = groups.fates(row, token, self.which, self.firsts, of_group, tokens)
+        found: npt.NDArray[np.uint32] = equal_units.fates(
+            row, token, self.which, self.firsts, of_group, tokens
+        )
         return found
 
 
 def grouped(found: Records, by: str, ranges: int) -> Chunk:
     """Units with their groups; `by` is the field whose ranges their records are cut by."""
-    which, firsts = groups.group(found["key"], found["check"])
+    which, firsts = equal_units.group(found["key"], found["check"])
     numbers = in_range(found[by][firsts], ranges)
     small = numbers.astype(np.uint16) if ranges <= 1 << 16 else numbers  # these are sorted by radix
     return Chunk(found, which, firsts, np.argsort(small, kind="stable"), numbers)
@@ -86,13 +88,13 @@ def found_in(job: Job, docs: Docs, anchors: npt.NDArray[np.uint64]) -> Iterator[
     slots = hash_set(anchors)
     room, begin = max(1, job.budget // UNIT_COST), 0
     while begin < len(docs.rows):
-        out = np.empty(room, units.UNIT)
+        out = np.empty(room, token_runs.UNIT)
         scan = partial(
-            units.blocks, docs.offsets, docs.data, docs.rows, begin, tokens.classes(), *job.winnow, slots
+            token_runs.blocks, docs.offsets, docs.data, docs.rows, begin, tokens.classes(), *job.winnow, slots
         )
         done, count, needed = scan(out)
         if count == 0 and needed:
-            out = np.empty(needed, units.UNIT)
+            out = np.empty(needed, token_runs.UNIT)
             done, count, _ = scan(out)
         if count:
             yield out[:count]
@@ -135,4 +137,4 @@ def blocks(job: Job, item: Scanned) -> Done:
 
 def settle(job: Job, item: Range) -> Done:
     """Answers what becomes of each block of a range."""
-    return answer(job, "settle", item, BLOCK, groups.settle)
+    return answer(job, "settle", item, BLOCK, equal_units.settle)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.text import word_rule
-from corpusmill.pipeline.text.words import FNV_BASIS, FNV_PRIME, code_point, mix64
+from corpusmill.pipeline.text.word_hashes import FNV_BASIS, FNV_PRIME, code_point, mix64
 
 # What a character does: end a word, go on with whatever is there, belong to a word of several, be one alone.
 BETWEEN, GOES_ON, INSIDE, ALONE = range(4)

@@ -11,7 +11,16 @@ import pytest
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup import candidates, elect, groups, removals, run, sets, sketch, verify
+from corpusmill.pipeline.dedup import (
+    candidates,
+    deduplication,
+    election,
+    exact_similarity,
+    key_groups,
+    removals,
+    shingle_sets,
+    sketch,
+)
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.dedup.quality import recall
 from corpusmill.pipeline.engine.cluster import Workers
@@ -94,17 +103,17 @@ def test_files_put_together_before_they_are_shuffled(
     corpus: list[Doc], expected: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
     """With too many slices for the driver, steps tell it nothing of their parts; the result is the same."""
-    monkeypatch.setattr(run, "MOST_SLICES", 0)
+    monkeypatch.setattr(deduplication, "MOST_SLICES", 0)
     monkeypatch.setattr(Job, "budget", property(lambda job: budget))
     known: list[int] = []
-    steps = run.Deduplication.steps
+    steps = deduplication.Deduplication.steps
 
     def watched(*args: Any, **rest: Any) -> Any:
         dones = steps(*args, **rest)
         known.extend(len(file.places) for done in dones for file in done.files.values())
         return dones
 
-    monkeypatch.setattr(run.Deduplication, "steps", watched)
+    monkeypatch.setattr(deduplication.Deduplication, "steps", watched)
     result = dedup(Folder(tmp_path), corpus, 7)
     assert not any(known) and any("together" in label for label in result.labels)
     assert result.read("clusters.parquet") == expected.read("clusters.parquet")
@@ -146,8 +155,8 @@ def test_finished_steps_are_not_run_again(
     root = Folder(tmp_path)
     first = dedup(root, corpus, 3)
 
-    for module, name in ((sketch, "_sketch"), (candidates, "_edges"), (groups, "_heads"), (groups, "_settle"),
-                         (sets, "_sets"), (verify, "_verify"), (elect, "_route"), (elect, "_elect"),
+    for module, name in ((sketch, "_sketch"), (candidates, "_edges"), (key_groups, "_heads"), (key_groups, "_settle"),
+                         (shingle_sets, "_sets"), (exact_similarity, "_verify"), (election, "_route"), (election, "_elect"),
                          (removals, "_removals"), (recall, "_measure")):  # fmt: skip
         monkeypatch.setattr(module, name, refuse)
     same(dedup(root, corpus, 3), first)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.elect import slots
+from corpusmill.pipeline.dedup.election import slots
 from corpusmill.pipeline.dedup.stage import Dedup
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.stage import Context

@@ -25,7 +25,7 @@ from corpusmill.pipeline.text.datatrove_shingles import (
     simplified,
 )
 from corpusmill.pipeline.text.shingling import Shingling
-from corpusmill.pipeline.text.words import CHUNK
+from corpusmill.pipeline.text.word_hashes import CHUNK
 from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.text.golden.texts import texts
 

@@ -15,7 +15,7 @@ from corpusmill.pipeline.dedup.estimate.limits import Limits, exceeded
 from corpusmill.pipeline.dedup.estimate.measured import LOCAL, measured
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
 from corpusmill.pipeline.dedup.estimate.quantities import cells, quantities, runs, widths
-from corpusmill.pipeline.dedup.estimate.steps import loads
+from corpusmill.pipeline.dedup.estimate.step_loads import loads
 from corpusmill.schemas.dedup import DedupParams
 
 PARAMS = DedupParams()

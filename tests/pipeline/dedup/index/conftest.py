@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.index import store
+from corpusmill.pipeline.dedup.index import index_file
 
 
 @pytest.fixture
@@ -17,4 +17,4 @@ def root(tmp_path: Path) -> Folder:
 
 @pytest.fixture(autouse=True)
 def few_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "RANGES", 4)  # each range is a task for every step
+    monkeypatch.setattr(index_file, "RANGES", 4)  # each range is a task for every step

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.run import Deduplication
+from corpusmill.pipeline.dedup.deduplication import Deduplication
 from corpusmill.pipeline.dedup.stage import Dedup
 from corpusmill.pipeline.engine.stage import Context
 from tests.conftest import Serial

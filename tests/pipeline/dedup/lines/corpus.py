@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.lines.run import find
+from corpusmill.pipeline.dedup.lines.line_deduplication import find
 from corpusmill.pipeline.dedup.spans import SPANS, Kept, cut
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.stage import Scheduler, check_conservation

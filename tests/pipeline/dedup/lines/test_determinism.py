@@ -10,8 +10,8 @@ import pytest
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.lines import run as run_module
-from corpusmill.pipeline.dedup.lines import steps
+from corpusmill.pipeline.dedup.lines import line_deduplication as run_module
+from corpusmill.pipeline.dedup.lines import line_steps
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.dedup import LineParams
@@ -64,7 +64,7 @@ def test_any_partitions_order_and_ranges(
     for count in (1, 2, 7):
         same(run(Folder(tmp_path / f"{count}"), corpus, params, count))
     same(run(Folder(tmp_path / "o"), corpus, params, 4, shuffle=1, scheduler=Serial(reverse=True)))
-    monkeypatch.setattr(steps, "RECORD_BYTES", 1 << 14)
+    monkeypatch.setattr(line_steps, "RECORD_BYTES", 1 << 14)
     monkeypatch.setattr(run_module, "TEXT_PER_UNIT", 320)
     many = run(Folder(tmp_path / "r"), corpus, params, 4, memory_mb=1)
     same(many)
@@ -107,7 +107,7 @@ def test_finished_steps_are_not_run_again(
     expected = run(Folder(tmp_path), corpus, C4, 3)
 
     for name in ("_units", "_compare", "_mark", "_publish"):
-        monkeypatch.setattr(steps, name, refuse)
+        monkeypatch.setattr(line_steps, name, refuse)
     assert published(run(Folder(tmp_path), corpus, C4, 3)) == published(expected)
     for other in ({"params": LINE}, {"docs": corpus[1:]}, {"priority": {"web": 1}}, {"only": ["web"]}):
         arguments: dict[str, Any] = {"docs": corpus, "params": C4, "count": 3, **other}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.spans import Kept
-from corpusmill.pipeline.dedup.substrings.run import find
+from corpusmill.pipeline.dedup.substrings.substring_deduplication import find
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.text import word_rule

@@ -10,7 +10,7 @@ import pytest
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.substrings import blocks, cut, run
+from corpusmill.pipeline.dedup.substrings import blocks, substring_deduplication, windows
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
@@ -82,9 +82,9 @@ def test_any_number_of_ranges_and_chunks(
 ) -> None:
     """What is cut up in a large corpus is found alike in a small one."""
     for name in ("ANCHOR_COST", "BLOCK_COST", "WINDOW_COST"):
-        monkeypatch.setattr(run, name, (16 << 20) // room)
+        monkeypatch.setattr(substring_deduplication, name, (16 << 20) // room)
     monkeypatch.setattr(blocks, "UNIT_COST", (16 << 20) // room)
-    monkeypatch.setattr(cut, "UNIT_COST", (16 << 20) // room)
+    monkeypatch.setattr(windows, "UNIT_COST", (16 << 20) // room)
     serial = Serial()
     found = search(Folder(tmp_path), corpus, N, 2, scheduler=serial, **ORDER)
     same(found, expected)
@@ -105,7 +105,7 @@ def test_a_task_holds_what_its_budget_allows(
         held.append((len(units), len(set(units["row"].tolist()))))
         return grouped(units, by, ranges)
 
-    for module in (blocks, cut):
+    for module in (blocks, windows):
         monkeypatch.setattr(module, "UNIT_COST", (16 << 20) // 30)
         monkeypatch.setattr(module, "grouped", watch)
     search(Folder(tmp_path), corpus, N, 2, **ORDER)

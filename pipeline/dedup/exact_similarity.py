@@ -1,0 +1,169 @@
+"""Fourth step: the exact similarity of every candidate pair. Memory: two bounded chunks of shingle sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from corpusmill.common.errors import WorkError
+from corpusmill.pipeline.dedup.candidates import unique_edges
+from corpusmill.pipeline.dedup.job import EDGE, HASH, I64, PAIR, PLANTED, Job, parts_of
+from corpusmill.pipeline.dedup.shingle_sets import load_sets, places_of
+from corpusmill.pipeline.engine.shuffle import (
+    Done,
+    Records,
+    Slice,
+    Slices,
+    hashes_of,
+    once,
+    read,
+    read_marker,
+    read_slices,
+    starts_of,
+    write,
+)  # fmt: skip
+from corpusmill.pipeline.engine.unionfind import components
+from corpusmill.pipeline.text import minhash
+from corpusmill.schemas.manifest import hash_json
+
+F64 = npt.NDArray[np.float64]
+
+TASKS = 256  # of exact comparison, at least, as far as there are partitions
+PAIR_COST = 320  # bytes that a task holds for each of its pairs and the places of both, the sets not counted
+BINS = 20  # of candidates by similarity, in the counters
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Candidate pairs whose first text lies in one of some neighbouring partitions; `index` is the first."""
+
+    index: int
+    slices: Sequence[Slice]
+
+
+def groups_of(job: Job, slices: dict[int, Slices]) -> list[Pairs]:
+    """The candidate pairs of all partitions, a few partitions a task: what many partitions have to fetch from
+    one is fetched together. An index keeps them apart, since it remembers what each had compared."""
+    together = 1 if job.whole else max(1, len(slices) // TASKS)
+    most = job.budget // PAIR_COST
+    found: list[tuple[int, Slices]] = []
+    held = 0
+    for index, mine in slices.items():
+        if found and held < together and found[-1][1].records + mine.records <= most:
+            found[-1] = (found[-1][0], found[-1][1].joined(mine))
+            held += 1
+        else:
+            found.append((index, mine))
+            held = 1
+    return [Pairs(index, mine) for index, mine in found]
+
+
+def verify(job: Job, item: Pairs) -> Done:
+    """Publishes the pairs that are similar enough (`pairs`), those with a planted text apart (`planted`), and
+    a forest that joins the same texts as the pairs do (`forest`)."""
+    key = hash_json([job.key, "verify", item.index, hashes_of(item.slices)])
+    return once(job.work, f"verify/{item.index:06d}", key, lambda: _verify(job, item, key))
+
+
+def _verify(job: Job, item: Pairs, key: str) -> Done:
+    edges = read_slices(job.work, item.slices, EDGE)
+    edges = unique_edges(edges["a"], edges["b"])
+    pairs = np.zeros(len(edges), PAIR)
+    pairs["a"], pairs["b"] = edges["a"], edges["b"]
+    name = f"verify/{item.index:06d}"
+    fresh = ~_known(job, name, pairs) if job.whole else np.ones(len(pairs), bool)
+    a, b = pairs["a"][fresh], pairs["b"][fresh]
+    pairs["jaccard"][fresh], pairs["inside"][fresh] = similarities(
+        job, a, b, places_of(job, np.unique(np.r_[a, b]))
+    )
+    every = pairs
+    real = pairs["b"] < PLANTED
+    seen = np.bincount((pairs["jaccard"][real] * BINS).astype(int).clip(0, BINS), minlength=BINS + 1)
+    counters = {"candidates": int(real.sum()), "compared": int((fresh & real).sum())}
+    counters |= {f"jaccard/{step:02d}": int(count) for step, count in enumerate(seen) if count}
+    pairs = pairs[linked(job, pairs)]
+    planted = pairs[pairs["b"] >= PLANTED]
+    pairs = pairs[pairs["b"] < PLANTED]
+    counters["verified"] = len(pairs)
+    nodes, ends = np.unique(np.r_[pairs["a"], pairs["b"]], return_inverse=True)
+    root = nodes[components(len(nodes), *np.split(ends.astype(np.int64), 2))] if len(nodes) else nodes
+    forest = np.zeros(len(nodes), EDGE)
+    forest["a"], forest["b"] = root, nodes
+    files = {
+        "pairs": write(job.work, f"{name}.pairs", pairs, parts_of(pairs["a"])),
+        "planted": write(job.work, f"{name}.planted", planted),
+        "forest": write(job.work, f"{name}.forest", forest[forest["a"] != forest["b"]]),
+    }
+    if job.whole:
+        files["all"] = write(job.work, f"{name}.all", every)
+    return Done(key=key, files=files, counters=counters)
+
+
+def _known(job: Job, name: str, pairs: Records) -> npt.NDArray[np.bool_]:
+    """Fill in what an earlier change of the index compared; which pairs those are. A location never gets another
+    text, so what was once found stays true."""
+    done = read_marker(job.work, name)
+    if done is None:
+        return np.zeros(len(pairs), bool)
+    try:
+        before = read(job.work, done.files["all"].file, PAIR)
+    except (FileNotFoundError, WorkError):  # a change that was killed: compare again
+        return np.zeros(len(pairs), bool)
+    both = np.concatenate([before, pairs])
+    order = np.lexsort((np.arange(len(both)), both["b"], both["a"]))
+    again = order[~starts_of(both["a"][order], both["b"][order])]
+    first = order[np.flatnonzero(~starts_of(both["a"][order], both["b"][order])) - 1]
+    for field in ("jaccard", "inside"):
+        pairs[field][again - len(before)] = before[field][first]
+    known = np.zeros(len(pairs), bool)
+    known[again - len(before)] = True
+    return known
+
+
+def linked(job: Job, pairs: Records) -> npt.NDArray[np.bool_]:
+    """Which pairs are duplicates: similar enough, or one contained in the other where that is asked for."""
+    good = pairs["jaccard"] >= job.params.similarity
+    if job.params.containment is not None:
+        good |= pairs["inside"] >= job.params.containment
+    return good
+
+
+def similarities(job: Job, a: I64, b: I64, known: Records) -> tuple[F64, F64]:
+    """(exact Jaccard, containment of the smaller set in the larger) of pairs of texts by location, whose sets
+    are stored at the `known` places (`sets.PLACE`, by location); in bounded memory."""
+    jaccard, inside = np.zeros(len(a)), np.zeros(len(a))
+    by_a = np.argsort(a, kind="stable")
+    for left in _chunks(job, np.unique(a), known):
+        first, last = np.searchsorted(a[by_a], left["location"][[0, -1]] + [0, 1])
+        rows = by_a[first:last]
+        rows = rows[np.argsort(b[rows], kind="stable")]
+        left_bounds, left_sets = load_sets(job, left)
+        for right in _chunks(job, np.unique(b[rows]), known):
+            begin, end = np.searchsorted(b[rows], right["location"][[0, -1]] + [0, 1])
+            some = rows[begin:end]
+            right_bounds, right_sets = load_sets(job, right)
+            x = np.searchsorted(left["location"], a[some])
+            y = np.searchsorted(right["location"], b[some])
+            found = minhash.jaccard(left_bounds, left_sets, right_bounds, right_sets, x, y)
+            sizes = left["size"][x], right["size"][y]
+            shared = np.rint(found * (sizes[0] + sizes[1]) / (1 + found))
+            jaccard[some] = found
+            inside[some] = shared / np.maximum(1, np.minimum(*sizes))
+    return jaccard, inside
+
+
+def _chunks(job: Job, locations: I64, known: Records) -> Iterator[Records]:
+    """The places of the texts at ascending locations, in runs whose sets fit a quarter of the budget, one text
+    at least."""
+    most = job.budget // (4 * HASH.itemsize)
+    wanted = known[np.searchsorted(known["location"], locations)]
+    ends = np.cumsum(wanted["size"])
+    first = 0
+    while first < len(wanted):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield wanted[first:last]
+        first = last

@@ -1,0 +1,213 @@
+"""The tasks of line deduplication: what each reads, and the records that travel between them.
+
+Of each key a partition sends its best occurrence alone, with the number of all, so that a line in ten million
+places makes no more records than there are partitions. Order: documents that lose nothing first, then source
+priority, doc_id, offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from corpusmill.pipeline.dedup.lines import line_kernels
+from corpusmill.pipeline.dedup.lines.line_units import (
+    SPAN,
+    Job,
+    Scan,
+    as_received,
+    grouped,
+    span_records,
+    texts_of,
+)
+from corpusmill.pipeline.dedup.spans import SPANS
+from corpusmill.pipeline.engine.publish import publish_table
+from corpusmill.pipeline.engine.shuffle import (  # fmt: skip
+    Done,
+    File,
+    Records,
+    Slice,
+    ids,
+    in_range,
+    once,
+    read,
+    read_slices,
+    words,
+    write,
+)
+from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.schemas.manifest import hash_json
+
+# The best occurrence of a key in a partition: `order` is the rank of its source, `location` is `partition index
+# << 32 | row`, `count` the occurrences there. The offset decides inside a document alone, so it stays at home.
+UNIT = np.dtype(
+    [("hi", "<u8"), ("lo", "<u8"), ("id_hi", "<u8"), ("id_lo", "<u8"), ("location", "<i8"), ("order", "<u4"),
+     ("count", "<u4")]
+)  # fmt: skip
+LOST = np.dtype([("hi", "<u8"), ("lo", "<u8")])  # a key whose best occurrence lies in another partition
+RECORD_BYTES = 272  # that a range task holds at most for each `UNIT` record: itself, copies, the hash table
+
+
+class Range(NamedTuple):
+    """A share of a range of keys: as much as a task may hold."""
+
+    number: int
+    share: int
+    shares: int
+    turn: int
+    slices: Sequence[Slice]
+
+
+class Mark(NamedTuple):
+    """A partition, and the keys that it lost to others."""
+
+    scan: Scan
+    slices: Sequence[Slice]
+
+
+def _key(job: Job, step: str, item: Scan, *more: object) -> str:
+    before = item.before.xxh3 if item.before else ""
+    kept = item.kept
+    return hash_json(
+        [job.key, step, kept.index, kept.partition.name, kept.partition.xxh3, kept.xxh3, before, *more]
+    )
+
+
+def units(job: Job, item: Scan) -> Done:
+    """Publishes a `UNIT` record per distinct key of the partition (`units`), cut by ranges of the key.
+
+    Counters: `units` of them; `repeats`: units that another one in the partition makes go.
+    """
+    key = _key(job, "units", item)
+    name = f"units/{item.turn:02d}/{item.kept.index:06d}"
+    return once(job.work, name, key, lambda: _units(job, item, name, key))
+
+
+def _units(job: Job, item: Scan, name: str, key: str) -> Done:
+    found = texts_of(job, item)
+    by_key = grouped(job, found)
+    chosen = by_key.best
+    order = np.argsort(by_key.hi[chosen], kind="stable")
+    high = by_key.hi[chosen[order]]
+    if (high[1:] == high[:-1]).any():  # hardly ever, so that most need one key to sort by
+        order = np.lexsort((by_key.lo[chosen], by_key.hi[chosen]))
+    counts = np.bincount(by_key.groups, minlength=len(chosen))[order]
+    chosen = chosen[order]
+    row = by_key.row[chosen]
+    records = np.empty(len(chosen), UNIT)
+    records["hi"], records["lo"] = by_key.hi[chosen], by_key.lo[chosen]
+    records["id_hi"], records["id_lo"] = found.id_hi[row], found.id_lo[row]
+    records["location"] = (item.kept.index << 32) + row
+    records["order"], records["count"] = found.order[row], counts
+    file = write(job.work, f"{name}.units", records, in_range(records["hi"], job.ranges))
+    going = int((~found.fixed[by_key.row]).sum() - (~found.fixed[row]).sum())
+    return Done(key=key, files={"units": file}, counters={"units": len(records), "repeats": going})
+
+
+def compare(job: Job, item: Range) -> Done:
+    """Publishes the keys of the range that occur in several partitions (`lost`), cut by partition: for each
+    partition those whose best occurrence is not there.
+
+    Counters: `repeated` keys with more than one occurrence, `most` occurrences of one of them.
+    """
+    key = hash_json([job.key, "compare", *item[:3], [part.xxh3 for part in item.slices]])
+    name = f"compare/{item.turn:02d}/{item.number:06d}-{item.share:03d}"
+    return once(job.work, name, key, lambda: _compare(job, item, name, key))
+
+
+def _compare(job: Job, item: Range, name: str, key: str) -> Done:
+    records = _share(job, item)
+    hi, lo = records["hi"].copy(), records["lo"].copy()
+    groups, firsts, _ = line_kernels.group(hi, lo)
+    totals = np.zeros(len(firsts), np.int64)
+    np.add.at(totals, groups, records["count"])
+    members = np.bincount(groups, minlength=len(firsts))
+    shared = np.flatnonzero(members[groups] > 1)
+    some = records[shared]
+    rank = np.empty(len(some), np.int64)
+    rank[np.lexsort((some["id_lo"], some["id_hi"], some["order"]))] = np.arange(len(some))
+    best = line_kernels.best(groups[shared], len(firsts), rank)
+    losers = some[best[groups[shared]] != np.arange(len(some))]
+    part = losers["location"] >> 32
+    order = np.lexsort((losers["lo"], losers["hi"], part))
+    lost = np.empty(len(losers), LOST)
+    lost["hi"], lost["lo"] = losers["hi"][order], losers["lo"][order]
+    counters = {"repeated": int((totals > 1).sum()), "most": int(totals.max(initial=0))}
+    return Done(
+        key=key, files={"lost": write(job.work, f"{name}.lost", lost, part[order])}, counters=counters
+    )
+
+
+def _share(job: Job, item: Range) -> Records:
+    """The records of the share, a slice at a time: a range with more than a task may hold is read again for
+    each of its shares."""
+    if item.shares == 1:
+        return read_slices(job.work, item.slices, UNIT)
+    wanted = item.number * item.shares + item.share
+    found = [np.empty(0, UNIT)]
+    for part in item.slices:
+        records = read_slices(job.work, [part], UNIT)
+        found.append(records[in_range(records["hi"], job.ranges * item.shares) == wanted])
+    return np.concatenate(found)
+
+
+def mark(job: Job, item: Mark) -> Done:
+    """Publishes what is cut from the partition (`spans`): `SPAN` records of this and earlier turns, sorted.
+
+    Counters: `lines` cut in this turn; of all turns `bytes`, `documents` and `source/<name>/bytes`.
+    """
+    key = _key(job, "mark", item.scan, [part.xxh3 for part in item.slices])
+    name = f"mark/{item.scan.turn:02d}/{item.scan.kept.index:06d}"
+    return once(job.work, name, key, lambda: _mark(job, item, name, key))
+
+
+def _mark(job: Job, item: Mark, name: str, key: str) -> Done:
+    found = texts_of(job, item.scan)
+    by_key = grouped(job, found)
+    keys = read_slices(job.work, item.slices, LOST)
+    places = line_kernels.look_up(
+        by_key.slots, by_key.firsts, by_key.hi, by_key.lo, keys["hi"].copy(), keys["lo"].copy()
+    )
+    assert (places >= 0).all(), "a partition is told of its own keys alone"
+    lost = np.zeros(len(by_key.firsts), bool)
+    lost[places] = True
+    best = np.zeros(len(by_key.row), bool)
+    best[by_key.best] = True
+    going = (lost[by_key.groups] | ~best) & ~found.fixed[by_key.row]
+    rows = by_key.row[going]
+    starts = by_key.table[going, line_kernels.OFFSET].astype(np.int64)
+    stops = starts + by_key.table[going, line_kernels.LENGTH].astype(np.int64)
+    new = as_received(found, *line_kernels.union(rows, starts, stops))
+    both = np.concatenate([found.before, new])
+    both = both[np.lexsort((both["start"], both["row"]))]
+    rows, starts, stops = line_kernels.union(*(both[field].copy() for field in ("row", "start", "stop")))
+    records = span_records(rows, starts, stops)
+    sizes = np.zeros(len(found.sources), np.int64)
+    np.add.at(sizes, found.source[rows], stops - starts)
+    counters = Counter({"lines": int(going.sum()), "bytes": int(sizes.sum())})
+    counters["documents"] = len(np.unique(rows))
+    counters.update({f"source/{found.sources[i]}/bytes": int(sizes[i]) for i in np.flatnonzero(sizes)})
+    return Done(key=key, files={"spans": write(job.work, f"{name}.spans", records)}, counters=dict(counters))
+
+
+def publish(job: Job, item: Scan) -> Done:
+    """Publishes `spans/lines/<partition>.parquet` under the stage's folder: what `item.before` holds."""
+    key = _key(job, "publish", item)
+    name = f"scratch/lines/publish/{item.kept.index:06d}"
+    return once(job.folder, name, key, lambda: _publish(job, item, key))
+
+
+def _publish(job: Job, item: Scan, key: str) -> Done:
+    found = read(job.work, item.before, SPAN) if item.before else np.empty(0, SPAN)
+    hi, lo = words(one_array(item.kept.read(["doc_id"])["doc_id"]))
+    hi, lo = hi[found["row"]], lo[found["row"]]
+    order = np.lexsort((found["start"], lo, hi))
+    columns: list[Any] = [ids(hi[order], lo[order])]
+    columns += [pa.array(values[order]) for values in (found["start"], found["stop"] - found["start"])]
+    table = pa.Table.from_arrays(columns, schema=SPANS)
+    file = publish_table(job.folder, f"spans/lines/{item.kept.partition.name}.parquet", table)
+    return Done(key=key, files={"spans": File(file=file)})

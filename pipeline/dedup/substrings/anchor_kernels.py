@@ -1,0 +1,143 @@
+"""Anchors: a few of the runs of k tokens, chosen so that equal texts choose the same.
+
+Of the w = N - k + 1 runs of k tokens in a window of N tokens the one with the least hash, the rightmost of equals,
+is elected (Schleimer, Wilkerson and Aiken 2003, "Winnowing"). Equal windows elect equal anchors, wherever
+they stand; consecutive windows mostly elect the same, so that about 2 / (w + 1) anchors come on a token.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.dedup.substrings.tokens import most_tokens, tokens
+from corpusmill.pipeline.text.word_hashes import mix64
+
+ROLL = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 / golden ratio
+MANY = np.uint64(1)  # the lowest bit of an anchor: it was elected more than once in its partition
+SHORTEST = 12  # tokens of an anchor: shorter ones repeat by themselves
+
+
+class Winnow(NamedTuple):
+    """Anchors of `k` tokens; one is elected of every `w`."""
+
+    k: int
+    w: int
+
+    @property
+    def tokens(self) -> int:
+        """In a window."""
+        return self.k + self.w - 1
+
+    @classmethod
+    def of(cls, min_tokens: int) -> Winnow:
+        """Half of the window is the anchor: few are elected, and they hardly repeat without the window."""
+        k = min(min_tokens, max(SHORTEST, min_tokens // 2))
+        return cls(k, min_tokens - k + 1)
+
+
+@compiled
+def grams(hashes: Any, count: int, k: int, out: Any) -> int:
+    """Hashes of all runs of k tokens; how many. `out` may be `hashes` itself."""
+    top = np.uint64(1)
+    for _ in range(k - 1):
+        top *= ROLL
+    rolling = np.uint64(0)
+    for i in range(k - 1):
+        rolling = rolling * ROLL + hashes[i]
+    for i in range(count - k + 1):
+        rolling = rolling * ROLL + hashes[i + k - 1]
+        first = hashes[i]
+        out[i] = mix64(rolling)
+        rolling -= first * top
+    return count - k + 1
+
+
+@compiled(inline="always")
+def elected(hashes: Any, window: int, w: int, last: int) -> int:
+    """Where the anchor of a window begins among `grams`, given that of the window before it (-1: none)."""
+    newest = window + w - 1
+    if last >= window:
+        return newest if hashes[newest] <= hashes[last] else last
+    best = window
+    for i in range(window + 1, newest + 1):
+        if hashes[i] <= hashes[best]:
+            best = i
+    return best
+
+
+@compiled(inline="always")
+def named(gram: Any) -> Any:
+    """What an elected gram is called from then on, its lowest bit 0: mixed anew, because the elected are the
+    least ones, and ranges and hash tables want numbers of all sizes."""
+    return mix64(gram) & ~MANY
+
+
+@compiled
+def winnow(offsets: Any, data: Any, rows: Any, table: Any, k: int, w: int) -> Any:
+    """(elected anchors of the texts at `rows`, uint64; how many tokens they have). Of a text shorter than a
+    window none."""
+    room = most_tokens(offsets, rows)
+    hashes, starts = np.empty(room, np.uint64), np.empty(room, np.int64)
+    out = np.empty(1024, np.uint64)
+    found, total = 0, 0
+    for row in rows:
+        count = tokens(data, offsets[row], offsets[row + 1], table, hashes, starts)
+        total += count
+        if count < k + w - 1:
+            continue
+        last = -1
+        for window in range(grams(hashes, count, k, hashes) - w + 1):
+            best = elected(hashes, window, w, last)
+            if best != last:
+                last = best
+                if found == len(out):
+                    larger = np.empty(2 * found, np.uint64)
+                    larger[:found] = out
+                    out = larger
+                out[found] = named(hashes[best])
+                found += 1
+    return out[:found], total
+
+
+@compiled
+def distinct(anchors: Any) -> int:
+    """Sorted anchors to distinct ones, in place, with `MANY` on those that were there twice; how many."""
+    count = 0
+    for i in range(len(anchors)):
+        if count and anchors[i] == anchors[count - 1] & ~MANY:
+            anchors[count - 1] |= MANY
+        else:
+            anchors[count] = anchors[i]
+            count += 1
+    return count
+
+
+@compiled
+def hash_set(anchors: Any) -> Any:
+    """Anchors for `holds`: open addressing by their upper bits, uint64[a power of two], 0 where none is."""
+    bits = 4
+    while (1 << bits) < 2 * len(anchors):
+        bits += 1
+    slots = np.zeros(1 << bits, np.uint64)
+    for anchor in anchors:
+        value = anchor | MANY
+        i = np.int64(value >> np.uint64(64 - bits))
+        while slots[i] != 0 and slots[i] != value:
+            i = (i + 1) & (len(slots) - 1)
+        slots[i] = value
+    return slots
+
+
+@compiled(inline="always")
+def holds(slots: Any, shift: Any, anchor: Any) -> bool:
+    """Whether the anchor is in the set; `shift` is 64 - log2(slots)."""
+    value = anchor | MANY
+    i = np.int64(value >> shift)
+    while slots[i] != 0:
+        if slots[i] == value:
+            return True
+        i = (i + 1) & (len(slots) - 1)
+    return False

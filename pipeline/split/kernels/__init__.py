@@ -1,1 +1,0 @@
-"""Numba kernels of the split: `overlap.py` counts the shingles that documents of train share with those of validation."""
