@@ -141,7 +141,7 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     made ones: at the sizes that are run here they are lost in the rest."""
     from distributed.protocol import serialize
 
-    from corpusmill.pipeline.dedup import labels, removals
+    from corpusmill.pipeline.dedup import election, removals
     from corpusmill.pipeline.dedup.banding import Banding
     from corpusmill.pipeline.dedup.candidates import ranges
     from corpusmill.pipeline.dedup.deduplication import new_job
@@ -158,9 +158,9 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         job = new_job(Folder(name), DedupParams(), Banding(13, 7), {}, texts, "")
         done = Done(key="", files={"forest": publish(job.work, "forest", pairs_of(texts))})
-        labels.label(job, [done])
+        election.label(job, [done])
         start = time.process_time()
-        labels.label(job, [done])
+        election.label(job, [done])
         labelled = time.process_time() - start
         table = publish_table(job.work, "part.parquet", removals.clusters_table(rows, {0: "web"}))
         schema = removals.clusters_table(rows[:0], {}).schema
@@ -212,7 +212,7 @@ def driver_constants() -> dict[str, float]:
     task."""
     from distributed.protocol import serialize
 
-    from corpusmill.pipeline.dedup import labels
+    from corpusmill.pipeline.dedup import election
     from corpusmill.pipeline.dedup.banding import Banding
     from corpusmill.pipeline.dedup.deduplication import new_job
     from corpusmill.pipeline.engine.cluster import Workers
@@ -246,7 +246,7 @@ def driver_constants() -> dict[str, float]:
             Done(key="", files={"forest": publish(job.work, f"{number}.forest", forest)})
             for number, forest in enumerate(forests)
         ]
-        label = held(lambda: labels.label(job, made))[1] / 2_000_000
+        label = held(lambda: election.label(job, made))[1] / 2_000_000
     spent = []
     with Workers(Cluster(workers=1)) as scheduler:
         scheduler.map(abs, [1] * 10, "warm")

@@ -64,7 +64,7 @@ def alike(mean_bytes: int = 3000) -> dict[str, tuple[float, ...]]:
 
     The background is measured as far as it goes; from there it is taken to fall tenfold from bin to bin.
     """
-    from corpusmill.pipeline.dedup.estimate.compare import compare, index
+    from corpusmill.pipeline.dedup.estimate.pilot import compare, index
     from corpusmill.pipeline.text.shingling import Shingling
     from corpusmill.schemas.dedup import DedupParams
 

@@ -9,10 +9,9 @@ from corpusmill.common.format import count, plain_size, span
 from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.estimate.corpus import assumed
-from corpusmill.pipeline.dedup.estimate.limits import Limits, exceeded
 from corpusmill.pipeline.dedup.estimate.measured import OBJECT_STORE, measured
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
-from corpusmill.pipeline.dedup.estimate.plan_text import show
+from corpusmill.pipeline.dedup.estimate.plan_text import Limits, exceeded, show
 from corpusmill.schemas.dedup import DedupParams
 
 DOCUMENTS, BYTES, WORKERS = 10_000_000_000, 3000, 100

@@ -33,9 +33,8 @@ def _sample(bounds: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> pa
 
 def books(share: float) -> tuple[float, float, float, float]:
     """(MB of train, CPU seconds of its shingle sets, of comparing them, bytes of the index per distinct shingle)."""
-    from corpusmill.pipeline.split.index import build, empty_best
-    from corpusmill.pipeline.split.overlap import compare
-    from corpusmill.pipeline.split.sample import views
+    from corpusmill.pipeline.split.index import build, compare, empty_best
+    from corpusmill.pipeline.split.nearest_documents import views
     from corpusmill.pipeline.text.shingling import Shingling
     from corpusmill.schemas.dedup import DedupParams
 
@@ -62,8 +61,7 @@ def books(share: float) -> tuple[float, float, float, float]:
 
 def template() -> float:
     """CPU milliseconds a train document where all documents, on both sides, are made from one template."""
-    from corpusmill.pipeline.split.index import build, empty_best
-    from corpusmill.pipeline.split.overlap import compare
+    from corpusmill.pipeline.split.index import build, compare, empty_best
 
     draw = np.random.default_rng(0)
     shared = draw.integers(0, 2**63, TEMPLATE).astype(np.uint64) * np.uint64(2)

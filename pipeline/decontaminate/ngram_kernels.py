@@ -16,14 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.word_positions import (
+from corpusmill.pipeline.text.minhash import ROLL
+from corpusmill.pipeline.text.shingles import I64, U64
+from corpusmill.pipeline.text.word_hashes import (
     CHUNK,
     FNV_BASIS,
     FNV_PRIME,
-    I64,
     OUTSIDE,
-    ROLL,
-    U64,
     mix64,
     place_words,
     scan_words,

@@ -22,7 +22,8 @@ from corpusmill.pipeline.decontaminate.judge import judge, matches_table
 from corpusmill.pipeline.decontaminate.scan import HITS, NUMBERS, Job, find_hits, scan
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context
-from corpusmill.pipeline.text.word_positions import RULE, place_words, room, rule
+from corpusmill.pipeline.text.word_hashes import most_words, place_words
+from corpusmill.pipeline.text.word_rule import RULE, rule
 from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 
@@ -146,7 +147,7 @@ class Recheck:
     def words(self, text: str) -> int:
         """How many words the text has."""
         data = np.frombuffer(text.encode(), np.uint8)
-        most = room(len(data))
+        most = most_words(len(data))
         return int(
             place_words(
                 data, 0, len(data), rule(), np.empty(most, np.uint64), np.empty(most, np.int64),

@@ -14,7 +14,8 @@ from corpusmill.pipeline.decontaminate import ngram_kernels
 from corpusmill.pipeline.decontaminate.index import load
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.text.word_positions import one_array, rule, view
+from corpusmill.pipeline.text.shingles import one_array, view
+from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json

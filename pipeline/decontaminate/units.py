@@ -21,7 +21,9 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.decontaminate.items import Item
 from corpusmill.pipeline.decontaminate.ngram_kernels import keys_and_checks
-from corpusmill.pipeline.text.word_positions import I64, U64, code_point, place_words, room, rule
+from corpusmill.pipeline.text.shingles import I64, U64
+from corpusmill.pipeline.text.word_hashes import code_point, most_words, place_words
+from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
 
 LEAST = 5  # words of a short question: its prefix of so many is what the scan looks for
@@ -222,7 +224,7 @@ def _words(texts: Iterable[str]) -> _Words:
     bounds, hashes, lettered = [0], [np.zeros(0, np.uint64)], [np.zeros(0, np.bool_)]
     for text in place:
         data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
-        own, flags = _words_of(data, room(len(data)), rule(), _numbers())
+        own, flags = _words_of(data, most_words(len(data)), rule(), _numbers())
         hashes.append(own)
         lettered.append(flags)
         bounds.append(bounds[-1] + len(own))

@@ -23,7 +23,6 @@ from corpusmill.pipeline.dedup import (
     election,
     exact_similarity,
     key_groups,
-    labels,
     removals,
     shingle_sets,
     signatures,
@@ -34,7 +33,7 @@ from corpusmill.pipeline.dedup.compaction import MOST_SLICES, PEAK, parts, peak_
 from corpusmill.pipeline.dedup.index.change import Change
 from corpusmill.pipeline.dedup.job import PLANTED_PART, Job, parts_of
 from corpusmill.pipeline.dedup.lines.line_deduplication import find as find_lines
-from corpusmill.pipeline.dedup.quality.sample import SAMPLE, draw
+from corpusmill.pipeline.dedup.quality.recall import SAMPLE, draw
 from corpusmill.pipeline.dedup.quality_report import Steps, alarms, all_records, count, publish_json, quality
 from corpusmill.pipeline.dedup.spans import Kept
 from corpusmill.pipeline.dedup.substrings.substring_deduplication import find as find_substrings
@@ -124,7 +123,7 @@ class Deduplication:
         self.load_sets(sketches, edges, sample, heads)
         pairs = exact_similarity.groups_of(self.job, self.parts(edges, "edges"))
         verified = self.steps(exact_similarity.verify, pairs, "exact similarity")
-        labelled, clusters = labels.label(self.job, verified)
+        labelled, clusters = election.label(self.job, verified)
         elected = self.elect(labelled, verified, heads)
         decided = self.told(key_groups.settle, "text", texts, "survivors", self.parts(elected, "fates"))
         removed = self.removals(sketches, by_url, decided)

@@ -13,13 +13,12 @@ import numpy as np
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import candidates
+from corpusmill.pipeline.dedup.election import Labels
 from corpusmill.pipeline.dedup.job import PAIR, Job, parts_of
-from corpusmill.pipeline.dedup.labels import Labels
 from corpusmill.pipeline.dedup.quality.planted import PLANTED, mark_found
 from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit, measure_precision
 from corpusmill.pipeline.dedup.quality.recall import PAIR as SAMPLE_PAIR
-from corpusmill.pipeline.dedup.quality.recall import Sample, measure
-from corpusmill.pipeline.dedup.quality.sample import SAMPLE
+from corpusmill.pipeline.dedup.quality.recall import SAMPLE, Sample, measure
 from corpusmill.pipeline.dedup.quality.summary import summary
 from corpusmill.pipeline.dedup.removals import RULES
 from corpusmill.pipeline.dedup.shingle_sets import load_nodes

@@ -16,7 +16,7 @@ from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.dedup.job import BAND, I64, PLANTED, PLANTED_PART, Job, copy_fields, survivor_order
 from corpusmill.pipeline.dedup.quality.planted import PLANTED as PLANTED_RECORD
 from corpusmill.pipeline.dedup.quality.planted import Planted, choose, plant
-from corpusmill.pipeline.dedup.quality.sample import draw, sample_records
+from corpusmill.pipeline.dedup.quality.recall import draw, sample_records
 from corpusmill.pipeline.dedup.survivor_order import columns_needed, order
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.shuffle import (

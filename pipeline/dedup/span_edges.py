@@ -24,10 +24,13 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.text import word_rule
 from corpusmill.pipeline.text.word_hashes import code_point, entry_of
 
-_SHIFT, _FOLDED = np.uint32(21), np.uint32((1 << 21) - 1)
-_SEPARATOR, _ALONE, _COMPOSED = np.uint32(0), np.uint32(3), np.uint32(6)
+_SHIFT, _FOLDED = np.uint32(word_rule.CLASS_SHIFT), np.uint32((1 << word_rule.CLASS_SHIFT) - 1)
+_SEPARATOR, _ALONE, _COMPOSED = (
+    np.uint32(kind) for kind in (word_rule.SEPARATOR, word_rule.ALONE, word_rule.COMPOSED)
+)
 NEWLINE = 10
 
 

@@ -1,8 +1,8 @@
-"""What the choice is made from, by partition: documents and bytes by source and by what is never parted.
+"""What the choice is made from, by partition: documents and bytes by source and by what is never split up.
 
-A unit is a duplicate cluster, or, of documents of none, their host where hosts count, or the document itself. Of the
-documents that are alone only those with the smallest hashes are told one by one, since others are never chosen: what
-the driver holds grows with the clusters, the hosts and the size of validation, not with the corpus.
+A unit is a duplicate cluster, or, of documents of none, their host where hosts count (`hosts`), or the document itself.
+Of single documents only those with the smallest hashes are listed one by one, since others are never chosen: what the
+driver holds grows with the clusters, the hosts and the size of validation, not with the corpus.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import PublishedFile
 
+# Scheme, a user's name and the port are no part of the host, as in RFC 3986; a backslash ends it, as in browsers.
+_URL = (
+    r"^(?P<scheme>[A-Za-z0-9+.\-]*://|//)?(?:[^/?#\\]*@)?(?P<host>\[[^\]/?#\\]*\]?|[^:/?#\\]*)"  # [...]: IPv6
+)
+
+
 FEW = 256  # documents of a source that are told one by one in each partition, whatever their hashes
 ALL = 2**64 - 1
-
 # One row per (source, unit, host): documents and bytes of text. The host is "" where it plays no part.
 ROWS = pa.schema(
     [
@@ -48,6 +53,35 @@ REST = pa.schema(
     ]
 )
 _KEYS = ["source", "unit", "host", "cluster"]
+# A group of validation in a source: what the sample of those that are compared is drawn from.
+MEMBERS = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("group", ID, nullable=False),
+        pa.field("docs", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+    ]
+)
+
+
+def hosts(url: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """string[n], without nulls: the host of each URL in small letters, without dots at its end and without a leading
+    `www.`; "" where there is none.
+
+    Where no scheme stands before it, only a name with a dot is taken for a host: `notes/a.txt` has none. No list of
+    public suffixes is used, so `a.example.org` and `b.example.org` are two hosts, and international names are one
+    only in the same spelling (`xn--` or letters).
+    """
+    if isinstance(url, pa.ChunkedArray):
+        url = pa.concat_arrays(url.chunks) if url.num_chunks else pa.array([], url.type)
+    url = pc.fill_null(url.cast(pa.string()), "")
+    found = pc.extract_regex(pc.utf8_trim_whitespace(url), _URL)
+    scheme, host = pc.struct_field(found, "scheme"), pc.struct_field(found, "host")
+    host = pc.utf8_rtrim(pc.utf8_lower(host), ".")
+    named = pc.or_(pc.not_equal(scheme, ""), pc.match_substring(host, "."))
+    spaced = pc.match_substring_regex(host, r"\s")
+    host = pc.if_else(pc.and_not(named, spaced), host, "")
+    return pc.replace_substring_regex(host, r"^www\.(.*[^.].*\..*)$", r"\1")
 
 
 class Measured(NamedTuple):
@@ -106,8 +140,6 @@ def units(docs: pa.Table, domain: bool) -> pa.Table:
     unit = groups_of(docs)
     cluster = pc.is_valid(docs["cluster_id"])
     if domain:
-        from corpusmill.pipeline.split.hosts import hosts
-
         host = hosts(docs["url"])
         names = pc.unique(host)
         ids = pa.array([doc_id("host", name) if name else None for name in names.to_pylist()], ID)
@@ -152,17 +184,6 @@ def _aligned(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
     """The tables as one. What came by network lies unaligned: it is copied."""
     table = pa.concat_tables([schema.empty_table(), *tables])
     return table.take(pa.array(np.arange(len(table))))
-
-
-# A group of validation in a source: what the sample of those that are compared is drawn from.
-MEMBERS = pa.schema(
-    [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("group", ID, nullable=False),
-        pa.field("docs", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-    ]
-)
 
 
 @dataclass(frozen=True)

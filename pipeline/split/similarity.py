@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.engine.stage import Context
-from corpusmill.pipeline.split.nearest_documents import MEASURES, Nearest, gather, nearest
-from corpusmill.pipeline.split.sample import Draw, draw
+from corpusmill.pipeline.split.nearest_documents import MEASURES, Draw, Nearest, draw, gather, nearest
 from corpusmill.pipeline.text.word_rule import RULE
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.split import MIB, SplitParams

@@ -46,7 +46,7 @@ class Split(GlobalStage):
         return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from corpusmill.pipeline.split.decide import decide
+        from corpusmill.pipeline.split.choose import decide
         from corpusmill.pipeline.split.notes import notes
         from corpusmill.pipeline.split.similarity import similarity
 

@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.text import shingles
+from corpusmill.pipeline.text.byte_hashes import xxh64
 from corpusmill.pipeline.text.datatrove_simplify import simple, simplify
 from corpusmill.pipeline.text.minhash import add_distinct
 from corpusmill.pipeline.text.shingles import I64, U64
 from corpusmill.pipeline.text.word_hashes import CHUNK, mix64
-from corpusmill.pipeline.text.xxh64 import xxh64
 
 PRIME = np.uint64((1 << 61) - 1)
 NO_HASH = np.uint64(0xFFFFFFFFFFFFFFFF)  # no value of a permutation: what a text without words has

@@ -7,7 +7,7 @@ is a non-spacing mark (Mn) dropped. What decomposes into punctuation after that 
 
 By Unicode 14.0.0, the version of Python 3.11. datatrove takes its own from the Python that it runs in, and
 the digits from the package `regex`: digits of scripts that were added later differ.
-`python -m corpusmill.pipeline.text.datatrove_simplify` makes the table anew.
+`python -m corpusmill.pipeline.text.datatrove_simplify` writes the table again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.codepoint_tables import BITS, CODE_POINTS, PIECES, POINT, pack, unpack
+from corpusmill.pipeline.text.unicode_tables import BITS, CODE_POINTS, PIECES, POINT, unpack, write_table
 from corpusmill.pipeline.text.word_hashes import byte_at, code_point
-from corpusmill.pipeline.text.word_rule import SYLLABLES, VERSION
+from corpusmill.pipeline.text.word_rule import SYLLABLES
 
 FILE = Path(__file__).with_name("simplify.bin")
 PUNCTUATION = frozenset(
@@ -243,6 +243,4 @@ def simplify(data: Any, i: int, stop: int, table: Any, cased: bool, run: int, ou
 
 
 if __name__ == "__main__":
-    if unicodedata.unidata_version != VERSION:
-        raise SystemExit(f"this Python has Unicode {unicodedata.unidata_version}, the table is {VERSION}")
-    FILE.write_bytes(pack(*build()[:2]))
+    write_table(FILE, *build()[:2])

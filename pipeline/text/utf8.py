@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.unicode_classes import CLOSER
+from corpusmill.pipeline.text.unicode_tables import CLOSER
 
 # Phrases of C4's rules.
 JAVASCRIPT = np.frombuffer(b"javascript", np.uint8)

@@ -1,12 +1,13 @@
-"""Numba kernels from UTF-8 to hashes of words or characters, by the word rule of `unicode.py`.
+"""Numba kernels from UTF-8 to hashes of words or characters, by the word rule of `word_rule.py`.
 
 A word hashes to 64 bits by FNV-1a over its folded code points, finished by MurmurHash3's 64-bit mixer. A mark
-is not chained but added, mixed, to the state that the letter before it left: the marks of a letter may stand in
-any order, and "áb" is not "ab́". Characters hash in the same way, each letter with its marks alone; between words
-stands one space, whatever separated them.
+is not chained but added, mixed, to the state that the letter before it left: the marks of a letter may be in
+any order, and "áb" is not "ab́". Characters hash in the same way, each letter with its marks alone; whatever
+separates two words counts as one space.
 
-The scanners stop when their output is full and go on where they stopped, so that a text of any length passes
-through a buffer of one size.
+`scan_words` and `scan_characters` give the hashes alone. They stop when their output is full and continue from
+there, so that a text of any length passes through a buffer of one size. `place_words` gives the same hashes of
+words with the place of each word in the text; its output arrays hold `most_words` elements.
 """
 
 from __future__ import annotations
@@ -16,19 +17,27 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.text import word_rule
 
 FNV_BASIS = np.uint64(0xCBF29CE484222325)
 FNV_PRIME = np.uint64(0x100000001B3)
 OTHER_PRIME = np.uint64(0xD6E8FEB86659FD93)  # of the second half of a fingerprint
 RESERVE = 16  # hashes that one code point may give, and more
 CHUNK = 4096  # hashes in flight: the buffers of a chunk stay in the first-level cache
-_FOLDED = np.uint32((1 << 21) - 1)
-_SHIFT = np.uint32(21)
-_LETTER, _MARK, _ALONE, _SKIP = np.uint32(1), np.uint32(2), np.uint32(3), np.uint32(4)
-_JOIN, _COMPOSED, _HANGUL = np.uint32(5), np.uint32(6), np.uint32(7)
+_FOLDED = np.uint32((1 << word_rule.CLASS_SHIFT) - 1)
+_SHIFT = np.uint32(word_rule.CLASS_SHIFT)
+_LETTER, _MARK, _ALONE, _SKIP = (
+    np.uint32(kind) for kind in (word_rule.LETTER, word_rule.MARK, word_rule.ALONE, word_rule.SKIP)
+)
+_JOIN, _COMPOSED, _HANGUL = (
+    np.uint32(kind) for kind in (word_rule.JOIN, word_rule.COMPOSED, word_rule.HANGUL)
+)
 _SPACE = np.uint64(0x20)
 # Where a scanner stands: between words (`GAP`: and something came before), in a word, in an unspaced letter.
 OUTSIDE, INSIDE, SINGLE, GAP = 0, 1, 2, 3
+
+
+_NEWLINE, _BLANK = 10, 32
 
 
 @compiled(inline="always")
@@ -241,3 +250,94 @@ def fingerprints(offsets: Any, data: Any, rows: Any, rule: Any) -> Any:
             if total:
                 halves[half, k] = mix64(value ^ np.uint64(total))
     return halves[0], halves[1]
+
+
+def most_words(size: int) -> int:
+    """Words that `size` bytes of UTF-8 may hold, at most: a word of one byte needs another after it, and a letter
+    that stands alone has three."""
+    return size // 2 + 2
+
+
+@compiled
+def place_words(
+    data: Any, i: int, stop: int, rule: Any, hashes: Any, starts: Any, ends: Any, paragraphs: Any
+) -> int:
+    """The words of UTF-8 `data[i:stop]`; how many.
+
+    Writes, for each word, `hashes` (uint64, those of `scan_words` with `FNV_PRIME`), `starts` and `ends` (int64,
+    bytes of `data`; marks inside) and `paragraphs` (int32, those with words counted from 0; a blank line parts two). Each of the
+    arrays must have `most_words(stop - i)` places.
+    """
+    state, word, count, end = OUTSIDE, FNV_BASIS, 0, i
+    paragraph = 0
+    lines, blank = 0, False  # line feeds since anything but white space; a blank line since the last word
+    while i < stop:
+        at = i
+        letter = rule.ascii[byte_at(data, i)]
+        if letter:
+            if state == SINGLE:
+                hashes[count], ends[count] = mix64(word), end
+                count += 1
+                word = FNV_BASIS
+            if state != INSIDE:
+                if blank and count:
+                    paragraph += 1
+                starts[count], paragraphs[count], blank = at, paragraph, False
+            state, lines = INSIDE, 0
+            while letter:
+                word = chain(word, letter, FNV_PRIME)
+                i += 1
+                letter = rule.ascii[byte_at(data, i)] if i < stop else np.uint8(0)
+            end = i
+            continue
+        point, i = code_point(data, i, stop)
+        if point == _NEWLINE:
+            lines += 1
+            if lines == 2:
+                blank = True
+        elif not (point == _BLANK or 9 <= point <= 13):
+            lines = 0
+        entry = entry_of(point, rule)
+        pieces = 1
+        composed = np.uint32(0)
+        if entry >> _SHIFT == _COMPOSED:
+            composed = entry & _FOLDED
+            pieces = rule.pieces.shape[1]
+        for k in range(pieces):
+            if pieces > 1:
+                entry = rule.pieces[composed, k]
+            kind, folded = entry >> _SHIFT, entry & _FOLDED
+            if kind in (_LETTER, _HANGUL, _JOIN):
+                if state == SINGLE:
+                    hashes[count], ends[count] = mix64(word), end
+                    count += 1
+                    word = FNV_BASIS
+                if state != INSIDE:
+                    if blank and count:
+                        paragraph += 1
+                    starts[count], paragraphs[count], blank = at, paragraph, False
+                word = (
+                    syllable(word, folded, FNV_PRIME) if kind == _HANGUL else chain(word, folded, FNV_PRIME)
+                )
+                state, end = INSIDE, i
+            elif kind == _SKIP:
+                continue
+            elif kind == _MARK and state != OUTSIDE:
+                word = marked(word, folded, FNV_PRIME)
+                end = i
+            else:
+                if state != OUTSIDE:
+                    hashes[count], ends[count] = mix64(word), end
+                    count += 1
+                    word = FNV_BASIS
+                    state = OUTSIDE
+                if kind == _ALONE:
+                    word = chain(word, folded, FNV_PRIME)
+                    if blank and count:
+                        paragraph += 1
+                    starts[count], paragraphs[count], blank = at, paragraph, False
+                    state, end = SINGLE, i
+    if state != OUTSIDE:
+        hashes[count], ends[count] = mix64(word), end
+        count += 1
+    return count

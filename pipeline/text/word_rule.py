@@ -18,7 +18,7 @@ Code points that Unicode 14.0.0 does not assign separate words; what a later Uni
 here, and the equality of spellings holds for the others.
 
 The table is a file of the package rather than made from `unicodedata` at run time, so that two Python
-versions give the same bytes. `python -m corpusmill.pipeline.text.word_rule` makes it anew.
+versions give the same bytes. `python -m corpusmill.pipeline.text.word_rule` writes it again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.text.codepoint_tables import BITS, CODE_POINTS, PIECES, pack, unpack
+from corpusmill.pipeline.text.unicode_tables import BITS, CODE_POINTS, PIECES, VERSION, unpack, write_table
 
-VERSION = "14.0.0"
 RULE = f"2/unicode-{VERSION}"  # of words and their hashes; raised with every change of either
 FILE = Path(__file__).with_name("unicode.bin")
 CLASS_SHIFT = BITS
@@ -121,6 +120,4 @@ def rule() -> Rule:
 
 
 if __name__ == "__main__":
-    if unicodedata.unidata_version != VERSION:
-        raise SystemExit(f"this Python has Unicode {unicodedata.unidata_version}, the table is {VERSION}")
-    FILE.write_bytes(pack(*build()[:2]))
+    write_table(FILE, *build()[:2])

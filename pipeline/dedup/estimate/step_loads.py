@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.candidates import CHUNK, SORTING
-from corpusmill.pipeline.dedup.estimate.comparison import MARKER, comparison
 from corpusmill.pipeline.dedup.estimate.exchange import (
     FILE_JSON,
+    MARKER,
     PLACE_JSON,
     Exchange,
+    comparison,
     copying_bytes,
     exchanges,
     known_of,

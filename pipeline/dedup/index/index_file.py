@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
@@ -12,14 +13,18 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.engine.publish import publish_bytes, read_table
-from corpusmill.pipeline.engine.shuffle import Done, File, read_marker
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.engine.shuffle import Done, File, in_range, read_marker, words, write
 from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.shingles import one_array
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import Strict, hash_json
 
 FILE = "index.json"
 RANGES = 64  # at least: an index grows, and its files stay cut as they are
+NAMES = ["doc_id", "source", "source_id", "locator", "url"]
+# A document of the index, in the order of its id.
+IDENTITY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 # What may differ from one addition to the next: nothing in the index depends on it. Of `recall`, its budget, and
 # bands and rows by hand it knows the bands x rows that follow.
 FREE = {
@@ -240,3 +245,14 @@ def marker(work: Folder, name: str) -> Done:
     if done is None:
         raise WorkError(f"{work / name}.json: missing or changed: the index is not whole; make it anew")
     return done
+
+
+def name_files(job: Job, name: str, table: pa.Table) -> dict[str, File]:
+    """The files of `names`."""
+    found = np.empty(len(table), IDENTITY)
+    found["hi"], found["lo"] = words(one_array(table["doc_id"]))
+    found = found[np.lexsort((found["lo"], found["hi"]))]
+    return {
+        "names": File(file=publish_table(job.work, f"{name}.parquet", table)),
+        "ids": write(job.work, f"{name}.ids", found, in_range(found["hi"], job.text_ranges)),
+    }

@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.dedup.index.document_status import NAMES, name_files
-from corpusmill.pipeline.dedup.index.index_file import marker, table_of
+from corpusmill.pipeline.dedup.index.index_file import NAMES, marker, name_files, table_of
 from corpusmill.pipeline.dedup.job import BAND, HASH, I64, Job, copy_fields
 from corpusmill.pipeline.dedup.key_groups import find
-from corpusmill.pipeline.dedup.quality.sample import SAMPLE
+from corpusmill.pipeline.dedup.quality.recall import SAMPLE
 from corpusmill.pipeline.dedup.sketch import group_files
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.requested_documents import matches

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.quality import plain
-from corpusmill.pipeline.dedup.quality.sample import scattered
+from corpusmill.pipeline.dedup.quality.recall import scattered
 from corpusmill.pipeline.engine.shuffle import Records
 from corpusmill.pipeline.text import minhash
 from corpusmill.pipeline.text.shingles import view

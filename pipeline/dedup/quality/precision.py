@@ -13,7 +13,7 @@ import pyarrow as pa
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.dedup.quality import plain
-from corpusmill.pipeline.dedup.quality.interval import share
+from corpusmill.pipeline.dedup.quality.summary import share
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.shuffle import (
     Done,

@@ -1,7 +1,8 @@
-"""The third and fourth step: the blocks of each partition that may be repeated, and what becomes of them.
+"""The first four steps: the anchors of each partition and which of them are repeated; then the blocks that may be
+repeated, and what becomes of them.
 
-A partition's blocks come in chunks of whole documents, the documents in the order that decides who stays: of equal
-blocks in a chunk the first is the best, and it alone goes to its range.
+A partition's blocks come in chunks of whole documents, the documents in the order that decides which stays: of equal
+blocks in a chunk the first is the best, and only that one goes to its range.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.dedup.spans import Kept
-from corpusmill.pipeline.dedup.substrings import equal_units, token_runs, tokens
+from corpusmill.pipeline.dedup.substrings import anchor_kernels, equal_units, token_runs
 from corpusmill.pipeline.dedup.substrings.anchor_kernels import hash_set
 from corpusmill.pipeline.dedup.substrings.substring_job import (
     ANCHOR,
@@ -40,10 +41,36 @@ from corpusmill.pipeline.engine.shuffle import (
     read_slices,
     write,
 )
+from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.schemas.manifest import hash_json
 
 CHUNKS = 1 << 20  # of a partition, at most
 FLAG, FATE = np.dtype("u1"), np.dtype("<u4")
+
+
+def scan(job: Job, kept: Kept) -> Done:
+    """Publishes the distinct anchors of a partition (`anchors`), ascending, cut by range; counts documents,
+    tokens and bytes."""
+    key = hash_json([job.key, "scan", kept.index, kept.partition.name, kept.partition.xxh3, kept.xxh3])
+    name = f"scan/{kept.index:06d}"
+
+    def step() -> Done:
+        text = one_array(kept.read(["text"])["text"])
+        offsets, data = view(text)
+        rows = np.arange(len(text), dtype=np.int64)
+        anchors, count = anchor_kernels.winnow(offsets, data, rows, anchor_kernels.classes(), *job.winnow)
+        anchors.sort()
+        anchors = anchors[: anchor_kernels.distinct(anchors)]
+        file = write(job.work, f"{name}.anchors", anchors, in_range(anchors, job.anchor_ranges))
+        counters = {"documents": len(text), "tokens": int(count), "bytes": int(offsets[-1] - offsets[0])}
+        return Done(key=key, files={"anchors": file}, counters=counters)
+
+    return once(job.work, name, key, step)
+
+
+def repeats(job: Job, item: Range) -> Done:
+    """Answers whether each anchor of a range is repeated in the corpus."""
+    return answer(job, "repeats", item, ANCHOR, equal_units.repeated)
 
 
 class Scanned(NamedTuple):
@@ -90,7 +117,14 @@ def found_in(job: Job, docs: Docs, anchors: npt.NDArray[np.uint64]) -> Iterator[
     while begin < len(docs.rows):
         out = np.empty(room, token_runs.UNIT)
         scan = partial(
-            token_runs.blocks, docs.offsets, docs.data, docs.rows, begin, tokens.classes(), *job.winnow, slots
+            token_runs.blocks,
+            docs.offsets,
+            docs.data,
+            docs.rows,
+            begin,
+            anchor_kernels.classes(),
+            *job.winnow,
+            slots,
         )
         done, count, needed = scan(out)
         if count == 0 and needed:

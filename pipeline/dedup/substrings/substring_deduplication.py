@@ -8,10 +8,9 @@ from typing import Any
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.spans import Kept
-from corpusmill.pipeline.dedup.substrings import tokens
+from corpusmill.pipeline.dedup.substrings import anchor_kernels
 from corpusmill.pipeline.dedup.substrings.anchor_kernels import Winnow
-from corpusmill.pipeline.dedup.substrings.anchors import repeats, scan
-from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, Scanned, blocks, settle
+from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, Scanned, blocks, repeats, scan, settle
 from corpusmill.pipeline.dedup.substrings.substring_job import (
     ANCHOR_COST,
     BLOCK_COST,
@@ -46,7 +45,7 @@ def find(
     size = sum(item.partition.text_bytes for item in kept)
     budget = memory_mb << 20
     ranges = _ranges(size * 2 // (BYTES_PER_TOKEN * (winnow.w + 1)), ANCHOR_COST, budget)
-    whole = hash_json([VERSION, tokens.RULE, key, list(winnow), order, own, budget, ranges])
+    whole = hash_json([VERSION, anchor_kernels.RULE, key, list(winnow), order, own, budget, ranges])
     job = Job(folder, winnow, order, own, budget, ranges, whole)
 
     def run(step: Any, items: Sequence[Any], label: str, weights: list[int] | None = None) -> list[Done]:

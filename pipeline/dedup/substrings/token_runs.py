@@ -16,8 +16,15 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.substrings.anchor_kernels import ROLL, elected, grams, holds, named
-from corpusmill.pipeline.dedup.substrings.tokens import most_tokens, tokens
+from corpusmill.pipeline.dedup.substrings.anchor_kernels import (
+    ROLL,
+    elected,
+    grams,
+    holds,
+    most_tokens,
+    named,
+    tokens,
+)
 from corpusmill.pipeline.text.word_hashes import mix64
 
 # `count` windows of the text in `row`, the first at token `token`; `start` and `length` in bytes of the text.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.dedup.spans import SPANS, Kept
-from corpusmill.pipeline.dedup.substrings import equal_units, token_runs, tokens
+from corpusmill.pipeline.dedup.substrings import anchor_kernels, equal_units, token_runs
 from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, FATE, FLAG, Chunk, grouped
 from corpusmill.pipeline.dedup.substrings.substring_job import (
     I64,
@@ -100,7 +100,7 @@ def open_windows(job: Job, item: Settled, docs: Docs) -> Iterator[tuple[Chunk, F
             last = max(first + 1, int(np.searchsorted(ends, before + room, side="right")))
             some = slice(heads[first], heads[last] if last < len(heads) else len(found))
             texts, size = (docs.offsets, docs.data), job.winnow.tokens
-            made = token_runs.windows(*texts, found[some], tokens.classes(), size)
+            made = token_runs.windows(*texts, found[some], anchor_kernels.classes(), size)
             yield grouped(made, "check", item.ranges), np.repeat(fates[some], found["count"][some])
             first = last
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.scan import decode
-from corpusmill.pipeline.text.unicode_classes import ALPHA, PUNCT
+from corpusmill.pipeline.text.unicode_tables import ALPHA, PUNCT
 
 # Columns of `line_counts`.
 LETTERS, PUNCTS = range(2)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.unicode_classes import DIGIT, MARK, OTHER, SPACE
+from corpusmill.pipeline.text.unicode_tables import DIGIT, MARK, OTHER, SPACE
 from corpusmill.pipeline.text.utf8 import before, decode, holds, is_at
 
 COUNTER: Final = 1  # a number, such as 1,200 or 3.5k, one of `COUNTED`, nothing else but marks around them

@@ -31,7 +31,7 @@ from corpusmill.pipeline.filter.text.word_hashes import (
     bare_word,
     is_title,
 )
-from corpusmill.pipeline.text.unicode_classes import (
+from corpusmill.pipeline.text.unicode_tables import (
     ALPHA,
     BULLET,
     CJK,

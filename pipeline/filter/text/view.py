@@ -15,7 +15,7 @@ from corpusmill.pipeline.filter.text import scan as kernels
 from corpusmill.pipeline.filter.text.line_kinds import line_kinds
 from corpusmill.pipeline.filter.text.repetition import later_copies, ngram_shares
 from corpusmill.pipeline.filter.text.vocabulary import function_words, vocabulary
-from corpusmill.pipeline.text.unicode_classes import class_table, lower_table
+from corpusmill.pipeline.text.unicode_tables import class_table, lower_table
 
 Array = npt.NDArray[Any]
 

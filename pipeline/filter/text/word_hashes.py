@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.unicode_classes import ALPHA, OTHER, UPPER
+from corpusmill.pipeline.text.unicode_tables import ALPHA, OTHER, UPPER
 from corpusmill.pipeline.text.utf8 import decode
 
 SEED = np.uint64(0xCBF29CE484222325)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corpusmill.pipeline.text.word_positions import place_words, room, rule
+from corpusmill.pipeline.text.word_hashes import most_words, place_words
+from corpusmill.pipeline.text.word_rule import rule
 
 
 class Word(NamedTuple):
@@ -20,7 +21,7 @@ def words(text: str) -> list[Word]:
     """The words of a text with their places in characters."""
     raw = text.encode()
     data = np.frombuffer(raw, np.uint8)
-    arrays = [np.zeros(room(len(raw)), kind) for kind in (np.uint64, np.int64, np.int64, np.int32)]
+    arrays = [np.zeros(most_words(len(raw)), kind) for kind in (np.uint64, np.int64, np.int64, np.int32)]
     count = place_words(data, 0, len(raw), rule(), *arrays)
     hashes, starts, ends, paragraphs = (array[:count].tolist() for array in arrays)
     return [

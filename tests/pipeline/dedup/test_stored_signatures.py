@@ -12,7 +12,7 @@ from datasketch import MinHash, MinHashLSH
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.stored_signatures import load_signatures, signatures_table, to_datasketch
+from corpusmill.pipeline.dedup.signatures import load_signatures, signatures_table, to_datasketch
 from corpusmill.pipeline.engine.publish import parse_table, publish_table
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from corpusmill.pipeline.filter.text.line_kinds import COUNTED
 from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS
-from corpusmill.pipeline.text.unicode_classes import CLOSER, TERMINAL, class_table
+from corpusmill.pipeline.text.unicode_tables import CLOSER, TERMINAL, class_table
 
 STOP = {"the", "be", "to", "of", "and", "that", "have", "with"}
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")

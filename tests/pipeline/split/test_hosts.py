@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.filter.urls.address import parts
-from corpusmill.pipeline.split.hosts import hosts
+from corpusmill.pipeline.split.measure import hosts
 
 
 def host(url: str | None) -> str:

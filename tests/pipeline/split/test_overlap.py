@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.ids import doc_id
-from corpusmill.pipeline.split.index import SAMPLE, Index, build, empty_best, sets_of
-from corpusmill.pipeline.split.overlap import compare
+from corpusmill.pipeline.split.index import SAMPLE, Index, build, compare, empty_best, sets_of
 
 U64 = npt.NDArray[np.uint64]
 # Few values, so that sets share much; spread over all bits, with neighbours.

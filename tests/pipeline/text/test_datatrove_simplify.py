@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.text import datatrove_simplify
+from corpusmill.pipeline.text import datatrove_simplify, unicode_tables
 from corpusmill.pipeline.text.datatrove_shingles import simplified
 
 TRANSLATION = str.maketrans(dict.fromkeys(datatrove_simplify.PUNCTUATION, " "))
@@ -20,8 +20,8 @@ NUMBER = re.compile(r"\d+([.,،٫⎖⎗⎘]\d+)?")
 PIECES = "aBΣσ ΑΒ.,٫٣1234'’-İIıßẞ\u0301\u0316\u302e\U0001d165\U0001d16d𝅘𝅥𝅮\u1b44각\u0345ᾳ\u00ad\n\t\x00\x1c\x85\u2028\u1fef\u037e\u3000漢１😀ʰ:"
 
 needs_same_unicode = pytest.mark.skipif(
-    unicodedata.unidata_version != datatrove_simplify.VERSION,
-    reason=f"this Python has Unicode {unicodedata.unidata_version}, the table is {datatrove_simplify.VERSION}",
+    unicodedata.unidata_version != unicode_tables.VERSION,
+    reason=f"this Python has Unicode {unicodedata.unidata_version}, the table is {unicode_tables.VERSION}",
 )
 
 

@@ -7,7 +7,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from corpusmill.pipeline.text import word_rule
+from corpusmill.pipeline.text import unicode_tables, word_rule
 from corpusmill.pipeline.text.word_rule import (
     ALONE,
     CLASS_SHIFT,
@@ -61,9 +61,9 @@ def test_composed_characters(character: str, parts: str) -> None:
 
 
 def test_table_is_what_the_rule_makes() -> None:
-    if unicodedata.unidata_version != word_rule.VERSION:
+    if unicodedata.unidata_version != unicode_tables.VERSION:
         pytest.skip(
-            f"this Python has Unicode {unicodedata.unidata_version}, the table is {word_rule.VERSION}"
+            f"this Python has Unicode {unicodedata.unidata_version}, the table is {unicode_tables.VERSION}"
         )
     built = word_rule.build()
     for made, packed in zip(built, word_rule.rule(), strict=True):

@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.text.xxh64 import xxh64
+from corpusmill.pipeline.text.byte_hashes import xxh64
 
 
 @given(st.binary(max_size=200), st.integers(0, 40), st.integers(0, 40))

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.text.unicode_classes import points
+from corpusmill.pipeline.text.unicode_tables import points
 
 SPACE: Final = 1  # str.isspace()
 ALPHA: Final = 2  # str.isalpha()

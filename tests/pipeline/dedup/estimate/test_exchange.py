@@ -14,9 +14,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding, banding
 from corpusmill.pipeline.dedup.compaction import COPIES, MOST_SLICES, NUMBERS, parts
 from corpusmill.pipeline.dedup.deduplication import new_job
-from corpusmill.pipeline.dedup.estimate.comparison import comparison
 from corpusmill.pipeline.dedup.estimate.corpus import assumed
-from corpusmill.pipeline.dedup.estimate.exchange import Exchange, exchanges, slices_bytes
+from corpusmill.pipeline.dedup.estimate.exchange import Exchange, comparison, exchanges, slices_bytes
 from corpusmill.pipeline.dedup.estimate.measured import measured
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
 from corpusmill.pipeline.dedup.estimate.quantities import Quantities, quantities, verify_tasks, widths

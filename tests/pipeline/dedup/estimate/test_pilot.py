@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.estimate import pilot as module
-from corpusmill.pipeline.dedup.estimate.compare import compare, index, work_of
 from corpusmill.pipeline.dedup.estimate.corpus import Corpus
-from corpusmill.pipeline.dedup.estimate.pilot import pilot
+from corpusmill.pipeline.dedup.estimate.pilot import compare, index, pilot, work_of
 from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.dedup.helpers import docs_of, edited, partitions, words
 

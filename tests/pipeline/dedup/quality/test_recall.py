@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.quality import recall
-from corpusmill.pipeline.dedup.quality.recall import fitting, near_pairs
-from corpusmill.pipeline.dedup.quality.sample import SAMPLE, scattered, strata
+from corpusmill.pipeline.dedup.quality.recall import SAMPLE, fitting, near_pairs, scattered, strata
 
 Sets = list[set[int]]
 Found = dict[tuple[int, int], float]

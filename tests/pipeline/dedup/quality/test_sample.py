@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.quality.sample import (
+from corpusmill.pipeline.dedup.quality.recall import (
     CROWD,
     SAMPLE,
     draw,

@@ -11,11 +11,17 @@ import pytest
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.quality.interval import share, wilson
 from corpusmill.pipeline.dedup.quality.planted import PLANTED
-from corpusmill.pipeline.dedup.quality.recall import PAIR, Sample, measure
-from corpusmill.pipeline.dedup.quality.sample import SAMPLE, draw, sample_records, scattered
-from corpusmill.pipeline.dedup.quality.summary import summary
+from corpusmill.pipeline.dedup.quality.recall import (
+    PAIR,
+    SAMPLE,
+    Sample,
+    draw,
+    measure,
+    sample_records,
+    scattered,
+)
+from corpusmill.pipeline.dedup.quality.summary import share, summary, wilson
 from corpusmill.pipeline.engine.shuffle import Done, Slice, read, write
 from tests.pipeline.dedup.quality.made import job_of, made_up, publish_sets, replaced
 from tests.pipeline.text.reference import expected_sets

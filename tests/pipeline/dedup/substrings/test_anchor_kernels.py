@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.substrings import anchor_kernels, tokens
+from corpusmill.pipeline.dedup.substrings import anchor_kernels
 from corpusmill.pipeline.dedup.substrings.anchor_kernels import MANY, Winnow
 from corpusmill.pipeline.text.shingles import view
 from tests.pipeline.dedup.helpers import words
@@ -19,7 +19,7 @@ from tests.pipeline.dedup.helpers import words
 def anchors(texts: list[str], k: int, w: int) -> list[int]:
     offsets, data = view(pa.array(texts, pa.large_string()))
     rows = np.arange(len(texts), dtype=np.int64)
-    found, count = anchor_kernels.winnow(offsets, data, rows, tokens.classes(), k, w)
+    found, count = anchor_kernels.winnow(offsets, data, rows, anchor_kernels.classes(), k, w)
     assert count == sum(len(text.split()) for text in texts)
     assert all(value % 2 == 0 for value in found.tolist())
     return found.tolist()
@@ -64,8 +64,8 @@ def test_density() -> None:
     ("tokens", "k", "w"), [(8, 8, 1), (12, 12, 1), (20, 12, 9), (50, 25, 26), (1000, 500, 501)]
 )
 def test_parameters(tokens: int, k: int, w: int) -> None:
-    found = Winnow.of(tokens)
-    assert found == (k, w) and found.tokens == tokens
+    found = Winnow.of(anchor_kernels)
+    assert found == (k, w) and found.tokens == anchor_kernels
 
 
 @given(st.lists(st.integers(0, 20).map(lambda x: 2 * x)))

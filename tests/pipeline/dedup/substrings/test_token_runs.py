@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.substrings import anchor_kernels, token_runs, tokens
+from corpusmill.pipeline.dedup.substrings import anchor_kernels, token_runs
 from corpusmill.pipeline.text.shingles import view
 from tests.pipeline.dedup.substrings.helpers import tokenize
 
@@ -21,12 +21,12 @@ def blocks_of(texts: list[str], k: int, w: int, room: int, wanted: int = 1) -> t
     """All blocks with every `wanted`-th anchor, from outputs of one size."""
     offsets, data = view(pa.array(texts, pa.large_string()))
     rows = np.arange(len(texts), dtype=np.int64)
-    names = np.unique(anchor_kernels.winnow(offsets, data, rows, tokens.classes(), k, w)[0])[::wanted]
+    names = np.unique(anchor_kernels.winnow(offsets, data, rows, anchor_kernels.classes(), k, w)[0])[::wanted]
     slots, begin, found = anchor_kernels.hash_set(names), 0, []
     while begin < len(rows):
         out = np.zeros(room, token_runs.UNIT)
         done, count, needed = token_runs.blocks(
-            offsets, data, rows, begin, tokens.classes(), k, w, slots, out
+            offsets, data, rows, begin, anchor_kernels.classes(), k, w, slots, out
         )
         if done < len(rows):
             assert count + needed > room
@@ -44,7 +44,9 @@ def test_blocks_hold_every_window_once(texts: list[str], size: tuple[int, int], 
     n = k + w - 1
     seen = [(int(b["row"]), int(b["token"]) + i) for b in found for i in range(b["count"])]
     bounds = [tokenize(text) for text in texts]
-    assert seen == [(row, i) for row, tokens in enumerate(bounds) for i in range(len(tokens) - n + 1)]
+    assert seen == [
+        (row, i) for row, anchor_kernels in enumerate(bounds) for i in range(len(anchor_kernels) - n + 1)
+    ]
     for block in found:
         tokens_of = bounds[block["row"]]
         assert block["start"] == tokens_of[block["token"]][0]
@@ -62,8 +64,8 @@ def test_windows_hash_their_tokens_alone(texts: list[str], size: tuple[int, int]
     k, w = size
     n = k + w - 1
     found, offsets, data = blocks_of(texts, k, w, 1000)
-    made = token_runs.windows(offsets, data, found, tokens.classes(), n)
-    again = token_runs.windows(offsets, data, made, tokens.classes(), n)
+    made = token_runs.windows(offsets, data, found, anchor_kernels.classes(), n)
+    again = token_runs.windows(offsets, data, made, anchor_kernels.classes(), n)
     assert np.array_equal(made, again)
     text_of: dict[int, bytes] = {}
     for unit in made:
@@ -94,5 +96,5 @@ def test_thue_morse_words_do_not_meet() -> None:
     offsets, data = view(pa.array(texts, pa.large_string()))
     block = np.zeros(2, token_runs.UNIT)
     block["row"], block["count"], block["length"] = [0, 1], 1, len(texts[0])
-    made = token_runs.windows(offsets, data, block, tokens.classes(), 2048)
+    made = token_runs.windows(offsets, data, block, anchor_kernels.classes(), 2048)
     assert made["check"][0] != made["check"][1]

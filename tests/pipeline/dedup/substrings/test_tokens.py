@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.substrings import tokens
+from corpusmill.pipeline.dedup.substrings import anchor_kernels
 from corpusmill.pipeline.text import word_rule
 from corpusmill.pipeline.text.shingles import view
 from tests.pipeline.dedup.substrings.helpers import tokenize
@@ -21,9 +21,9 @@ LETTERS = st.sampled_from("aZé\u0301 ,\n語ก็각\u1112\u1161\u11ab\u00ad\u2
 
 def scanned(text: str) -> tuple[list[tuple[int, int]], list[int]]:
     offsets, data = view(pa.array(["before ", text, "after"], pa.large_string()))
-    room = tokens.most_tokens(offsets, np.array([1]))
+    room = anchor_kernels.most_tokens(offsets, np.array([1]))
     hashes, starts = np.zeros(room, np.uint64), np.zeros(room, np.int64)
-    count = tokens.tokens(data, offsets[1], offsets[2], tokens.classes(), hashes, starts)
+    count = anchor_kernels.tokens(data, offsets[1], offsets[2], anchor_kernels.classes(), hashes, starts)
     bounds = starts[: count + 1].tolist()
     return list(itertools.pairwise(bounds)), hashes[:count].tolist()
 
@@ -63,11 +63,11 @@ def test_case_and_separators_make_other_tokens() -> None:
 
 
 def test_what_code_points_do() -> None:
-    table = tokens.classes()
+    table = anchor_kernels.classes()
     assert len(table) == 0x110000
-    named = {"a": tokens.INSIDE, " ": tokens.BETWEEN, "\u0301": tokens.GOES_ON, "語": tokens.ALONE,
-             "が": tokens.ALONE, "각": tokens.INSIDE, "é": tokens.INSIDE, "\u200b": tokens.BETWEEN}  # fmt: skip
+    named = {"a": anchor_kernels.INSIDE, " ": anchor_kernels.BETWEEN, "\u0301": anchor_kernels.GOES_ON, "語": anchor_kernels.ALONE,
+             "が": anchor_kernels.ALONE, "각": anchor_kernels.INSIDE, "é": anchor_kernels.INSIDE, "\u200b": anchor_kernels.BETWEEN}  # fmt: skip
     assert {c: table[ord(c)] for c in named} == named
     for point in range(0, 0x3000, 7):
         kind = word_rule.classify(unicodedata.normalize("NFD", chr(point))[0])
-        assert (table[point] == tokens.BETWEEN) == (kind == word_rule.SEPARATOR)
+        assert (table[point] == anchor_kernels.BETWEEN) == (kind == word_rule.SEPARATOR)

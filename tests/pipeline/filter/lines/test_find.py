@@ -13,7 +13,7 @@ from corpusmill.pipeline.filter.lines.find import LineText
 from corpusmill.pipeline.filter.rules.rule_files import LineEntry
 from corpusmill.pipeline.filter.rules.sets import rule_set
 from corpusmill.pipeline.filter.text.view import text_buffers, view_of
-from corpusmill.pipeline.text.unicode_classes import ALPHA, DIGIT, PUNCT, UPPER, class_table
+from corpusmill.pipeline.text.unicode_tables import ALPHA, DIGIT, PUNCT, UPPER, class_table
 
 
 def meeting(lines: list[str], **condition: Any) -> list[bool]:

@@ -1,15 +1,28 @@
-"""What each Unicode code point is, as one table of bits that the kernels look up."""
+"""Tables over all Unicode code points: how they are stored, their classes, and ranges written in hexadecimal.
+
+- `pack` and `unpack`: the tables of the word rule and of datatrove's simplification, which are files of the package
+  (Unicode `VERSION`), stored as runs of one class whose values lie at one distance; `write_table` makes them.
+- `class_table` and `lower_table`: one word of class bits per code point for the quality filter's kernels, from this
+  Python's `unicodedata`.
+"""
 
 from __future__ import annotations
 
-import sys
 import unicodedata
+import zlib
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+U32 = npt.NDArray[np.uint32]
+VERSION: Final = "14.0.0"  # of Unicode, in the tables that are files of the package
+CODE_POINTS: Final = 0x110000
+BITS = 21  # of a code point: the lower bits of an entry; above them stands its class
+POINT = (1 << BITS) - 1
+PIECES = 4  # code points of the longest canonical decomposition
 SPACE: Final = 1  # str.isspace()
 ALPHA: Final = 2  # letters (general category L*)
 DIGIT: Final = 4  # decimal digits of all scripts (Nd)
@@ -24,7 +37,6 @@ MARK: Final = 1024  # combining marks (M*)
 CJK: Final = 2048  # letters of scripts written without spaces in East Asia, and Hangul
 OTHER: Final = 4096  # neither white space nor letter, mark or number (N*)
 LIST_MARK: Final = 8192  # starts an item of a list, as RedPajama-V2 reads it
-
 # Unicode's Sentence_Terminal property, which `unicodedata` does not hold, and the ellipsis.
 _TERMINAL = """21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E
 1735-1736 17D4-17D5 1803 1809 1944-1945 1AA8-1AAB 1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 2026
@@ -39,6 +51,35 @@ _CJK = """1100-11FF 2E80-2FDF 3005-3007 3021-3029 3031-303C 3041-30FF 3105-312F 
 _BULLETS = "•●*-"
 _LIST_MARKS = "•‣▶◀◦■□▪▫–"
 _SPECIAL = "#.…{}()[]⟨⟩,?!:jkvfp"  # see `scan.scan`; the letters in both cases
+
+
+def pack(entries: U32, pieces: U32) -> bytes:
+    """`entries` (uint32[0x110000]) and `pieces` (uint32[n, 4]) as bytes, deflated."""
+    kind = (entries >> BITS).astype(np.int32)
+    shift = (entries & POINT).astype(np.int32) - np.arange(CODE_POINTS, dtype=np.int32)
+    starts = np.flatnonzero(np.r_[True, (np.diff(kind) != 0) | (np.diff(shift) != 0)])
+    runs = np.stack([starts, kind[starts], shift[starts]]).astype("<i4")
+    size = np.array([len(starts)], "<i4")
+    return zlib.compress(size.tobytes() + runs.tobytes() + pieces.astype("<u4").tobytes(), 9)
+
+
+def write_table(file: Path, entries: U32, pieces: U32) -> None:
+    """Writes a table of the package; raises `SystemExit` if this Python has another version of Unicode."""
+    if unicodedata.unidata_version != VERSION:
+        raise SystemExit(f"this Python has Unicode {unicodedata.unidata_version}, the table is {VERSION}")
+    file.write_bytes(pack(entries, pieces))
+
+
+def unpack(packed: bytes) -> tuple[U32, U32]:
+    """(entries, pieces) as they were given to `pack`."""
+    values = np.frombuffer(zlib.decompress(packed), "<i4")
+    end = 1 + 3 * int(values[0])
+    starts, kind, shift = values[1:end].reshape(3, -1)
+    lengths = np.diff(np.r_[starts, CODE_POINTS])
+    low = np.arange(CODE_POINTS, dtype=np.int32) + np.repeat(shift, lengths)
+    high = np.repeat(kind, lengths).astype(np.uint32) << BITS
+    entries: U32 = high | low.astype(np.uint32)
+    return entries, values[end:].astype(np.uint32).reshape(-1, PIECES)
 
 
 def points(ranges: str) -> list[tuple[int, int]]:
@@ -60,7 +101,7 @@ def _category_bits(category: str) -> int:
 @lru_cache(maxsize=1)
 def class_table() -> npt.NDArray[np.uint16]:
     """Bits per code point, uint16[0x110000], from this Python's `unicodedata`."""
-    table = np.full(sys.maxunicode + 1, OTHER, np.uint16)
+    table = np.full(CODE_POINTS, OTHER, np.uint16)
     bits = {category: _category_bits(category) for category in ("Nd", "Pe", "Pf", "Lu", "Ll")}
     # Beyond the third plane there are only tags, variation selectors and private use.
     for point in [*range(0x40000), *range(0xE0100, 0xE01F0)]:

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.text.word_positions import (
+from corpusmill.pipeline.text.word_hashes import (
     FNV_BASIS,
     FNV_PRIME,
     OUTSIDE,
     RESERVE,
+    most_words,
     place_words,
-    room,
-    rule,
     scan_words,
 )
+from corpusmill.pipeline.text.word_rule import rule
 
 TEXT = st.text(
     st.sampled_from("abZ09 \n\t\r.,-_'’éÉßİıſ\u0301\u0323\u00ad\u200b\u200d日本かが한국\u1100\u1161ก็ดี١٢🦙\u2028"), max_size=60
@@ -28,7 +28,7 @@ TEXT = st.text(
 def placed(text: str) -> list[tuple[int, int, int, int]]:
     """(hash, first byte, end, paragraph) of each word, after bytes that are no part of the text."""
     data = np.frombuffer(b"zz" + text.encode("utf-8", "replace"), np.uint8)
-    most = room(len(data) - 2)
+    most = most_words(len(data) - 2)
     arrays = [np.zeros(most, kind) for kind in (np.uint64, np.int64, np.int64, np.int32)]
     count = place_words(data, 2, len(data), rule(), *arrays)
     assert count <= most
@@ -64,4 +64,4 @@ def test_blank_lines_part_paragraphs(pieces: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["a" * 9, "日" * 9, "a." * 9, "日本", "", " ", "가각", "a"])
 def test_room_is_enough(text: str) -> None:
-    assert len(placed(text)) <= room(len(text.encode()))
+    assert len(placed(text)) <= most_words(len(text.encode()))
