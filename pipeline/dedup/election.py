@@ -38,7 +38,6 @@ from corpusmill.schemas.manifest import PublishedFile, hash_json
 
 WIDTH = 8  # times a member's record that an election holds
 
-
 WRITING = 4  # times a label that the driver holds while it publishes it
 
 

@@ -28,7 +28,6 @@ MOST = 0.5  # of a source that may be validation where no more is asked for
 # Why a component stays in train.
 LAST, LARGE, TRAIN_ONLY = "last", "large", "train_only"
 
-
 MARGIN = 1.25  # of the share that should do
 MORE = 8  # times as many documents where it did not
 

@@ -24,7 +24,6 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _DENSE = 4  # documents a word: so many entries of a list take more room than the word
 _FILTER = 16  # bits of the filter for each hash, at least: one in sixteen of those not in the index passes
 
-
 # A validation document: its distinct shingle hashes, ascending.
 SAMPLE = pa.schema(
     [

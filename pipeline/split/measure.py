@@ -29,7 +29,6 @@ _URL = (
     r"^(?P<scheme>[A-Za-z0-9+.\-]*://|//)?(?:[^/?#\\]*@)?(?P<host>\[[^\]/?#\\]*\]?|[^:/?#\\]*)"  # [...]: IPv6
 )
 
-
 FEW = 256  # documents of a source that are told one by one in each partition, whatever their hashes
 ALL = 2**64 - 1
 # One row per (source, unit, host): documents and bytes of text. The host is "" where it plays no part.

@@ -29,7 +29,6 @@ I64 = npt.NDArray[np.int64]
 DOCUMENTS = 10_000  # compared at most: what a document of train may cost grows with them
 VIEW = 4 << 20  # bytes of text at a time
 
-
 MEASURES = ("jaccard", "inside")
 # The best of a partition for one measure: place in the sample, value, the document of train.
 BEST = pa.schema(

@@ -36,7 +36,6 @@ _SPACE = np.uint64(0x20)
 # Where a scanner stands: between words (`GAP`: and something came before), in a word, in an unspaced letter.
 OUTSIDE, INSIDE, SINGLE, GAP = 0, 1, 2, 3
 
-
 _NEWLINE, _BLANK = 10, 32
 
 

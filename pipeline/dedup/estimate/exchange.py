@@ -19,7 +19,6 @@ from corpusmill.schemas.dedup import DedupParams
 
 MARKER = 600  # bytes of the marker of a partition's sets
 
-
 PLACE_JSON = 54  # bytes of a slice in the marker of a task
 FILE_JSON = 150  # and of a file
 

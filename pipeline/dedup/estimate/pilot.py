@@ -33,9 +33,7 @@ from corpusmill.schemas.dedup import DedupParams
 GROUPS = 20  # of the jackknife
 F64 = npt.NDArray[np.float64]
 
-
 SLOTS = 1 << 25  # at most
-
 
 READ = 128 << 20  # bytes of text in the partitions that are read
 TEXT = 32 << 20  # bytes of text that are looked at

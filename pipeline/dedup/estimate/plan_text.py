@@ -31,7 +31,6 @@ COMPARED = {
     "seconds": ("wall time", "seconds"),
 }
 
-
 DRIVER = "on the driver"
 
 

@@ -48,7 +48,6 @@ CHANGES = pa.schema(
     ]
 )
 
-
 # Steps whose files no later change reads; those of `sketch`, `sets`, `names`, `verify` and `status` stay.
 STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "precision", "planted")
 Map = Callable[..., list[Done]]

@@ -25,7 +25,6 @@ MOST = 5_000  # texts, whatever is asked for: their pairs are listed in memory
 STRATA = 64
 _LONGEST = 1 << 36  # shingles; longer texts are of one stratum, and the arithmetic stays exact
 
-
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 # Texts `a` < `b` of the sample, by place in it, their exact similarity, and whether they share a band.

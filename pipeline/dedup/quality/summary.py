@@ -16,7 +16,6 @@ from corpusmill.pipeline.engine.unionfind import components
 
 Z95 = 1.959964
 
-
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Facts = dict[str, Any]

@@ -26,7 +26,6 @@ from corpusmill.pipeline.text.word_hashes import FNV_BASIS, FNV_PRIME, code_poin
 BETWEEN, GOES_ON, INSIDE, ALONE = range(4)
 RULE = f"1/{word_rule.RULE}"  # of tokens and their hashes; raised with every change of either
 
-
 ROLL = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 / golden ratio
 MANY = np.uint64(1)  # the lowest bit of an anchor: it was elected more than once in its partition
 SHORTEST = 12  # tokens of an anchor: shorter ones repeat by themselves
