@@ -208,7 +208,7 @@ def results(tasks: int, parts: int, files: int = 1) -> list[Any]:
 
 
 def driver_constants() -> dict[str, float]:
-    """Bytes that the driver holds for slices, files, results and tasks, as `run.py` keeps them; seconds for a
+    """Bytes that the driver holds for slices, files, results and tasks, as `deduplication.py` keeps them; seconds for a
     task."""
     from distributed.protocol import serialize
 

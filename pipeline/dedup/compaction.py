@@ -1,7 +1,7 @@
 """Files of many steps made into fewer, where partitions times ranges are too many slices.
 
 A task that reads one slice of each of ten thousand files makes ten thousand small requests, and the driver must
-know where each lies. Beyond `MOST_SLICES` steps tell the driver only that they are finished; tasks then copy the
+know where each lies. Beyond `MOST_SLICES` steps report only that they are finished; tasks then copy the
 files of neighbouring steps together, part by part, and those are what is read: the two-level shuffle.
 """
 
@@ -32,7 +32,7 @@ from corpusmill.pipeline.engine.shuffle import (
 from corpusmill.schemas.manifest import hash_json
 
 MOST_SLICES = 1_000_000  # that the driver knows, and that are read one by one
-PEAK = "peak_bytes"  # a counter of what is told, never of what is published
+PEAK = "peak_bytes"  # a counter of what a task returns to the driver, never of what is published
 COPIES = 2  # of the records that a task holds which puts files together
 NUMBERS = 32  # bytes for each record that it holds beside: parts and orders
 
@@ -120,7 +120,7 @@ def _piece(item: Compact, marker: str) -> tuple[Records, Records]:
     """The records of a step's file, and its parts."""
     done = read_marker(item.work, marker)
     if done is None:
-        raise WorkError(f"{item.work / marker}.json: missing or changed; run again, and it is made anew")
+        raise WorkError(f"{item.work / marker}.json: missing or changed; run again to rebuild it")
     file = done.files[item.name]
     width = file.file.bytes // max(1, file.file.rows or 0)
     return read(item.work, file.file, np.dtype(f"V{max(1, width)}")), file.table()

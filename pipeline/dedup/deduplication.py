@@ -2,7 +2,7 @@
 
 sketch (per partition) -> heads, edges (per range of keys) -> sets, verify (per partition) -> label (here) ->
 route (per partition) -> elect, settle (per range) -> removals (per partition). Every step is resumable by
-itself; the driver holds counts, where records lie, and locations of texts in verified pairs (`labels.py`):
+itself; the driver holds counts, where records lie, and locations of texts in verified pairs (`election.py`):
 never a signature or a text.
 """
 
@@ -43,7 +43,7 @@ from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 
-Told = Mapping[int, Sequence[Slice]]  # partition or range -> records for it
+Routed = Mapping[int, Sequence[Slice]]  # partition or range -> records for it
 
 
 def new_job(
@@ -117,7 +117,7 @@ class Deduplication:
             zip(self.partitions, made, strict=True)
         )
         texts = self.parts(list(sketches.values()), "texts")
-        heads = self.told(key_groups.heads, "text", texts, "exact copies")
+        heads = self.route(key_groups.heads, "text", texts, "exact copies")
         edges = self.edges(sketches)
         sample = draw(all_records(self.job, list(sketches.values()), "sample", SAMPLE), self.params.sample)
         self.load_sets(sketches, edges, sample, heads)
@@ -125,7 +125,7 @@ class Deduplication:
         verified = self.steps(exact_similarity.verify, pairs, "exact similarity")
         labelled, clusters = election.label(self.job, verified)
         elected = self.elect(labelled, verified, heads)
-        decided = self.told(key_groups.settle, "text", texts, "survivors", self.parts(elected, "fates"))
+        decided = self.route(key_groups.settle, "text", texts, "survivors", self.parts(elected, "fates"))
         removed = self.removals(sketches, by_url, decided)
         sources = _sources(sketches)
         table, clustered = self.clusters(removed, sources)
@@ -136,7 +136,7 @@ class Deduplication:
         )  # fmt: skip
         counters = count(steps)
         report = quality(steps, sample, clusters, promise, counters, self.map)
-        self.say_actual(counters, [*made, *edges, *verified, *elected, *removed])
+        self.log_actual(counters, [*made, *edges, *verified, *elected, *removed])
         files.append(publish_json(self.context.folder, "quality.json", report))
         alarms(self.params, counters, self.context.folder)
         tables = [done.files["table"].file for done in removed if "table" in done.files]
@@ -152,7 +152,7 @@ class Deduplication:
         return [*files, *tables, *spans], counters | cut
 
     def promise(self) -> dict[str, Any]:
-        """What is promised before the work begins, told and written down."""
+        """The plan and its expected cost before the work begins: logged, and returned for `plan.json`."""
         from corpusmill.pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
         from corpusmill.pipeline.dedup.estimate.model import estimate
         from corpusmill.pipeline.dedup.estimate.pilot import pilot
@@ -182,8 +182,8 @@ class Deduplication:
             "text_ranges": self.job.text_ranges,
         }
 
-    def say_actual(self, counters: dict[str, int], dones: list[Done]) -> None:
-        """Tell what came of what was expected: counts, disk, peak memory of the processes."""
+    def log_actual(self, counters: dict[str, int], dones: list[Done]) -> None:
+        """Log the actual figures beside the expected ones: counts, disk, peak memory of the processes."""
         from corpusmill.pipeline.dedup.estimate.plan_text import show_actual
 
         if self.expected is None:
@@ -194,20 +194,20 @@ class Deduplication:
         actual["driver_bytes"] = peak_bytes()
         self.context.say(show_actual(self.expected, actual))
 
-    def urls(self, sizes: list[int]) -> tuple[dict[int, removals.UrlRemoval], Told]:
+    def urls(self, sizes: list[int]) -> tuple[dict[int, removals.UrlRemoval], Routed]:
         """The pass by URL: per partition the documents with what was decided, and the locations that go."""
         items = [sketch.Sketched(index, partition) for index, partition in self.partitions.items()]
         dones = self.steps(sketch.urls, items, "URLs", sizes)
-        told = self.told(key_groups.settle, "url", self.parts(dones, "texts"), "URLs shared")
+        routed = self.route(key_groups.settle, "url", self.parts(dones, "texts"), "URLs shared")
         work = [
-            removals.UrlRemoval(item.index, done.files["docs"], told.get(item.index, ()))
+            removals.UrlRemoval(item.index, done.files["docs"], routed.get(item.index, ()))
             for item, done in zip(items, dones, strict=True)
         ]
         gone = self.parts(self.steps(removals.url_gone, work, "URL copies"), "gone")
         return {item.index: item for item in work}, gone
 
-    def told(self, step: Any, kind: str, texts: Told, label: str, fates: Told | None = None) -> Told:
-        """What a step over ranges of keys has to say to each partition."""
+    def route(self, step: Any, kind: str, texts: Routed, label: str, fates: Routed | None = None) -> Routed:
+        """Runs a step over ranges of keys: partition -> what it publishes for it."""
         items = [key_groups.Keys(kind, n, slices, (fates or {}).get(n, ())) for n, slices in texts.items()]
         return self.parts(self.steps(step, items, label), "heads" if step is key_groups.heads else "decided")
 
@@ -220,7 +220,7 @@ class Deduplication:
         cuts = candidates.cuts(ranges, found)
         return found + (self.steps(candidates.stitch, cuts, "hot buckets") if cuts else [])
 
-    def load_sets(self, sketches: dict[int, Done], edges: list[Done], sample: Records, heads: Told) -> None:
+    def load_sets(self, sketches: dict[int, Done], edges: list[Done], sample: Records, heads: Routed) -> None:
         """Have the shingle sets of candidates and of the sample written; for an index, those of all texts."""
         wanted = self.parts(edges, "nodes")
         drawn = parts_of(sample["location"])
@@ -239,7 +239,7 @@ class Deduplication:
             items.append(shingle_sets.Wanted(index, partition, docs, nodes, rows, heads.get(index, ())))
         self.map(shingle_sets.sets, items, "shingle sets", [item.partition.text_bytes for item in items])
 
-    def elect(self, labelled: list[File], verified: list[Done], heads: Told) -> list[Done]:
+    def elect(self, labelled: list[File], verified: list[Done], heads: Routed) -> list[Done]:
         """What becomes of the texts in clusters, by range of clusters."""
         mine = by_part([Done(key="", files={"labels": file}) for file in labelled], "labels")
         good = self.parts(verified, "pairs")
@@ -254,7 +254,7 @@ class Deduplication:
         return self.steps(election.elect, ranges, "election")
 
     def removals(
-        self, sketches: dict[int, Done], by_url: dict[int, removals.UrlRemoval], decided: Told
+        self, sketches: dict[int, Done], by_url: dict[int, removals.UrlRemoval], decided: Routed
     ) -> list[Done]:
         """The table of what goes, per partition; of partitions of the index that are not at hand, only who goes."""
         items = []

@@ -18,7 +18,7 @@ from corpusmill.pipeline.dedup import cluster_walk
 from corpusmill.pipeline.dedup.cluster_walk import F64
 from corpusmill.pipeline.dedup.exact_similarity import similarities
 from corpusmill.pipeline.dedup.job import EDGE, I64, LABEL, PAIR, Job, copy_fields, parts_of, survivor_order
-from corpusmill.pipeline.dedup.key_groups import Routed, headed
+from corpusmill.pipeline.dedup.key_groups import Routed, apply_group_leaders
 from corpusmill.pipeline.dedup.shingle_sets import load_nodes, places
 from corpusmill.pipeline.engine.shuffle import (
     Done,
@@ -64,7 +64,7 @@ def _route(job: Job, item: Route, key: str) -> Done:
     nodes = load_nodes(job, item.index)
     nodes = nodes[np.searchsorted(nodes["location"], labels["location"])]
     members = copy_fields(nodes, np.zeros(len(nodes), job.member), job.node.names)
-    headed(job, members, item.heads)
+    apply_group_leaders(job, members, item.heads)
     members["cluster"] = labels["cluster"]
     order = np.argsort(labels["range"], kind="stable")
     pairs = read_slices(job.work, item.pairs, PAIR)

@@ -47,7 +47,7 @@ class Job:
     priorities: tuple[tuple[str, int], ...]
     planted_share: float
     key: str
-    slim: bool = False  # steps do not tell the driver of their parts: `compact.py`
+    slim: bool = False  # steps do not report their parts to the driver: `compaction.py`
     whole: bool = False  # all that is found out of a text is kept, for a lasting index
 
     @property
@@ -91,7 +91,7 @@ class Job:
 
     @cached_property
     def fate(self) -> np.dtype[Any]:
-        """What the election says of a text: for which document it goes, and how many of its documents that
+        """The election's result for a text: for which document it goes, and how many of its documents that
         may be removed stay."""
         return np.dtype(
             [("hi", "<u8"), ("lo", "<u8"), ("cluster_hi", "<u8"), ("cluster_lo", "<u8"),
@@ -101,7 +101,7 @@ class Job:
 
     @cached_property
     def decided(self) -> np.dtype[Any]:
-        """What a partition is told of a key: the fate, the document that heads it, and the last in survivor
+        """What a partition receives about a key: the fate, the document that leads it, and the last in survivor
         order that stays."""
         return np.dtype(
             [*self.fate.descr, ("head_hi", "<u8"), ("head_lo", "<u8"), ("head_location", "<i8"),

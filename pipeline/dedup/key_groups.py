@@ -1,7 +1,7 @@
 """Documents that share a key (hash of the text, of its words, or of the URL), per range of keys.
 
-`heads` says before the election which document leads each group; `settle` joins the election's fates and tells
-every partition what becomes of its keys. A key in ten million documents is one record a partition.
+`heads` finds, before the election, the document that leads each group; `settle` joins the election's fates and routes
+to every partition what becomes of its keys. A key in ten million documents is one record a partition.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def _heads(job: Job, item: Keys, name: str, key: str) -> Done:
     best["documents"], best["protected"] = totals
     several = totals[0] > 1
     group = np.repeat(np.arange(len(starts)), sizes)[np.repeat(several, sizes)]
-    part, group = _told(texts[np.repeat(several, sizes)], group)
+    part, group = _recipients(texts[np.repeat(several, sizes)], group)
     return Done(key=key, files={"heads": write(job.work, f"{name}.heads", best[group], part)})
 
 
-def headed(job: Job, nodes: Records, routed: Routed) -> None:
+def apply_group_leaders(job: Job, nodes: Records, routed: Routed) -> None:
     """Give nodes whose text several documents have the id, order and counts of the best of them."""
     best = read_slices(job.work, routed, job.text)
     row = find(best, nodes)
@@ -94,8 +94,8 @@ def _totals(texts: Records, starts: I64) -> tuple[I64, I64]:
     return np.add.reduceat(texts["documents"], starts), np.add.reduceat(texts["protected"], starts)
 
 
-def _told(texts: Records, group: I64) -> tuple[I64, I64]:
-    """(partition, group) of everyone who must hear of a group, by partition."""
+def _recipients(texts: Records, group: I64) -> tuple[I64, I64]:
+    """(partition, group) for every partition that holds a text of a group, by partition."""
     part = parts_of(texts["location"])
     order = np.lexsort((group, part))
     part, group = part[order], group[order]
@@ -135,7 +135,7 @@ def _settle(job: Job, item: Keys, name: str, key: str) -> Done:
     decided["second_location"] = second["location"]
     _last(decided, texts, starts, protected, documents)
     group = np.repeat(np.arange(len(starts)), sizes)[np.repeat(several, sizes)]
-    part, group = _told(texts[np.repeat(several, sizes)], group)
+    part, group = _recipients(texts[np.repeat(several, sizes)], group)
     files = {"decided": write(job.work, f"{name}.decided", decided[group], part)}
     return Done(key=key, files=files, counters={"groups": int(several.sum())})
 

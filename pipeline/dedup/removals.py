@@ -161,9 +161,9 @@ def clusters(job: Job, item: Clusters) -> Done:
 def _matched(job: Job, docs: File, decided: Routed) -> tuple[Records, Records]:
     """The partition's documents of which something was decided, and that."""
     mine = read(job.work, docs.file, job.doc)
-    told = read_slices(job.work, decided, job.decided)
-    row = find(told, mine)
-    return mine[row >= 0], told[row[row >= 0]]
+    received = read_slices(job.work, decided, job.decided)
+    row = find(received, mine)
+    return mine[row >= 0], received[row[row >= 0]]
 
 
 def _members(job: Job, docs: Records, decided: Records) -> tuple[Records, Records]:

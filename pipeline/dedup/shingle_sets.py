@@ -17,7 +17,7 @@ import numpy.typing as npt
 from corpusmill.common.errors import WorkError
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields, parts_of
-from corpusmill.pipeline.dedup.key_groups import Routed, headed
+from corpusmill.pipeline.dedup.key_groups import Routed, apply_group_leaders
 from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
@@ -81,7 +81,7 @@ def _sets(job: Job, item: Wanted, key: str) -> Done:
         docs = docs[np.searchsorted(docs["location"], wanted)]
         copy_fields(docs, nodes, job.doc.names)
         nodes["documents"], nodes["protected"] = 1, docs["order"][:, 0] == 0
-        headed(job, nodes, item.heads)
+        apply_group_leaders(job, nodes, item.heads)
     text = one_array(item.partition.read(["text"])["text"])
     shingling = Shingling(job.params, job.banding.bands * job.banding.rows)
     bounds, hashes = shingling.sets(text, wanted & 0xFFFFFFFF)
@@ -110,9 +110,7 @@ def load_nodes(job: Job, index: int) -> Records:
 def _files(job: Job, index: int) -> dict[str, File]:
     done = read_marker(job.work, f"sets/{index:06d}")
     if done is None:
-        raise WorkError(
-            f"{job.work}/sets/{index:06d}.json: missing or changed; run again, and it is made anew"
-        )
+        raise WorkError(f"{job.work}/sets/{index:06d}.json: missing or changed; run again to rebuild it")
     return done.files
 
 
@@ -157,8 +155,8 @@ def load_sets(job: Job, wanted: Records) -> tuple[I64, U64]:
     wrong = np.flatnonzero(_sums(hashes, bounds) != wanted["sum"])
     if len(wrong):
         raise WorkError(
-            f"{job.work / files[int(parts[wrong[0]])]}: its bytes changed since they were written; run again, and it"
-            " is made anew"
+            f"{job.work / files[int(parts[wrong[0]])]}: its bytes changed since they were written; run again to"
+            " rebuild it"
         )
     return bounds, hashes
 
@@ -171,7 +169,7 @@ def _spread(run: Any, begins: Any, bounds: Any, hashes: Any) -> None:
 
 
 def _set_file(job: Job, index: int) -> str:
-    """Where the sets of a partition lie: a takedown wrote those of an index anew, by another name."""
+    """Where the sets of a partition lie: a takedown rewrites those of an index under another name."""
     return _files(job, index)["sets"].file.path if job.whole else SETS.format(index)
 
 

@@ -13,7 +13,7 @@ stable: spans already settled settle to themselves. Cuts with nothing but white 
   its first separator, else its first letter of an unspaced script; if it has none of them, it is a piece of
   one word, and nothing is cut.
 
-White space is ASCII white space; words are those of `kernels/unicode.py`. Positions are bytes from the start
+White space is ASCII white space; words are those of `pipeline/text/word_rule.py`. Positions are bytes from the start
 of the text. Spans never cut a code point in two: one that would is made smaller.
 """
 

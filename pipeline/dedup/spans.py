@@ -57,7 +57,7 @@ def cut(docs: pa.Table, spans: Mapping[str, pa.Table], min_left: Mapping[str, in
     """`docs` (schema `DOCUMENTS`) without the spans; `spans` maps a kind, which is also the rule's name, to
     the partition's `SPANS`.
 
-    The union of all kinds is cut as `lines/splice.py` says, and what it takes along of white space is part
+    The union of all kinds is cut as `span_edges.py` describes, and what it takes along of white space is part
     of the edit. Every document from which anything was cut has a decision: `edits` per kind, in characters
     of the text as received, sorted, those of one kind apart; the union of them is exactly what is missing.
     A document left with fewer words than `min_left` of a kind that cut it is removed: by the rule that cut

@@ -217,7 +217,7 @@ def decide(context: Context, params: SplitParams, seed: int) -> tuple[Choice, pa
 
 
 def _threshold(target: Target) -> int:
-    """The hash up to which documents that are alone are told at first: a share of them that should do. Of a size it is
+    """The hash up to which documents that are alone are listed at first: a share of them that should do. Of a size it is
     found out."""
     if target.only == "validation":
         return ALL

@@ -29,7 +29,7 @@ _URL = (
     r"^(?P<scheme>[A-Za-z0-9+.\-]*://|//)?(?:[^/?#\\]*@)?(?P<host>\[[^\]/?#\\]*\]?|[^:/?#\\]*)"  # [...]: IPv6
 )
 
-FEW = 256  # documents of a source that are told one by one in each partition, whatever their hashes
+FEW = 256  # documents of a source that are listed one by one in each partition, whatever their hashes
 ALL = 2**64 - 1
 # One row per (source, unit, host): documents and bytes of text. The host is "" where it plays no part.
 ROWS = pa.schema(
@@ -94,7 +94,7 @@ class Measured(NamedTuple):
 @dataclass(frozen=True)
 class Measure:
     """A partition's documents. `thresholds`: source -> hash (`hash_ids` of the id with `seed`) up to which documents
-    that are alone are told, `usual` of other sources; with `domain`, documents of one host belong together."""
+    that are alone are listed, `usual` of other sources; with `domain`, documents of one host belong together."""
 
     domain: bool
     seed: int
@@ -108,12 +108,12 @@ class Measure:
         table = units(docs, self.domain).append_column("bytes", size)
         alone = pc.and_not(pc.equal(table["host"], ""), table["cluster"])
         singles = table.filter(alone)
-        return Measured(summed(table.filter(pc.invert(alone))), *self._told(singles))
+        return Measured(summed(table.filter(pc.invert(alone))), *self._listed(singles))
 
-    def _told(self, singles: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def _listed(self, singles: pa.Table) -> tuple[pa.Table, pa.Table]:
         hashes = hash_ids(singles["unit"], self.seed)
         size = singles["bytes"].to_numpy()
-        told = np.zeros(len(singles), bool)
+        listed = np.zeros(len(singles), bool)
         rest = []
         for source in pc.unique(singles["source"]).to_pylist():
             mine = np.flatnonzero(pc.equal(singles["source"], source).to_numpy())
@@ -122,13 +122,13 @@ class Measure:
             below = int(np.searchsorted(hashes[mine], np.uint64(threshold), side="right"))
             count = min(len(mine), max(FEW, below))
             left = mine[count:]
-            told[mine[:count]] = True
+            listed[mine[:count]] = True
             last = int(hashes[mine[count - 1]]) if count else 0
             complete = ALL if not len(left) else max(last, threshold)
             rest.append(
                 {"source": source, "docs": len(left), "bytes": int(size[left].sum()), "complete": complete}
             )
-        chosen = singles.filter(pa.array(told))
+        chosen = singles.filter(pa.array(listed))
         return chosen.select(ROWS.names).cast(ROWS), pa.Table.from_pylist(rest, schema=REST)
 
 
@@ -157,7 +157,7 @@ def summed(rows: pa.Table) -> pa.Table:
 
 def merged(parts: list[Measured], seed: int) -> tuple[pa.Table, pa.Table]:
     """(`ROWS` sorted, `REST` with a row a source) of all partitions: of documents that are alone those below the hash
-    up to which every partition told all."""
+    up to which every partition listed all."""
     joined = summed(_aligned([part.joined for part in parts], ROWS))
     alone = _aligned([part.alone for part in parts], ROWS)
     rest = _aligned([part.rest for part in parts], REST)

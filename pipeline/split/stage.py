@@ -54,14 +54,14 @@ class Split(GlobalStage):
         choice, validation = decide(context, params, purpose_seed(self.recipe.seed, "split"))
         groups = pc.unique(validation["group"]).sort()
         sources = choice.sources()
-        told = notes(choice, params)
+        messages = notes(choice, params)
         counters = {"validation_groups": len(groups), "sources_without_validation": 0}
         for source, splits in sources.items():
             for split, numbers in splits.items():
                 counters |= {f"source/{source}/{split}_{what}": number for what, number in numbers.items()}
             counters["sources_without_validation"] += not splits["validation"]["docs"]
         summary = {
-            "sources": sources, "by": params.by, "wanted_bytes": choice.wanted, "notes": told,
+            "sources": sources, "by": params.by, "wanted_bytes": choice.wanted, "notes": messages,
             "largest_component": choice.made.largest,
         }  # fmt: skip
         files = [
@@ -71,12 +71,12 @@ class Split(GlobalStage):
         found = similarity(context, params, validation, files[0], self.version)
         if found is not None:
             files.append(publish_bytes(context.folder, SIMILARITY, _json(found)))
-            told = [*told, found["sentence"]]
+            messages = [*messages, found["sentence"]]
             counters |= {
                 "similarity_compared": found["compared"],
                 "similarity_above": found["jaccard"]["above"],
             }
-        for line in told:
+        for line in messages:
             context.say(f"split: {line}")
         return files, counters
 

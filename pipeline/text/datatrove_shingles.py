@@ -1,7 +1,7 @@
 """The preset `datatrove`: signatures equal, value for value, to `MinhashDedupSignature` of datatrove 0.10.1 at its
 defaults, for the same words: 5-grams, 14 buckets x 8 hashes, seed 1, XXH64, 64 bits.
 
-The text is simplified as there (`simplify.py`) and cut into words at spaces; a shingle is the XXH64 of n words
+The text is simplified as there (`datatrove_simplify.py`) and cut into words at spaces; a shingle is the XXH64 of n words
 joined by spaces; a permutation is (a x + b) modulo 2^61 - 1, in uint64 that wraps before the modulus.
 
 What differs. datatrove cuts the simplified text with spaCy's tokenizer, which takes some words apart: "cannot",
@@ -160,7 +160,7 @@ def _start(at: Any, offset: int) -> None:
 def _sign(
     offsets: Any, data: Any, rows: Any, table: Any, given: bool, ngram: int, cap: int, a: Any, b: Any
 ) -> Any:
-    """As `kernel.sign`; `given`: the texts are words, one space apart."""
+    """As `minhash.sign`; `given`: the texts are words, one space apart."""
     signatures = np.full((len(rows), len(a)), NO_HASH, np.uint64)
     counts = np.zeros(len(rows), np.int64)
     draws = np.full(len(rows), NO_HASH, np.uint64)

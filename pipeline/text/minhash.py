@@ -1,6 +1,6 @@
 """Numba kernels over Arrow buffers: texts to shingles, min-hashes, shingle sets and exact Jaccard similarities.
 
-A shingle of n words (or characters, see `words.py`) is the polynomial sum of their 64-bit hashes modulo 2^64,
+A shingle of n words (or characters, see `word_hashes.py`) is the polynomial sum of their 64-bit hashes modulo 2^64,
 mixed: it rolls from one to the next. Its upper 32 bits are what MinHash sees; the exact check compares all 64,
 so that a chance collision (one in 10^13 for a pair of documents of a thousand shingles) cannot matter. A
 document with fewer words than a shingle is one shingle; one without words has none.

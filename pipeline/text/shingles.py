@@ -18,7 +18,7 @@ NO_CAP = 2**62
 
 
 class Shingle(NamedTuple):
-    """`ngram` consecutive words or characters, by the word rule of `unicode.py`."""
+    """`ngram` consecutive words or characters, by the word rule of `word_rule.py`."""
 
     ngram: int
     characters: bool = False
@@ -61,7 +61,7 @@ def view(text: pa.Array) -> tuple[I64, npt.NDArray[np.uint8]]:
 
 
 def arguments(text: pa.Array, rows: I64) -> tuple[I64, npt.NDArray[np.uint8], I64]:
-    """What the kernels take: `view(text)` and `rows`, none of them writable, since Numba compiles anew for every
+    """What the kernels take: `view(text)` and `rows`, none of them writable, since Numba compiles again for every
     kind of array."""
     return *view(text), _frozen(np.ascontiguousarray(rows, np.int64))
 

@@ -56,7 +56,7 @@ class Shingling:
 
     def winnow(self, text: pa.Array, rows: I64, window: int) -> tuple[I64, U64]:
         """(bounds int64[rows + 1], hashes): of each text the distinct shingle hashes that winnowing selects,
-        ascending (`winnow.py`): members of its set, such that two texts with a common run of `window` shingles
+        ascending (`winnowing.py`): members of its set, such that two texts with a common run of `window` shingles
         or more have one in common."""
         return winnowing.winnow(text, rows, self.shingle, window, self.params.preset == "datatrove")
 

@@ -1,6 +1,6 @@
 """What the scan asks at the ends of words and lines: marks, ellipses, citations, phrases, addresses.
 
-Kernels over bytes [first, last) of valid UTF-8; `table` is `unicode.class_table()`.
+Kernels over bytes [first, last) of valid UTF-8; `table` is `unicode_tables.class_table()`.
 """
 
 from __future__ import annotations

@@ -92,13 +92,13 @@ class Exchange(NamedTuple):
 def exchanges(q: Quantities, w: Widths, params: DedupParams) -> dict[str, Exchange]:
     """All of them, by name: what is exchanged, if two steps use one name with the step that writes it."""
     most = float(params.memory_mb << 20) if q.slim else 0.0
-    told = q.grouped + q.linked
+    routed = q.grouped + q.linked
     found = {
         "texts": Exchange("signatures", q.sent, w.text, q.partitions, q.text_ranges, True, True, most),
         "heads": Exchange("exact copies", q.grouped, w.text, q.text_ranges, q.partitions, True, False, most),
-        "decided": Exchange("survivors", told, w.decided, q.text_ranges, q.partitions, True, False, most),
+        "decided": Exchange("survivors", routed, w.decided, q.text_ranges, q.partitions, True, False, most),
         "members": Exchange(
-            "removals", told, MEMBER.itemsize, q.partitions, q.text_ranges, False, True, most
+            "removals", routed, MEMBER.itemsize, q.partitions, q.text_ranges, False, True, most
         ),
     }
     if not params.minhash:

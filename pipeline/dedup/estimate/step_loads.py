@@ -1,7 +1,7 @@
 """The steps of a run: tasks, bytes, requests and memory of each, from the expected numbers of records.
 
-The same steps, in the order in which `run.py` maps them; the measured step names of `bench/scale.py` are
-these names. All copies of files for other tasks (`compact.py`) are one step, `files together`.
+The same steps, in the order in which `deduplication.py` maps them; the measured step names of `bench/scale.py` are
+these names. All copies of files for other tasks (`compaction.py`) are one step, `files together`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from corpusmill.pipeline.dedup.removals import MEMBER
 from corpusmill.schemas.dedup import DedupParams
 
 PILOT_HELD = 6  # times the text of the documents that the pilot compares
-SAID = 40  # requests for what quality.json says: examples of hot buckets, results of the sample
+QUALITY_REQUESTS = 40  # requests for what quality.json holds: examples of hot buckets, results of the sample
 TABLE_ROW = 50  # bytes of a document in removals/ and in clusters.parquet
 Exchanges = dict[str, Exchange]
 
@@ -178,33 +178,33 @@ def elect(q: Quantities, w: Widths, params: DedupParams, x: Exchanges) -> Load:
 def settle(q: Quantities, w: Widths, x: Exchanges) -> Load:
     """Per range of text keys: what becomes of each document's key."""
     slices = x["texts"].slices + (x["fates"].slices if "fates" in x else 0.0)
-    told = q.grouped + q.linked
+    routed = q.grouped + q.linked
     return Load(
-        "survivors", q.text_ranges, {"records": q.sent + told, "slices": slices},
-        read=q.sent * w.text + q.linked * w.fate, written=told * w.decided, gets=slices + q.text_ranges,
+        "survivors", q.text_ranges, {"records": q.sent + routed, "slices": slices},
+        read=q.sent * w.text + q.linked * w.fate, written=routed * w.decided, gets=slices + q.text_ranges,
         puts=2 * q.text_ranges, worker=(4 * q.sent * w.text + q.sent * w.decided) / q.text_ranges,
     )  # fmt: skip
 
 
 def removals(q: Quantities, w: Widths, x: Exchanges) -> Load:
     """Per partition: a row for each document of a group or cluster."""
-    told, slices = q.grouped + q.linked, x["decided"].slices
+    routed, slices = q.grouped + q.linked, x["decided"].slices
     return Load(
-        "removals", q.partitions, {"records": q.documents + told, "tasks": q.partitions, "slices": slices},
-        read=q.documents * w.doc + told * w.decided, written=told * (TABLE_ROW + MEMBER.itemsize),
+        "removals", q.partitions, {"records": q.documents + routed, "tasks": q.partitions, "slices": slices},
+        read=q.documents * w.doc + routed * w.decided, written=routed * (TABLE_ROW + MEMBER.itemsize),
         gets=slices + 2 * q.partitions, puts=4 * q.partitions, files=3 * q.partitions,
-        worker=(2 * q.documents * w.doc + 4 * told * w.decided) / q.partitions,
+        worker=(2 * q.documents * w.doc + 4 * routed * w.decided) / q.partitions,
     )  # fmt: skip
 
 
 def tables(q: Quantities, x: Exchanges) -> Load:
     """Per range of clusters: its part of clusters.parquet."""
-    told, slices = q.grouped + q.linked, x["members"].slices
-    tasks = cells(told, 1, q.text_ranges)
+    routed, slices = q.grouped + q.linked, x["members"].slices
+    tasks = cells(routed, 1, q.text_ranges)
     return Load(
-        "table of clusters", tasks, {"told": told, "tasks": tasks, "slices": slices},
-        read=told * MEMBER.itemsize, written=told * TABLE_ROW, gets=slices + tasks, puts=2 * tasks, files=tasks,
-        worker=4 * told * MEMBER.itemsize / max(1.0, tasks),
+        "table of clusters", tasks, {"told": routed, "tasks": tasks, "slices": slices},
+        read=routed * MEMBER.itemsize, written=routed * TABLE_ROW, gets=slices + tasks, puts=2 * tasks, files=tasks,
+        worker=4 * routed * MEMBER.itemsize / max(1.0, tasks),
     )  # fmt: skip
 
 
@@ -224,29 +224,29 @@ def together(x: Exchanges) -> Load:
 
 def driver(q: Quantities, w: Widths, x: Exchanges) -> Load:
     """On the driver: the pilot; where slices lie; union-find over forests; clusters.parquet, a part at a time."""
-    told = q.grouped + q.linked
+    routed = q.grouped + q.linked
     seen = min(1.0, PILOT_READ / max(1.0, 1e6 * q.megabytes))
     looked = min(PILOT_TEXT / 1e6, q.megabytes, PILOT_SAMPLE * q.megabytes / max(1.0, q.documents))
     hot = 2 * q.band_ranges * q.sub_ranges if "bands" in x else 0.0
     return Load(
         "on the driver", 1,
-        {"pilot_mb": looked, "partitions": q.partitions, "linked": q.linked, "told": told,
+        {"pilot_mb": looked, "partitions": q.partitions, "linked": q.linked, "told": routed,
          "slices": sum(e.slices for e in x.values())},
-        read=q.stored * seen + q.linked * w.edge + told * TABLE_ROW,
-        written=q.linked * w.label + told * TABLE_ROW,
-        gets=(2 + seen) * q.partitions + q.planted_in + 2 * q.verify_tasks + q.text_ranges + hot + (SAID if hot else 0),
+        read=q.stored * seen + q.linked * w.edge + routed * TABLE_ROW,
+        written=q.linked * w.label + routed * TABLE_ROW,
+        gets=(2 + seen) * q.partitions + q.planted_in + 2 * q.verify_tasks + q.text_ranges + hot + (QUALITY_REQUESTS if hot else 0),
         puts=6,
         entries=q.partitions,
         worker=max(
             PILOT_HELD * 1e6 * looked, q.linked * measured().label_bytes,
-            4 * told * MEMBER.itemsize / q.text_ranges,
+            4 * routed * MEMBER.itemsize / q.text_ranges,
         ),
         on_driver=True,
     )  # fmt: skip
 
 
 def quality(q: Quantities, w: Widths, params: DedupParams) -> Load:
-    """What a run measures of itself: the sample compared with itself, some removals compared anew. One task
+    """What a run measures of itself: the sample compared with itself, some removals compared again. One task
     compares the sample; others read the partitions of audited texts."""
     audited = cells(2 * q.audits, 1, q.partitions)
     one = comparison(q, w, params, q.sample, q.partitions)

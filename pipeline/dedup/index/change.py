@@ -249,7 +249,7 @@ class Change:
             item.number: done.files["status"] for item, done in zip(items, dones, strict=True)
         }
         self.index.commit(self.added, statuses, self.key, self.purged)
-        # What a later change makes anew from the rest.
+        # What a later change makes again from the rest.
         for step in STEPS:
             (self.job.work / step).delete()
         loose = [e.path for e in self.job.work.list() if "/" not in e.path]

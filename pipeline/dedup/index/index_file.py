@@ -130,7 +130,7 @@ class Index:
     def commit(
         self, added: dict[int, Partition], statuses: dict[int, File], change: str, purged: set[int]
     ) -> None:
-        """Write `index.json` anew: from now on the index holds the partitions added, and no longer what was taken
+        """Rewrite `index.json`: from now on the index holds the partitions added, and no longer what was taken
         from those `purged`."""
         items = dict(self.known)
         generation = self.generation_of(change)
@@ -187,8 +187,8 @@ def _checked(folder: Folder, found: IndexFile, mine: IndexFile, asked: DedupPara
     for name in sorted({*found.params, *mine.params} - FREE):
         if found.params.get(name) != mine.params.get(name):
             raise UserError(
-                f"{folder}: the index was made with dedup.{name} {_said(found.params.get(name))}, this run has"
-                f" {_said(mine.params.get(name))}; use the same, or make a new index"
+                f"{folder}: the index was made with dedup.{name} {_written(found.params.get(name))}, this run has"
+                f" {_written(mine.params.get(name))}; use the same, or make a new index"
             )
     if found.version != mine.version:
         raise UserError(
@@ -226,7 +226,7 @@ def _other_bands(found: IndexFile, mine: IndexFile, asked: DedupParams) -> str:
     )
 
 
-def _said(value: Any) -> str:
+def _written(value: Any) -> str:
     """A parameter's value as a user writes it."""
     return "none" if value is None else str(value)
 
@@ -236,14 +236,14 @@ def table_of(work: Folder, file: File) -> pa.Table:
     try:
         return read_table(work / file.file.path, file.file.xxh3)
     except FileNotFoundError:
-        raise WorkError(f"{work / file.file.path}: missing: the index is not whole; make it anew") from None
+        raise WorkError(f"{work / file.file.path}: missing: the index is not whole; build it again") from None
 
 
 def marker(work: Folder, name: str) -> Done:
     """What a finished step of an earlier change published."""
     done = read_marker(work, name)
     if done is None:
-        raise WorkError(f"{work / name}.json: missing or changed: the index is not whole; make it anew")
+        raise WorkError(f"{work / name}.json: missing or changed: the index is not whole; build it again")
     return done
 
 

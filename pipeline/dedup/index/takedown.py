@@ -35,7 +35,7 @@ from corpusmill.pipeline.engine.shuffle import (
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.manifest import hash_json
 
-STEPS = ("sketch", "sets", "names")  # whose files a purge writes anew
+STEPS = ("sketch", "sets", "names")  # whose files a purge rewrites
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def found_names(job: Job, dones: Sequence[Done]) -> pa.Table:
 
 
 def purge(job: Job, item: Purge) -> Done:
-    """Write the partition's files anew without the wanted documents. New files first, then the marker of
+    """Rewrite the partition's files without the wanted documents. New files first, then the marker of
     each step, the names last: a purge that was killed is done again from its beginning. The files before it are
     left for `sweep`."""
     table = _names(job, item.number)

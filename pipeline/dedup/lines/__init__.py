@@ -1,4 +1,4 @@
 """Lines, paragraphs and sentence windows that occur more than once in the corpus.
 
-`stage.find` is the door. `splice.py` holds the kernels that say what a cut takes along, for all kinds of spans.
+`line_deduplication.find` is the entry point. `../span_edges.py` decides which white space goes with a cut, for all kinds of spans.
 """

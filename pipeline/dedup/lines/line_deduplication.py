@@ -43,7 +43,7 @@ def find(
     """Publish `spans/lines/<partition>.parquet` (`corpusmill.pipeline.dedup.spans.SPANS`) for every partition: what to cut
     so that of each unit of `params` one occurrence stays. (files, counters).
 
-    Units are what `kernel.py` says. The occurrence that stays lies in a document of a source not in
+    Units are those of `line_kernels.py`. The occurrence that stays lies in a document of a source not in
     `remove_only_from` (those lose nothing), else in the source of the highest of `priorities` (0 if not named),
     else in the document with the least id, there at the least offset. `memory_mb` bounds what a range task holds
     and so sets the number of ranges; `key` is of all else that the files depend on. Resumable; intermediate files

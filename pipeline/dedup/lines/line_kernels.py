@@ -1,7 +1,7 @@
 """Numba kernels over Arrow buffers: texts to units (lines, paragraphs, sentence windows) with 128-bit keys, and
 the grouping of equal keys.
 
-A unit's key is made of its words alone: those of `kernels/unicode.py` (case-folded, punctuation and white space
+A unit's key is made of its words alone: those of `pipeline/text/word_rule.py` (case-folded, punctuation and white space
 not among them), with every decimal digit counted as 0, as CCNet does (Wenzek et al. 2020, `text_normalizer`;
 unlike CCNet, punctuation inside a word separates, and accents count). A word is hashed to 64 bits by FNV-1a, a
 unit's words are chained into two streams of 64.

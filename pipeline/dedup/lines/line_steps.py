@@ -43,7 +43,7 @@ from corpusmill.pipeline.text.shingles import one_array
 from corpusmill.schemas.manifest import hash_json
 
 # The best occurrence of a key in a partition: `order` is the rank of its source, `location` is `partition index
-# << 32 | row`, `count` the occurrences there. The offset decides inside a document alone, so it stays at home.
+# << 32 | row`, `count` the occurrences there. The offset decides inside a document alone, so it is not sent.
 UNIT = np.dtype(
     [("hi", "<u8"), ("lo", "<u8"), ("id_hi", "<u8"), ("id_lo", "<u8"), ("location", "<i8"), ("order", "<u4"),
      ("count", "<u4")]
@@ -172,7 +172,7 @@ def _mark(job: Job, item: Mark, name: str, key: str) -> Done:
     places = line_kernels.look_up(
         by_key.slots, by_key.firsts, by_key.hi, by_key.lo, keys["hi"].copy(), keys["lo"].copy()
     )
-    assert (places >= 0).all(), "a partition is told of its own keys alone"
+    assert (places >= 0).all(), "a partition receives its own keys only"
     lost = np.zeros(len(by_key.firsts), bool)
     lost[places] = True
     best = np.zeros(len(by_key.row), bool)

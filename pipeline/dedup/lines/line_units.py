@@ -60,7 +60,7 @@ class Texts(NamedTuple):
     fixed: npt.NDArray[np.bool_]  # the document loses nothing
     original: I64  # offsets of the texts as the stage received them
     before: Records  # `SPAN` records of earlier turns
-    pieces: I64  # what cutting them takes away, as `splice.settle` says
+    pieces: I64  # what cutting them takes away, as `span_edges.settle` gives it
     offsets: I64
     data: npt.NDArray[np.uint8]
 

@@ -1,4 +1,4 @@
-"""Precision: texts of removed documents and of those that stand for them, compared anew by other means."""
+"""Precision: removed documents and their survivors, compared again by independent means."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def elected(hashes: Any, window: int, w: int, last: int) -> int:
 
 @compiled(inline="always")
 def named(gram: Any) -> Any:
-    """What an elected gram is called from then on, its lowest bit 0: mixed anew, because the elected are the
+    """The anchor of an elected gram, its lowest bit 0: mixed again, because the elected are the
     least ones, and ranges and hash tables want numbers of all sizes."""
     return mix64(gram) & ~MANY
 

@@ -72,7 +72,9 @@ def test_table_is_what_the_rule_makes() -> None:
 
 
 def test_table_agrees_with_this_python_where_both_know_the_character() -> None:
-    points = [p for p in range(0, unicode_tables.CODE_POINTS, 7) if word_rule.rule().entries[p] >> CLASS_SHIFT]
+    points = [
+        p for p in range(0, unicode_tables.CODE_POINTS, 7) if word_rule.rule().entries[p] >> CLASS_SHIFT
+    ]
     known = [p for p in points if unicodedata.category(chr(p)) != "Cn"]
     assert len(known) > 15_000
     plain = [p for p in known if unicodedata.normalize("NFD", chr(p)) == chr(p)]

@@ -97,7 +97,7 @@ def repeats(
 
 
 def cut(text: str, spans: Sequence[Span]) -> list[str | None]:
-    """The characters of a text, None for those that go: the rules of `lines/splice.py`."""
+    """The characters of a text, None for those that go: the rules of `span_edges.py`."""
     left: list[str | None] = list(text)
     marks = [any(a <= i < b for a, b in spans) for i in range(len(text))]
     # White space belongs to a cut if it lies between two characters that are cut.
