@@ -64,7 +64,7 @@ def test_density() -> None:
     ("tokens", "k", "w"), [(8, 8, 1), (12, 12, 1), (20, 12, 9), (50, 25, 26), (1000, 500, 501)]
 )
 def test_parameters(tokens: int, k: int, w: int) -> None:
-    found = Winnow.of(anchor_kernels)
+    found = Winnow.of(tokens)
     assert found == (k, w) and found.tokens == anchor_kernels
 
 

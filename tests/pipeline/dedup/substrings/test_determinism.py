@@ -10,7 +10,7 @@ import pytest
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.substrings import blocks, substring_deduplication, windows
+from corpusmill.pipeline.dedup.substrings import equal_units, substring_deduplication, windows
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
@@ -146,7 +146,7 @@ def test_finished_steps_are_not_run_again(
     first = search(Folder(tmp_path), corpus, N, 3, **ORDER)
 
     monkeypatch.setattr("corpusmill.pipeline.dedup.spans.Kept.read", refuse)
-    for module, name in ((blocks.groups, "settle"), (blocks.groups, "group"), (blocks.groups, "repeated")):
+    for module, name in ((equal_units, "settle"), (equal_units, "group"), (equal_units, "repeated")):
         monkeypatch.setattr(module, name, refuse)
     same(search(Folder(tmp_path), corpus, N, 3, **ORDER), first)
     for change in ({"n": N + 1}, {"priorities": {"web": 3}}, {"own": None}, {"docs": corpus[:-1]}):
