@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.unicode_classes import CLOSER, OTHER, SPACE, TERMINAL, class_table
+from corpusmill.pipeline.text.unicode_tables import CLOSER, OTHER, SPACE, TERMINAL, class_table
 from corpusmill.pipeline.text.utf8 import class_at_end, decode
 
 KEPT: Final = 1  # letters, digits and marks: what is left of a cleaned text, with apostrophes inside words

@@ -13,7 +13,7 @@ from corpusmill.pipeline.filter.signals.variants.contractions import known_units
 from corpusmill.pipeline.filter.signals.variants.segments import SPLITLINES, segments
 from corpusmill.pipeline.filter.signals.variants.spacy_words import words_of
 from corpusmill.pipeline.filter.text.view import TextView, once
-from corpusmill.pipeline.text.unicode_classes import DIGIT, class_table
+from corpusmill.pipeline.text.unicode_tables import DIGIT, class_table
 from corpusmill.pipeline.text.utf8 import (
     COOKIE,
     EDIT,

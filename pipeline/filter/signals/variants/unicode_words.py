@@ -14,7 +14,7 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.variants import codepoints
 from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
 from corpusmill.pipeline.filter.text.view import TextView, once
-from corpusmill.pipeline.text.unicode_classes import points
+from corpusmill.pipeline.text.unicode_tables import points
 from corpusmill.pipeline.text.utf8 import decode
 
 OTHER: Final = 0

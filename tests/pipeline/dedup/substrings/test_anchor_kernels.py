@@ -65,7 +65,7 @@ def test_density() -> None:
 )
 def test_parameters(tokens: int, k: int, w: int) -> None:
     found = Winnow.of(tokens)
-    assert found == (k, w) and found.tokens == anchor_kernels
+    assert found == (k, w) and found.tokens == tokens
 
 
 @given(st.lists(st.integers(0, 20).map(lambda x: 2 * x)))

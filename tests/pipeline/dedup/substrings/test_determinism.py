@@ -10,7 +10,7 @@ import pytest
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.substrings import equal_units, substring_deduplication, windows
+from corpusmill.pipeline.dedup.substrings import blocks, equal_units, substring_deduplication, windows
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster

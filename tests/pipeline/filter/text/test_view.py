@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
 from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS, function_words
 from corpusmill.pipeline.filter.text.word_hashes import word_hash_of
-from corpusmill.pipeline.text.unicode_classes import (
+from corpusmill.pipeline.text.unicode_tables import (
     ALPHA,
     CJK,
     DIGIT,
