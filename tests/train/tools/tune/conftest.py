@@ -54,7 +54,7 @@ def in_process(
         trial.folder.mkdir(parents=True, exist_ok=True)
         log = trial.folder / "log.txt"
         log.touch()
-        trial._said, code = 0, 0
+        trial._log_start, code = 0, 0
 
         def on_row(_: Any, trial: Trial = trial) -> None:
             trial.verdict = watch(trial)
