@@ -65,7 +65,7 @@ def documents(recipe: Any) -> Iterator[pa.Table]:
 
     Raises `UserError` for a path where nothing is.
     """
-    from corpusmill.pipeline.engine.stage import load_stage
+    from corpusmill.pipeline.engine.custom import load_stage
 
     stage: Any = load_stage("ingest", recipe)
     for unit in stage.units():

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.stage import LocalStage, Outcome, Transform
+from corpusmill.pipeline.engine.stage import LocalStage, Outcome, Stage, Transform
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import DECISIONS, OUTCOMES, QUARANTINED, REMOVED
 from corpusmill.schemas.recipe import Recipe
@@ -242,3 +242,13 @@ def stage(*, version: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return function
 
     return mark
+
+
+def load_stage(name: str, recipe: Recipe) -> Stage:
+    """The stage of that name, imported only now: `pipeline/<name>/stage.py` defines `STAGE`; or the user's own."""
+    from importlib import import_module
+
+    if name in recipe.custom:
+        return Custom(recipe, name)
+    stage: Callable[[Recipe], Stage] = import_module(f"corpusmill.pipeline.{name}.stage").STAGE
+    return stage(recipe)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.layout import INPUTS, KIND, RUN, Inputs, made_in, parse_inputs
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
@@ -28,7 +29,6 @@ from corpusmill.pipeline.engine.stage import (
     Scheduler,
     SourceStage,
     Stage,
-    load_stage,
 )
 from corpusmill.pipeline.engine.tasks import (
     PartitionTask,

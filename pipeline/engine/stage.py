@@ -200,15 +200,3 @@ class GlobalStage(Stage):
     @abstractmethod
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         """Do the work, resuming what a killed run left; (files under `context.folder`, counters)."""
-
-
-def load_stage(name: str, recipe: Recipe) -> Stage:
-    """The stage of that name, imported only now: `pipeline/<name>/stage.py` defines `STAGE`; or the user's own."""
-    from importlib import import_module
-
-    if name in recipe.custom:
-        from corpusmill.pipeline.engine.custom import Custom
-
-        return Custom(recipe, name)
-    stage: Callable[[Recipe], Stage] = import_module(f"corpusmill.pipeline.{name}.stage").STAGE
-    return stage(recipe)

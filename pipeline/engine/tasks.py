@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.checkpoints import known, parse
+from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import (
     LocalStage,
@@ -27,7 +28,6 @@ from corpusmill.pipeline.engine.stage import (
     SourceStage,
     Stage,
     check_conservation,
-    load_stage,
 )
 from corpusmill.schemas.ledger import QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, hash_json

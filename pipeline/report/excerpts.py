@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.stage import Context, LocalStage, Scheduler, load_stage
+from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.stage import Context, LocalStage, Scheduler
 from corpusmill.pipeline.report.survey import Places, Survey, read_columns
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import KEPT, REMOVED

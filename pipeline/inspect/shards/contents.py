@@ -51,7 +51,7 @@ IDS = np.dtype("V16")
 SAMPLE_SEED = 0x5EED  # of the hash by which documents are chosen to be decoded
 
 
-class Told(NamedTuple):
+class DocumentHashes(NamedTuple):
     """Documents, and the xxh3_128 of their text: V16 each, row by row."""
 
     ids: npt.NDArray[np.void]
@@ -105,12 +105,12 @@ class Contents:
             ]
         return []
 
-    def found(self) -> tuple[npt.NDArray[np.void], Told]:
+    def found(self) -> tuple[npt.NDArray[np.void], DocumentHashes]:
         """(documents that begin here, the chosen ones with the hash of their text)."""
         ids, hashes = (
             (b"".join(part) for part in zip(*self._chosen, strict=True)) if self._chosen else (b"", b"")
         )
-        return _void(b"".join(self._begun)), Told(_void(ids), _void(hashes))
+        return _void(b"".join(self._begun)), DocumentHashes(_void(ids), _void(hashes))
 
     def _tokens(self, data: BlockData, block: Block) -> list[str]:
         tokens, index = data.tokens, self.index

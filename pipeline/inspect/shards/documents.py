@@ -15,7 +15,7 @@ from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import normalized
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
-from corpusmill.pipeline.inspect.shards.contents import IDS, Told, below, joined
+from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, below, joined
 from corpusmill.pipeline.inspect.shards.sets import ShardsChecked
 from corpusmill.pipeline.shard.read import read_tokenizer
 from corpusmill.pipeline.shard.text_members import id_bytes
@@ -43,9 +43,9 @@ def compare(
     problems = []
     for what, samples in (("tokens", found.tokens_sample), ("text", found.texts_sample)):
         if samples:
-            there = Told(joined([s.ids for s in samples]), joined([s.hashes for s in samples]))
+            there = DocumentHashes(joined([s.ids for s in samples]), joined([s.hashes for s in samples]))
             hashes = joined([read.composed if what == "tokens" else read.hashes for read in rows])
-            wanted = Told(ids[left], hashes[left])
+            wanted = DocumentHashes(ids[left], hashes[left])
             problems += [f"{shards}: {line}" for line in _differences(what, there, wanted)]
     held_out = np.unique(joined([read.clusters for read in rows]))
     if len(held_out):
@@ -63,7 +63,7 @@ def compare(
     return problems
 
 
-def _differences(what: str, there: Told, wanted: Told) -> list[str]:
+def _differences(what: str, there: DocumentHashes, wanted: DocumentHashes) -> list[str]:
     lines = []
     missing, extra = np.setdiff1d(wanted.ids, there.ids), np.setdiff1d(there.ids, wanted.ids)
     if len(missing):

@@ -14,7 +14,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.shards.contents import IDS, Told, joined
+from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, joined
 from corpusmill.pipeline.inspect.shards.tar import TarTask, check_tar
 from corpusmill.pipeline.inspect.shards.text import TextTask, check_text
 from corpusmill.pipeline.inspect.shards.walk import TarReport
@@ -37,8 +37,8 @@ class ShardsChecked:
     bytes: int = 0
     documents: int = 0
     limit: int = 0  # the limit of the hash by which documents were chosen
-    tokens_sample: list[Told] = field(default_factory=list)
-    texts_sample: list[Told] = field(default_factory=list)
+    tokens_sample: list[DocumentHashes] = field(default_factory=list)
+    texts_sample: list[DocumentHashes] = field(default_factory=list)
     validation: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, IDS))
     taken: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, IDS))
     checked: bool = False  # the tars were looked at

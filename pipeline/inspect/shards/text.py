@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import energon_index, member_header
-from corpusmill.pipeline.inspect.shards.contents import IDS, Told, below
+from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, below
 from corpusmill.pipeline.inspect.shards.walk import PIECE, UNIT, TarReport, Walk, read_header
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import TextDocument, TextShard
@@ -51,7 +51,9 @@ def check_text(task: TextTask) -> TarReport:
     chosen = (
         np.flatnonzero(below(ids.tobytes(), task.limit)) if len(ids) == len(hashes) else np.zeros(0, np.int64)
     )
-    return TarReport(problems, walk.position, walk.sha256.hexdigest(), ids, Told(ids[chosen], hashes[chosen]))
+    return TarReport(
+        problems, walk.position, walk.sha256.hexdigest(), ids, DocumentHashes(ids[chosen], hashes[chosen])
+    )
 
 
 class _Walk(Walk):

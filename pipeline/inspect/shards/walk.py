@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from corpusmill.pipeline.inspect.shards.contents import Told
+from corpusmill.pipeline.inspect.shards.contents import DocumentHashes
 from corpusmill.schemas.manifest import PublishedFile
 
 PIECE = 4 << 20  # bytes read at once where they are only hashed
@@ -24,7 +24,7 @@ class TarReport(NamedTuple):
     bytes: int
     sha256: str
     ids: npt.NDArray[np.void]  # V16
-    sample: Told
+    sample: DocumentHashes
 
 
 class Walk:

@@ -11,7 +11,7 @@ import pytest
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.stage import Dedup, remove
-from corpusmill.pipeline.engine.stage import load_stage
+from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import DECISIONS

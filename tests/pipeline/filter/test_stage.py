@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum, text_hash
-from corpusmill.pipeline.engine.stage import LocalStage, Outcome, load_stage
+from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.stage import LocalStage, Outcome
 from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.apply import all_specs
 from corpusmill.pipeline.filter.lines import find as edit_module

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.publish import publish_table
-from corpusmill.pipeline.engine.stage import load_stage
 from corpusmill.pipeline.ingest.builder import PartitionBuilder
 from corpusmill.pipeline.ingest.stage import STAGE, Ingest
 from corpusmill.schemas.recipe import Recipe
