@@ -127,7 +127,7 @@ def take_down(
         raise UserError(f"{index}: no index there; `corpusmill dedup IN OUT --index {index}` makes one")
     named = read_names(Folder(file))
     if shards is not None:
-        open_set(Folder(shards))  # a wrong folder is told before anything is done
+        open_set(Folder(shards))  # a wrong folder is refused before anything is done
     params = DedupParams(**found.params, index=index)
     sources = {name: {"paths": ["-"], "priority": rank} for name, rank in found.priorities.items()}
     recipe = Recipe.model_validate({"name": "takedown", "sources": sources})

@@ -286,7 +286,7 @@ def test_a_damaged_substitute_gives_way_to_the_next(sources: list[Source]) -> No
     # Whichever comes first, the same blocks stand in.
     other = Blocks(sources, FetchConfig(threads=1, memory_mb=1e-6, **QUICK), say=said.append)
     other.get([(0, first)])
-    for _ in range(3):  # fetched again each time, told and counted once
+    for _ in range(3):  # fetched again each time, logged and counted once
         assert other.get([(0, bad)])[0, bad].tokens.tolist() == data.tokens.tolist()
     assert other.replaced[0, bad] == (0, second) and len(other.replaced) == 2 and len(said) == 3
     other.close()

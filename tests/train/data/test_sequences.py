@@ -45,11 +45,11 @@ def test_full_chunks_lie_in_one_block_and_are_found_from_it(
             if len(touched) == 1 and (np.diff(found[2]) == 1).all() and found[2][0] % size == 0:
                 blocks.setdefault(touched.pop(), set()).add(chunk)
         owner, chunks = sequences.chunks_of(np.arange(len(per_block)), epoch)
-        told: dict[int, set[int]] = {}
+        places: dict[int, set[int]] = {}
         for o, c in zip(owner.tolist(), chunks.tolist(), strict=True):
-            told.setdefault(o, set()).add(c)
-        assert sum(map(len, told.values())) == sequences.full
-        assert all(told[b] <= blocks.get(b, set()) for b in told)
+            places.setdefault(o, set()).add(c)
+        assert sum(map(len, places.values())) == sequences.full
+        assert all(places[b] <= blocks.get(b, set()) for b in places)
 
 
 def test_an_endless_source_of_ten_trillion_tokens_is_a_few_numbers() -> None:

@@ -13,7 +13,7 @@ from corpusmill.train.log.dashboard.history import Floats, History, Steps
 
 POINTS = 2000  # of a line at most
 ALL_POINTS = 120_000  # of all lines of a page together: about 1.5 MB
-LINES = 8  # of a plot that has one for each layer: more cannot be told apart
+LINES = 8  # of a plot that has one for each layer: more cannot be distinguished
 
 
 class Spec(NamedTuple):
