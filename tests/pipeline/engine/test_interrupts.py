@@ -30,30 +30,54 @@ main()
 """
 WORKERS = """
 import os, signal, sys, threading
+from multiprocessing.process import BaseProcess
+
+import distributed
 
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
 
-def soon(seconds):
-    timer = threading.Timer(seconds, os.killpg, (0, signal.SIGINT))
-    timer.start()
-    return timer
+MOMENT = sys.argv[1]
+SECONDS = {"a worker is a process": 0.0, "a worker imports": 0.2}  # after its process was started
+timers = []
 
-def closing(seconds):
-    timer = soon(seconds)
+def ctrl_c():
+    os.killpg(0, signal.SIGINT)
+
+class Started(distributed.LocalCluster):
+    def __init__(self, *args, **kwargs):
+        if MOMENT == "before the cluster":
+            ctrl_c()
+        super().__init__(*args, **kwargs)
+        for timer in timers:
+            timer.join()
+        if MOMENT == "before the client":
+            ctrl_c()
+
+start = BaseProcess.start
+
+def started(process):
+    start(process)
+    if MOMENT in SECONDS:
+        timers.append(threading.Timer(SECONDS[MOMENT], ctrl_c))
+        timers[-1].start()
+
+def closing():
+    timer = threading.Timer(0.05, ctrl_c)
+    timer.start()
     workers.client.cluster.close()
     timer.join()
 
 if __name__ == "__main__":
+    distributed.LocalCluster, BaseProcess.start = Started, started
     try:
         with Workers(Cluster(workers=1), progress=Progress(quiet=True)) as workers:
-            if sys.argv[1] == "start":
-                soon(float(sys.argv[2]))
+            if MOMENT != "end":
                 workers.client
-                print("never")
+                print("never", len(timers))
             assert workers.map(str, [1, 2], "two") == ["1", "2"]
-            workers._stack.callback(closing, float(sys.argv[2]))
+            workers._stack.callback(closing)
         print("closed")
     except KeyboardInterrupt:
         print("interrupted")
@@ -86,16 +110,18 @@ def test_while_it_is_imported(module: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "seconds", "said"),
+    ("moment", "said"),
     [
-        ("start", 0.1, "interrupted\n"),
-        ("start", 0.7, "interrupted\n"),
-        ("end", 0.05, "closed\n"),
+        ("before the cluster", "interrupted\n"),
+        ("a worker is a process", "interrupted\n"),
+        ("a worker imports", "interrupted\n"),
+        ("before the client", "interrupted\n"),
+        ("end", "closed\n"),
     ],
 )
-def test_workers_start_and_close_as_a_whole(when: str, seconds: float, said: str, tmp_path: Path) -> None:
+def test_workers_start_and_close_as_a_whole(moment: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(WORKERS)
-    done = python(tmp_path / "work.py", when, str(seconds))
+    done = python(tmp_path / "work.py", moment)
     assert (done.stdout, done.stderr) == (said, "")
 
 
