@@ -25,7 +25,8 @@ def browser() -> Iterator[Browser]:
         pytest.skip("no Chromium on this machine")
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        sync_api.expect.set_options(timeout=60_000)  # of a busy machine
+        running = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS, timeout=180_000)
         yield running
         running.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # What a child process needs to import this checkout, and no other that may be installed.
 IMPORT_PATH = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
 DATA = ROOT.parent / "shared" / "data"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in its background so, and the processes of tests about Ctrl-C would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "ci",

@@ -218,13 +218,11 @@ def _launch(request: dict[str, Any], answer: int) -> None:
             end = 0
         if time.monotonic() > end:
             late = sorted(ranks.values())
-            if not any(codes):
+            first = not any(codes) and not reason
+            if first:
                 reason = f"ranks {late} did not end in {request['timeout']:g} s\n"
-                for pid in ranks:  # print where it stands
-                    os.kill(pid, signal.SIGABRT)
-                time.sleep(0.5)
             for pid in ranks:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGABRT if first else signal.SIGKILL)  # the first prints where it stands
             end = time.monotonic() + 60
         time.sleep(0.003)
     with os.fdopen(answer, "wb") as file:

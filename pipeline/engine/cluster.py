@@ -19,6 +19,7 @@ from corpusmill.schemas.recipe import Cluster
 # Workers are single-threaded processes: one core each, and results that cannot depend on thread timing.
 WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
+ANSWER = 20.0  # seconds in which a scheduler must answer at its address
 PATIENCE = 120.0  # seconds without any worker: those that died are started anew within a few
 
 
@@ -73,7 +74,7 @@ class Workers:
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
         if self.address:
             try:
-                return self._stack.enter_context(Client(self.address, timeout="20s"))
+                return self._stack.enter_context(Client(self.address, timeout=ANSWER))
             except (OSError, ValueError, TimeoutError) as error:
                 reason = str(error).splitlines()[0]
                 raise UserError(

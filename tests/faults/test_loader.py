@@ -30,6 +30,7 @@ SOURCES = {"wiki": 4, "books": 2}
 BATCHES = 14  # in which every block is read, and some again
 PASSING = FetchConfig(attempt_s=0.4, deadline_s=30, attempts=20)
 LASTING = FetchConfig(attempt_s=0.3, deadline_s=1.5, attempts=3)
+DAMAGED = FetchConfig(attempts=3)  # a store that answers at once ends nothing by a deadline
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(300)]
 
@@ -238,7 +239,7 @@ def test_a_damaged_block_is_replaced_and_told(
     known: dict[str, Fault] = {"swapped": faults.swapped(tars), "missing": faults.refused(404)}
     fault = known.get(kind) or getattr(faults, kind)
     broken.policy = always(fault, shard.url, block.offset, block.offset + block.size)
-    with opened(store, LASTING, say=said.append) as stream:
+    with opened(store, DAMAGED, say=said.append) as stream:
         first = [next(stream) for _ in range(BATCHES)]
         [(bad, other)] = stream._blocks.replaced.items()
     assert len(said) == 1 and f"{shard.url}: block {block.key} " in said[0]
@@ -255,14 +256,14 @@ def test_a_damaged_block_is_replaced_and_told(
     assert differ == was and len(was) >= 3  # the slots that held it, and no other
     assert set(was) <= set(rows_of(first, tokens_of(source, other[1])))
 
-    assert same(read(store, LASTING), first)  # another run
-    halves = [read(store, LASTING, dp_rank=rank, dp_world=2) for rank in range(2)]
+    assert same(read(store, DAMAGED), first)  # another run
+    halves = [read(store, DAMAGED, dp_rank=rank, dp_world=2) for rank in range(2)]
     assert same(joined(halves), [rows_alone(batch) for batch in first])  # other ranks
 
 
 def test_too_many_damaged_blocks_stop_the_run(store: str, broken: Server) -> None:
     broken.policy = always(faults.flipped, "wiki-train-000001.tar")
-    with opened(store, LASTING.model_copy(update={"bad_blocks": 2})) as stream:
+    with opened(store, DAMAGED.model_copy(update={"bad_blocks": 2})) as stream:
         with pytest.raises(WorkError) as error:
             for _ in range(BATCHES):
                 next(stream)
@@ -270,14 +271,14 @@ def test_too_many_damaged_blocks_stop_the_run(store: str, broken: Server) -> Non
     assert "wiki-train-000001.tar: block wiki-train000001-" in told and "checksum differs" in told
     assert "Damaged blocks: 3; data.fetch.bad_blocks lets 2 be" in told and "corpusmill verify" in told
     broken.policy = lambda request: None
-    with opened(store, LASTING.model_copy(update={"bad_blocks": 0})) as stream:
+    with opened(store, DAMAGED.model_copy(update={"bad_blocks": 0})) as stream:
         next(stream)  # the store has healed, and nothing is kept of its damage
 
 
 def test_a_missing_tar_stops_the_run(store: str, broken: Server) -> None:
     Folder(store).delete(["wiki/train/wiki-train-000002.tar"])
     with pytest.raises(WorkError, match=r"wiki-train-000002\.tar: block .* not found"):
-        read(store, LASTING.model_copy(update={"bad_blocks": 2}))
+        read(store, DAMAGED.model_copy(update={"bad_blocks": 2}))
 
 
 def test_the_same_object_put_there_again_changes_nothing(
@@ -305,7 +306,7 @@ def test_the_same_object_put_there_again_changes_nothing(
 
 
 def test_another_object_in_its_place_is_damage(store: str, broken: Server, tars: dict[str, bytes]) -> None:
-    fetch = LASTING.model_copy(update={"memory_mb": 0.001, "bad_blocks": 0})
+    fetch = DAMAGED.model_copy(update={"memory_mb": 0.001, "bad_blocks": 0})
     with opened(store, fetch, prefetch=0) as stream:
         for _ in range(6):  # all tars are read from
             next(stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def test_a_foreign_cluster_by_address(workers: Workers) -> None:
         assert scheduler.map(square, [3], "square") == [9]
 
 
-def test_nobody_at_the_address() -> None:
+def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corpusmill.pipeline.engine.cluster.ANSWER", 0.5)
     with Workers(Cluster(), "tcp://127.0.0.1:1", Progress(quiet=True)) as scheduler:
         with pytest.raises(
             UserError, match=r"--scheduler tcp://127.0.0.1:1: no Dask scheduler answers there"
@@ -95,10 +97,13 @@ def test_piped_progress_is_one_line_a_step() -> None:
 
 
 def test_a_cluster_without_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corpusmill.pipeline.engine.cluster.PATIENCE", 0.5)
     with Workers(Cluster(workers=1), progress=Progress(quiet=True)) as scheduler:
         assert scheduler.map(square, [2], "square") == [4]
-        scheduler.client.cluster.scale(0)
+        cluster = scheduler.client.cluster
+        cluster.scale(0)
+        while cluster.scheduler.workers:  # the last one would do the task
+            time.sleep(0.01)
+        monkeypatch.setattr("corpusmill.pipeline.engine.cluster.PATIENCE", 0.5)
         with pytest.raises(WorkError, match="no worker has been alive"):
             scheduler.map(square, [3], "square")
 

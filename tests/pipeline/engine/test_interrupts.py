@@ -84,7 +84,7 @@ if __name__ == "__main__":
 """
 
 
-def python(*arguments: str | Path, timeout: int = 60) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str | Path, timeout: int = 300) -> subprocess.CompletedProcess[str]:
     """A process in a group of its own, as of a terminal."""
     env = {**os.environ, "PYTHONPATH": IMPORT_PATH}
     return subprocess.run(

@@ -27,8 +27,8 @@ def check(data: Any) -> bytes:
 
 
 class Scripted(Folder):
-    """A remote object whose n-th answer is `script(n, if_match)`: bytes, (bytes, tag), an exception, or a number of
-    seconds before the next entry of a list counts."""
+    """A remote object whose n-th answer is `script(n, if_match)`: bytes, (bytes, tag), an exception, or what comes before
+    the next entry of a list counts: a number of seconds, or an event."""
 
     def __init__(self, script: Callable[[int, str], Any]) -> None:
         super().__init__("s3://bucket/a.tar")
@@ -45,6 +45,9 @@ class Scripted(Folder):
                 except asyncio.CancelledError:
                     self.cancelled += 1
                     raise
+            elif isinstance(part, threading.Event):
+                while not part.is_set():
+                    await asyncio.sleep(0.001)
             elif isinstance(part, Exception):
                 raise part
             else:
@@ -90,11 +93,21 @@ def test_only_wrong_answers_make_damage(asking: Callable[..., Requests]) -> None
     assert "asked 10 times in" in str(damage.value)
 
 
-def test_a_store_that_is_away_is_no_damage(asking: Callable[..., Requests]) -> None:
-    file = Scripted(lambda number, tag: WorkError("s3://bucket/a.tar: cannot read: GET x in 1 ms - 503 Slow"))
-    with pytest.raises(WorkError, match=r"^503 Slow \(\d+ times\); asked \d+ times in 0\.\d s$"):
-        asking(attempts=1, deadline_s=0.2).read(file, 0, SIZE, check)
-    assert len(file.asked) > 2  # as often as the deadline allows, not `attempts`
+def test_a_store_that_is_away_is_no_damage(
+    asking: Callable[..., Requests], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]  # seconds: each answer takes one
+
+    def script(number: int, tag: str) -> WorkError:
+        clock[0] += 1.0
+        return WorkError("s3://bucket/a.tar: cannot read: GET x in 1 ms - 503 Slow")
+
+    monkeypatch.setattr(requests, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(requests.time, "monotonic", lambda: clock[0])
+    file = Scripted(script)
+    with pytest.raises(WorkError, match=r"^503 Slow \(20 times\); asked 20 times in 20\.0 s$"):
+        asking(attempts=1, deadline_s=20.0).read(file, 0, SIZE, check)
+    assert len(file.asked) == 20  # as often as the deadline allows, not `attempts`
 
 
 def test_a_request_is_given_up_and_ended(asking: Callable[..., Requests]) -> None:
@@ -102,18 +115,22 @@ def test_a_request_is_given_up_and_ended(asking: Callable[..., Requests]) -> Non
     reader = asking(attempt_s=0.05)
     assert reader.read(file, 0, SIZE, check) == RIGHT
     reader.close()
-    assert (len(file.asked), file.cancelled) == (3, 2)
+    assert file.cancelled == 2 and len(file.asked) >= 3  # more where an answer takes as long as the limit
     silent = Scripted(lambda number, tag: [60, RIGHT])
     with pytest.raises(WorkError, match=r"no answer within"):
         asking(attempt_s=60, deadline_s=0.1).read(
             silent, 0, SIZE, check
         )  # the deadline limits a request as well
-    assert len(silent.asked) == 1
+    assert len(silent.asked) <= 1
 
 
 def warm(reader: Requests) -> None:
+    """Answers from which the reader has learned what is slow: all came at once, as far as it knows."""
     for _ in range(40):
         reader.read(Scripted(lambda number, tag: RIGHT), 0, SIZE, check)
+    assert reader._slow < float("inf")
+    reader._seconds.extend([0.0] * 256)
+    reader._slow = requests.FLOOR
 
 
 @pytest.mark.parametrize("second", [RIGHT, b"wrong bytes", WorkError("503")])
@@ -121,7 +138,15 @@ def test_the_first_right_answer_wins(asking: Callable[..., Requests], second: An
     reader = asking()
     warm(reader)
     right = second == RIGHT
-    file = Scripted(lambda number, tag: second if number else [60 if right else 0.3, RIGHT])
+    asked_twice = threading.Event()
+
+    def script(number: int, tag: str) -> Any:
+        if number:
+            asked_twice.set()
+            return second
+        return [60, RIGHT] if right else [asked_twice, 0.05, RIGHT]
+
+    file = Scripted(script)
     assert reader.read(file, 0, SIZE, check) == RIGHT
     assert (len(file.asked), reader.hedged, reader.retries) == (2, 1, 0)
     reader.close()
@@ -131,7 +156,6 @@ def test_the_first_right_answer_wins(asking: Callable[..., Requests], second: An
 def test_a_store_that_is_slow_as_a_whole_is_not_asked_twice_as_much(asking: Callable[..., Requests]) -> None:
     reader = asking()
     warm(reader)
-    reader._seconds.extend([0.0] * 256)
     file = Scripted(lambda number, tag: [0.06, RIGHT])
     for _ in range(30):
         reader._slow = 0.05

@@ -129,7 +129,7 @@ def test_a_live_page_takes_up_new_rows_where_the_reader_is(browser: Browser, tmp
     seen = page.evaluate(TOP)
     assert "1,600" in page.locator("header").inner_text()
     write(make_run(run, rows=60, done=True), run)
-    expect(page.locator("header")).to_contain_text("Done: 2,000 steps", timeout=30_000)
+    expect(page.locator("header")).to_contain_text("Done: 2,000 steps")
     page.wait_for_load_state("load")
     assert abs(page.evaluate(TOP) - seen) < 10  # a tile more in the header may move it by a line
     assert problems == []

@@ -59,7 +59,7 @@ def rows(folder: Path) -> int:
 def test_killed_stopped_and_gone_on_with_it_ends_as_an_unbroken_one(
     write_search: Write, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = {"schedule.steps": 200, "checkpoint.every": 50, "validation.every": 100}
+    long = {"schedule.steps": 400, "checkpoint.every": 100, "validation.every": 200}
     space = {"optimizer.lr": {"choices": [1e-3, 1e-2]}}
     given = {"sampler": "grid", "space": space, "settings": long}
     file, trials = write_search("cut", **given), tmp_path / "cut/trials"
@@ -69,7 +69,7 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_an_unbroken_one(
     process.communicate()
     with hold(trials / "0000/lock", wait=True):
         assert "stopped by a signal after step" in (trials / "0000/log.txt").read_text()
-        assert rows(trials / "0000") < 200
+        assert rows(trials / "0000") < 400
     process = start(file)
     until(lambda: rows(trials / "0001") > 20, process)
     process.send_signal(signal.SIGINT)
@@ -94,7 +94,9 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_an_unbroken_one(
 def test_two_at_a_time(write_search: Write, start: Start, tmp_path: Path) -> None:
     """Two are stopped with the search, one is killed by somebody else."""
     values = {"low": 1, "high": 3, "step": 1}
-    file = write_search(sampler="grid", space={"seed": values}, parallel=2, settings={"schedule.steps": 2000})
+    file = write_search(
+        sampler="grid", space={"seed": values}, parallel=2, settings={"schedule.steps": 100_000}
+    )
     process = start(file)
     until(lambda: rows(tmp_path / "found/trials/0000") and rows(tmp_path / "found/trials/0001"), process)
     find = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True).stdout
