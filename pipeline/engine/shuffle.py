@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.checkpoints import seal, unseal, whole
+from corpusmill.common.checkpoints import seal, unseal, whole
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.schemas.manifest import PublishedFile, Strict
 

@@ -21,7 +21,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.bpe.round_trip import coming_back
-from corpusmill.pipeline.engine.checkpoints import Marker, known
+from corpusmill.common.checkpoints import Marker, known
 from corpusmill.pipeline.engine.document_hash import hash_ids, read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.shard.plan import Kind, Plan

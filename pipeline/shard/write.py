@@ -18,7 +18,7 @@ from corpusmill.common.blocks import add_block
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import Sink, TarWriter
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.pipeline.engine.checkpoints import Marker, known
+from corpusmill.common.checkpoints import Marker, known
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.shard.blocks import Blocks
 from corpusmill.pipeline.shard.plan import Plan, SetPlan

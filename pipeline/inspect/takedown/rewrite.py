@@ -20,7 +20,7 @@ from corpusmill.common.ids import ID_BYTES
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import Sink, TarWriter
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.pipeline.engine.checkpoints import Marker, known
+from corpusmill.common.checkpoints import Marker, known
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.inspect.takedown.find import SIZE, id_in, text_edges
 from corpusmill.pipeline.shard.read import BlockData, above, read_block, read_tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.checkpoints import Marker, once, seal, unseal
+from corpusmill.common.checkpoints import Marker, once, seal, unseal
 from corpusmill.pipeline.engine.publish import publish_bytes
 
 
