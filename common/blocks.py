@@ -1,16 +1,38 @@
-"""A block of tokens on its way into a tar: the three members of `shards.py`, and the block's line in the index."""
+"""Encoded documents into a tar of token blocks (`schemas.shards`): cut at a fixed number of tokens, three members a block.
+
+Both the `shard` stage, with its own kernels, and a training run on texts, with the `tokenizers` library, write their shards
+with `write_blocks`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from corpusmill.common.tar import TarWriter, npy
+from corpusmill.common.tar import Sink, TarWriter, npy
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
+Longs = npt.NDArray[np.int64]
+
+
+class Encoded(NamedTuple):
+    """Some whole documents, each with its end-of-document token.
+
+    `tokens` with their len + 1 `offsets`, none of them empty; `ids` of n x 16 bytes; `chars`, the characters of each;
+    `text_bytes` of all. Where a block's edge falls into document i, before its tokens p, `cuts_of(i, p)` gives for each of
+    them (where the characters of the token before end, where its own begin).
+    """
+
+    tokens: Tokens
+    offsets: Longs
+    ids: npt.NDArray[np.uint8]
+    chars: Longs
+    text_bytes: int
+    cuts_of: Callable[[int, Sequence[int]], Iterable[tuple[int, int]]]
 
 
 class Cut(NamedTuple):
@@ -25,6 +47,88 @@ class Cut(NamedTuple):
     starts: npt.NDArray[np.uint32]
     char_starts: npt.NDArray[np.int64]
     char_ends: npt.NDArray[np.int64]
+
+
+class Cutter:
+    """Cuts a stream of documents into blocks of `block_tokens`; holds less than a block between calls."""
+
+    def __init__(self, block_tokens: int, dtype: npt.DTypeLike) -> None:
+        self.block_tokens = block_tokens
+        self._tokens: Tokens = np.zeros(0, dtype=dtype)  # what fills no block yet
+        self._ids = np.zeros((0, 16), dtype=np.uint8)  # of its document segments; the next three too
+        self._starts, self._char_starts, self._char_ends = (np.zeros(0, dtype=np.int64) for _ in range(3))
+
+    def feed(self, docs: Encoded) -> Iterator[Cut]:
+        """The blocks that these documents fill. A document that is cut goes on in the next block."""
+        tokens, offsets = docs.tokens, docs.offsets
+        edges = np.arange(self.block_tokens - len(self._tokens), len(tokens), self.block_tokens)
+        inner = edges[~np.isin(edges, offsets)]
+        starts = np.union1d(offsets[:-1], inner)
+        rows = offsets.searchsorted(starts, side="right") - 1
+        char_starts, char_ends = np.zeros(len(starts), dtype=np.int64), docs.chars[rows]
+        cut_rows = offsets.searchsorted(inner, side="right") - 1
+        for row in np.unique(cut_rows).tolist():
+            places = inner[cut_rows == row]
+            at = starts.searchsorted(places)
+            cuts = np.array(list(docs.cuts_of(row, (places - offsets[row]).tolist())), dtype=np.int64)
+            char_ends[at - 1], char_starts[at] = cuts[:, 0], cuts[:, 1]
+        self._starts = np.concatenate([self._starts, starts + len(self._tokens)])
+        self._tokens = np.concatenate([self._tokens, tokens])
+        self._ids = np.concatenate([self._ids, docs.ids[rows]])
+        self._char_starts = np.concatenate([self._char_starts, char_starts])
+        self._char_ends = np.concatenate([self._char_ends, char_ends])
+        while len(self._tokens) >= self.block_tokens:
+            yield self._cut(self.block_tokens)
+        self._tokens = self._tokens.copy()  # what is left alone, not all that was fed
+
+    def rest(self) -> Iterator[Cut]:
+        """The last block, if tokens are left: a shorter one."""
+        if len(self._tokens):
+            yield self._cut(len(self._tokens))
+
+    def _cut(self, size: int) -> Cut:
+        n = int(self._starts.searchsorted(size))
+        cut = Cut(
+            self._tokens[:size], self._ids[:n], self._starts[:n].astype(np.uint32), self._char_starts[:n],
+            self._char_ends[:n],
+        )  # fmt: skip
+        self._tokens, self._ids, self._starts = self._tokens[size:], self._ids[n:], self._starts[n:] - size
+        self._char_starts, self._char_ends = self._char_starts[n:], self._char_ends[n:]
+        return cut
+
+
+class BlockTar(NamedTuple):
+    """A tar that was written: the fields of its entry in the index (`schemas.shards.Shard`), its xxh3, and its `.idx`."""
+
+    shard: dict[str, Any]
+    xxh3: str
+    sidecar: bytes
+
+
+def write_blocks(
+    documents: Iterable[Encoded], stem: str, block_tokens: int, dtype: npt.DTypeLike, sink: Sink
+) -> BlockTar:
+    """Write the tar `<stem>.tar` of documents in their order to `sink`. Keys are `<stem>-<block>`."""
+    tar, cutter = TarWriter(sink), Cutter(block_tokens, dtype)
+    blocks: list[dict[str, Any]] = []
+    totals = {"ntokens": 0, "ndocs": 0, "text_bytes": 0}
+
+    def add(cuts: Iterator[Cut]) -> None:
+        for cut in cuts:
+            blocks.append(add_block(tar, cut, f"{stem}-{len(blocks):06d}"))
+
+    for docs in documents:
+        add(cutter.feed(docs))
+        totals["ntokens"] += len(docs.tokens)
+        totals["ndocs"] += len(docs.ids)
+        totals["text_bytes"] += docs.text_bytes
+    add(cutter.rest())
+    sidecar = tar.finish()
+    shard = {
+        "url": f"{stem}.tar", "nsamples": len(blocks), "filesize": tar.size, "sha256": tar.sha256, **totals,
+        "blocks": blocks,
+    }  # fmt: skip
+    return BlockTar(shard, tar.xxh3, sidecar)
 
 
 def add_block(tar: TarWriter, cut: Cut, key: str) -> dict[str, Any]:

@@ -14,8 +14,17 @@ from pydantic import ValidationError
 
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.publish import publish_bytes
-from corpusmill.schemas.manifest import PublishedFile, Strict
+
+
+class Published(Protocol):
+    """A file that a marker names (`schemas.manifest.PublishedFile`)."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def xxh3(self) -> str: ...
 
 
 class Parsed(Protocol):
@@ -23,38 +32,31 @@ class Parsed(Protocol):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray) -> Self: ...
+    def model_dump_json(self) -> str: ...
 
 
 class Keyed(Parsed, Protocol):
-    """A model that can be a marker."""
+    """A model that can be a marker (`schemas.manifest.Marker`)."""
 
     @property
     def key(self) -> str: ...
     @property
-    def files(self) -> Sequence[PublishedFile]: ...
-
-
-class Marker(Strict):
-    """`key`: hash of all that the files depend on."""
-
-    key: str
-    files: list[PublishedFile]
+    def files(self) -> Sequence[Published]: ...
 
 
 Known = TypeVar("Known", bound=Keyed)
-Made = TypeVar("Made", bound=Marker)
-Model = TypeVar("Model", bound="Parsed")
+Model = TypeVar("Model", bound=Parsed)
 
 
 def once(
-    model: type[Made], marker: Folder, key: str, place: Folder, make: Callable[[], Made], *, read_files: bool = False
-) -> Made:  # fmt: skip
+    model: type[Known], marker: Folder, key: str, place: Folder, make: Callable[[], Known], *, read_files: bool = False
+) -> Known:  # fmt: skip
     """What `make` made for `key` below `place`, now or in an earlier run; its marker is written last, atomically."""
     found = known(model, marker, key, place, read_files=read_files)
     if found is not None:
         return found
     made = make()
-    publish_bytes(marker.parent, marker.name, made.model_dump_json().encode())
+    marker.write(made.model_dump_json().encode())
     return made
 
 
@@ -68,7 +70,7 @@ def known(
     return found if found.key == key and whole(place, found.files, read_files=read_files) else None
 
 
-def whole(place: Folder, files: Iterable[PublishedFile], *, read_files: bool = False) -> bool:
+def whole(place: Folder, files: Iterable[Published], *, read_files: bool = False) -> bool:
     """Whether published files are there, of their sizes or with their bytes."""
     try:
         if read_files:

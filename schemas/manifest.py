@@ -33,6 +33,13 @@ class PublishedFile(Strict):
     xxh3: str = Field(description="xxh3_128 of the bytes, hex")
 
 
+class Marker(Strict):
+    """A finished task, for `common.checkpoints`. `key`: hash of all that the files depend on."""
+
+    key: str
+    files: list[PublishedFile]
+
+
 class Counts(Strict):
     """The law that `verify` checks everywhere: in = kept + removed + quarantined."""
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 import xxhash
 from pydantic import Field, ValidationError
 
+from corpusmill.common.checkpoints import seal, unseal, whole
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.common.checkpoints import seal, unseal, whole
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.schemas.manifest import PublishedFile, Strict
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.common.storage import Folder
 from corpusmill.common.checkpoints import known, parse
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import (

@@ -16,19 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.bpe.round_trip import coming_back
-from corpusmill.common.checkpoints import Marker, known
 from corpusmill.pipeline.engine.document_hash import hash_ids, read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.shard.plan import Kind, Plan
 from corpusmill.pipeline.shard.segments import HEADER, SEGMENT, packed
 from corpusmill.pipeline.shard.takedown_log import left
 from corpusmill.pipeline.shard.text_members import COLUMNS, id_bytes, rendered
-from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
+from corpusmill.schemas.manifest import Marker, PublishedFile, Strict, hash_json
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,7 @@ class Route:
     def __call__(self, partition: Partition) -> list[Routed]:
         key = hash_json([self.plan.key, partition.name, partition.xxh3])
         marker = self.work / f"parts/{partition.name}.json"
-        routed = known(RoutedPartition, marker, key, self.work)
-        if routed is None:
-            routed = self._routed(key, partition)
-            marker.write(routed.model_dump_json().encode())
+        routed = once(RoutedPartition, marker, key, self.work, lambda: self._routed(key, partition))
         return [Routed(one.path, np.array(one.segments, dtype=SEGMENT)) for one in routed.kinds]
 
     def _routed(self, key: str, partition: Partition) -> RoutedPartition:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from corpusmill.common.checkpoints import known
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.common.checkpoints import Marker, known
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.shard.plan import Plan
-from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
 from corpusmill.schemas.shard import ShardParams
 from corpusmill.schemas.shards import INDEX
 

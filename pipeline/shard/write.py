@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.common.blocks import add_block
+from corpusmill.common.blocks import Encoded
+from corpusmill.common.blocks import write_blocks as write_encoded
+from corpusmill.common.checkpoints import once
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import Sink, TarWriter
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.common.checkpoints import Marker, known
 from corpusmill.pipeline.engine.publish import publish_bytes
-from corpusmill.pipeline.shard.blocks import Blocks
 from corpusmill.pipeline.shard.plan import Plan, SetPlan
 from corpusmill.pipeline.shard.route import Routed, Tokenizer
-from corpusmill.pipeline.shard.segments import SEGMENT, Window, in_order
-from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.shards import Block, Shard, TextShard
+from corpusmill.pipeline.shard.segments import SEGMENT, Window, in_order, weigh
+from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
+from corpusmill.schemas.shards import Shard, TextShard
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class Write:
         # A segment's checksum covers its headers, which hold the sums of its documents.
         key = hash_json([self.plan.key, stem, bucket.segments["xxh3"].tolist()])
         marker = self.folder / f"scratch/shards/{stem}.json"
-        found = known(Written, marker, key, self.folder)
-        if found is not None:
-            return found
+        return once(Written, marker, key, self.folder, lambda: self._written(target, bucket, stem, key))
+
+    def _written(self, target: SetPlan, bucket: Bucket, stem: str, key: str) -> Written:
         path = f"{target.folder}/{stem}.tar"
         with (self.folder / path).create() as stream:
             made = self._make(target, bucket, stem, stream)
@@ -100,9 +100,7 @@ class Write:
             PublishedFile(path=path, rows=shard.ndocs, bytes=shard.filesize, xxh3=made.xxh3),
             publish_bytes(self.folder, f"{path}.idx", made.sidecar),
         ]
-        written = Written(key=key, shard=shard, files=files)
-        marker.write(written.model_dump_json().encode())
-        return written
+        return Written(key=key, shard=shard, files=files)
 
     def _make(self, target: SetPlan, bucket: Bucket, stem: str, stream: Sink) -> Made:
         scratch = self.folder / "scratch"
@@ -116,24 +114,26 @@ class Write:
 def write_blocks(windows: Iterable[Window], bpe: Bpe, stem: str, block_tokens: int, sink: Sink) -> Made:
     """Write the tar `<stem>.tar` of documents in their order to `sink`. Each document's tokens are followed by a free
     place, which gets the end-of-document token. Keys are `<stem>-<block>`."""
-    tar, cutter = TarWriter(sink), Blocks(block_tokens, bpe)
-    blocks: list[Block] = []
-    ntokens = ndocs = text_bytes = 0
-    for window in windows:
-        window.elements[window.offsets[1:] - 1] = bpe.eos_id
-        for cut in cutter.feed(window.elements, window.offsets, window.ids):
-            blocks.append(Block(**add_block(tar, cut, f"{stem}-{len(blocks):06d}")))
-        ntokens += len(window.elements)
-        ndocs += len(window.ids)
-        text_bytes += window.text_bytes
-    for cut in cutter.rest():
-        blocks.append(Block(**add_block(tar, cut, f"{stem}-{len(blocks):06d}")))
-    sidecar = tar.finish()
-    shard = Shard(
-        url=f"{stem}.tar", nsamples=len(blocks), filesize=tar.size, sha256=tar.sha256, ntokens=ntokens, ndocs=ndocs,
-        text_bytes=text_bytes, blocks=blocks,
-    )  # fmt: skip
-    return Made(shard, tar.xxh3, sidecar)
+    documents = (encoded(window, bpe) for window in windows)
+    made = write_encoded(documents, stem, block_tokens, bpe.dtype, sink)
+    return Made(Shard(**made.shard), made.xxh3, made.sidecar)
+
+
+def encoded(window: Window, bpe: Bpe) -> Encoded:
+    """A window's documents with their end-of-document tokens; characters are counted by the tokens that begin them."""
+    tokens, offsets = window.elements, window.offsets
+    tokens[offsets[1:] - 1] = bpe.eos_id
+    chars = np.empty(len(window.ids), dtype=np.int64)
+    weigh(tokens, offsets, bpe.lead_bytes, chars)
+
+    def cuts_of(row: int, places: Sequence[int]) -> list[tuple[int, int]]:
+        edges = offsets[row] + np.array([0, *places], dtype=np.int64)
+        counts = np.empty(len(places), dtype=np.int64)
+        weigh(tokens, edges, bpe.lead_bytes, counts)
+        ends = np.cumsum(counts)
+        return list(zip(ends.tolist(), (ends - bpe.inside[tokens[edges[1:]]]).tolist(), strict=True))
+
+    return Encoded(tokens, offsets, window.ids, chars, window.text_bytes, cuts_of)
 
 
 def write_texts(windows: Iterable[Window], url: str, sink: Sink) -> Made:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.common.checkpoints import once, seal, unseal
 from corpusmill.common.storage import Folder
-from corpusmill.common.checkpoints import Marker, once, seal, unseal
 from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.schemas.manifest import Marker
 
 
 class Work:

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.checkpoints import known
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import ID_BYTES
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import Sink, TarWriter
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.common.checkpoints import Marker, known
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.inspect.takedown.find import SIZE, id_in, text_edges
 from corpusmill.pipeline.shard.read import BlockData, above, read_block, read_tokenizer
 from corpusmill.pipeline.shard.segments import Window
 from corpusmill.pipeline.shard.write import Made, write_blocks
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import Marker, PublishedFile
 from corpusmill.schemas.shards import Shard, ShardIndex, TextShard
 
 PIECE = 4 << 20  # bytes read at once where they are only hashed

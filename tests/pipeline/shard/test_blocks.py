@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.common.blocks import Cut
-from corpusmill.pipeline.shard.blocks import Blocks
+from corpusmill.common.blocks import Cut, Cutter
+from corpusmill.pipeline.shard.segments import Window
+from corpusmill.pipeline.shard.write import encoded
 from tests.pipeline.shard.helpers import tables
 
 # Tokens 0 to 5 stand for 1 to 3 bytes; 3 and 4 are the first and the last byte of a character; 9 ends a document.
@@ -21,14 +22,15 @@ BPE = tables(9, LEADS, INSIDE)
 
 def cuts(documents: list[list[int]], block_tokens: int, pieces: list[int]) -> list[Cut]:
     """All blocks, the documents fed in pieces that begin at these rows."""
-    cutter = Blocks(block_tokens, BPE)
+    cutter = Cutter(block_tokens, BPE.dtype)
     found: list[Cut] = []
     edges = sorted({0, *pieces, len(documents)})
     for low, high in itertools.pairwise(edges):
-        some = [[*doc, 9] for doc in documents[low:high]]
+        some = [[*doc, 0] for doc in documents[low:high]]  # a free place behind each
         offsets = np.cumsum([0, *map(len, some)]).astype(np.int64)
         ids = np.array([[row % 256] * 16 for row in range(low, high)], dtype=np.uint8).reshape(-1, 16)
-        found += cutter.feed(np.array([*itertools.chain.from_iterable(some)], dtype=np.uint16), offsets, ids)
+        elements = np.array([*itertools.chain.from_iterable(some)], dtype=np.uint16)
+        found += cutter.feed(encoded(Window(ids, elements, offsets, 0), BPE))
     return [*found, *cutter.rest()]
 
 

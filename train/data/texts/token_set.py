@@ -146,7 +146,7 @@ def _publish(
         index = _index(one, mine, inputs)
         path = f"{_place(one)}/{INDEX}"
         file = publish(folder, path, _json(index), rows=index.ndocs)
-        files += [*(file for marker in mine for file in marker.files), file]
+        files += [*(file for marker in mine for file in marker.files[:2]), file]
         entries.append(
             ShardSetEntry(
                 source=one.source, split=one.split, index=path, index_xxh3=file.xxh3, ntokens=index.ntokens,

@@ -8,13 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.common.blocks import Cut
-from corpusmill.train.data.texts.blocks import Blocks
+from corpusmill.common.blocks import Cut, Cutter, Encoded
 
 
 def cut(sizes: list[int], size: int, pieces: list[int]) -> list[Cut]:
     """Documents of so many tokens (each of two characters, the last one none), fed in pieces that begin at these rows."""
-    blocks = Blocks(size, np.uint16)
+    blocks = Cutter(size, np.uint16)
     found: list[Cut] = []
     for low, high in itertools.pairwise(sorted({0, *pieces, len(sizes)})):
         mine = sizes[low:high]
@@ -27,7 +26,7 @@ def cut(sizes: list[int], size: int, pieces: list[int]) -> list[Cut]:
             assert all(0 < place < mine[row] for place in places)
             return [(2 * place, 2 * place - 1) for place in places]  # as if a character lay in both
 
-        found += blocks.feed(tokens, offsets, ids, chars, cuts_of)
+        found += blocks.feed(Encoded(tokens, offsets, ids, chars, 0, cuts_of))
     return [*found, *blocks.rest()]
 
 
