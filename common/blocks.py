@@ -19,6 +19,16 @@ Tokens = npt.NDArray[np.unsignedinteger[Any]]
 Longs = npt.NDArray[np.int64]
 
 
+def id_type(vocab_size: int) -> np.dtype[Any]:
+    """The smallest unsigned type that holds every token id."""
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
+
+
+def vocabulary(vocab_size: int, eos_id: int) -> dict[str, Any]:
+    """The fields that describe the tokens in every index of a shard set."""
+    return {"vocab_size": vocab_size, "eos_id": eos_id, "dtype": id_type(vocab_size).name}
+
+
 class Encoded(NamedTuple):
     """Some whole documents, each with its end-of-document token.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from corpusmill.common.errors import WorkError
 
 MANIFEST = "manifest.json"
 
@@ -22,6 +24,20 @@ class Strict(BaseModel):
     """Frozen, and closed to unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_json(self) -> bytes:
+        """The bytes of a published file that holds it."""
+        return (self.model_dump_json(indent=1) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, where: object, error: type[Exception] = WorkError) -> Self:
+        """What a file holds; raises `error`, naming the file `where` and the first wrong key, if it is something else."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as wrong:
+            first = wrong.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            raise error(f"{where}: not a {cls.__name__}: {key}: {first['msg']}") from None
 
 
 class PublishedFile(Strict):

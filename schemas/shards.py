@@ -18,6 +18,7 @@ What was taken out of a shard set stands beside its `index.json`, in `takedowns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -75,6 +76,12 @@ class WidsIndex(Strict):
     name: str = Field(description="<source>-<split>, of text shards <source>-<split>-text")
     source: str
     split: Literal["train", "validation"]
+
+    @classmethod
+    def totals(cls, shards: Iterable[Shard | TextShard]) -> dict[str, int]:
+        """The totals over all its tars, by name."""
+        shards = list(shards)
+        return {name: sum(getattr(shard, name) for shard in shards) for name in cls.TOTALS}
 
 
 class ShardIndex(WidsIndex):
@@ -194,6 +201,13 @@ class ShardSet(Strict):
     def entries(self) -> list[ShardSetEntry | TextSetEntry]:
         """Tokens, then texts."""
         return [*self.sets, *self.texts]
+
+
+def set_entry(index: Index, path: str, xxh3: str) -> SetEntry:
+    """The line of the set for an index that is published at `path`."""
+    model = ShardSetEntry if isinstance(index, ShardIndex) else TextSetEntry
+    named = {"source": index.source, "split": index.split, "index": path, "index_xxh3": xxh3}
+    return model.model_validate(named | {name: getattr(index, name) for name in index.TOTALS})
 
 
 class Takedown(Strict):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.blocks import id_type
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
 from corpusmill.pipeline.bpe.engine import Engine
@@ -54,9 +55,9 @@ class Bpe(NamedTuple):
     needles: Needles  # the same, to be found in texts
 
     @property
-    def dtype(self) -> type[np.uint16] | type[np.uint32]:
+    def dtype(self) -> np.dtype[Any]:
         """The smallest unsigned type that holds every id."""
-        return np.uint16 if self.vocab_size <= 2**16 else np.uint32
+        return id_type(self.vocab_size)
 
 
 def library(data: bytes, where: str) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from corpusmill.common.blocks import vocabulary
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.shard.plan import Plan
-from corpusmill.schemas.manifest import PublishedFile, Strict
+from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import (
     INDEX,
     Index,
@@ -20,8 +19,8 @@ from corpusmill.schemas.shards import (
     ShardSet,
     ShardSetEntry,
     TextIndex,
-    TextSetEntry,
     TextShard,
+    set_entry,
 )
 
 if TYPE_CHECKING:
@@ -33,33 +32,22 @@ def indexes_of(
 ) -> list[Index]:
     """The index of each set: `shards[i]` are those of `plan.sets[i]`."""
     of_tokens = {
-        **_vocabulary(bpe), "tokenizer": f"../../{tokenizer.path}", "tokenizer_xxh3": tokenizer.xxh3,
+        **vocabulary(bpe.vocab_size, bpe.eos_id), "tokenizer": f"../../{tokenizer.path}", "tokenizer_xxh3": tokenizer.xxh3,
         "block_tokens": plan.block_tokens,
     }  # fmt: skip
     found: list[Index] = []
     for target, mine in zip(plan.sets, shards, strict=True):
         model: type[Index] = TextIndex if target.kind == "text" else ShardIndex
         fields = {"name": target.name, "source": target.source, "split": target.split, "shardlist": mine}
-        fields |= totals(model, mine) | ({} if model is TextIndex else of_tokens)
+        fields |= model.totals(mine) | ({} if model is TextIndex else of_tokens)
         found.append(model.model_validate(fields))
     return found
 
 
-def _vocabulary(bpe: Bpe) -> dict[str, Any]:
-    return {"vocab_size": bpe.vocab_size, "eos_id": bpe.eos_id, "dtype": np.dtype(bpe.dtype).name}
-
-
-def totals(model: type[Index], shards: Sequence[Shard | TextShard]) -> dict[str, int]:
-    """Totals of an index over all its tars."""
-    return {name: sum(getattr(shard, name) for shard in shards) for name in model.TOTALS}
-
-
 def publish_index(folder: Folder, path: str, index: Index) -> tuple[PublishedFile, SetEntry]:
     """Publish the index of a (source, split); its line in the set."""
-    file = publish_bytes(folder, path, json_of(index), rows=index.ndocs)
-    model = ShardSetEntry if isinstance(index, ShardIndex) else TextSetEntry
-    named = {"source": index.source, "split": index.split, "index": path, "index_xxh3": file.xxh3}
-    return file, model.model_validate(named | {name: getattr(index, name) for name in index.TOTALS})
+    file = publish_bytes(folder, path, index.to_json(), rows=index.ndocs)
+    return file, set_entry(index, path, file.xxh3)
 
 
 def publish_indexes(
@@ -70,9 +58,11 @@ def publish_indexes(
         publish_index(folder, f"{target.folder}/{INDEX}", index)
         for target, index in zip(plan.sets, indexes, strict=True)
     ]
-    about = {"tokenizer": tokenizer.path, "tokenizer_xxh3": tokenizer.xxh3, **_vocabulary(bpe)}
+    about = {
+        "tokenizer": tokenizer.path, "tokenizer_xxh3": tokenizer.xxh3, **vocabulary(bpe.vocab_size, bpe.eos_id)
+    }  # fmt: skip
     top = ShardSet.model_validate(about | by_kind(entry for _, entry in made))
-    return [*(file for file, _ in made), publish_bytes(folder, INDEX, json_of(top))]
+    return [*(file for file, _ in made), publish_bytes(folder, INDEX, top.to_json())]
 
 
 def by_kind(entries: Iterable[SetEntry]) -> dict[str, list[SetEntry]]:
@@ -104,8 +94,3 @@ def counted(indexes: Sequence[Index]) -> dict[str, int]:
         add(f"source/{index.source}/{index.split}_tokens", index.ntokens)
         add(f"source/{index.source}/{index.split}_documents", index.ndocs)
     return counters
-
-
-def json_of(model: Strict) -> bytes:
-    """A model as the files hold it."""
-    return (model.model_dump_json(indent=1) + "\n").encode()

@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
-from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.recipe import FOLDERS
 from corpusmill.schemas.shards import (
     INDEX,
@@ -30,8 +29,6 @@ from corpusmill.schemas.shards import (
     ShardSetEntry,
     TextIndex,
 )
-
-Model = TypeVar("Model", bound=Strict)
 
 
 class BlockData(NamedTuple):
@@ -51,28 +48,19 @@ class Document(NamedTuple):
 
 def read_set(folder: Folder, data: bytes | None = None) -> ShardSet:
     """`index.json` of a folder of shards; raises `WorkError` if it is none."""
-    return _model(ShardSet, folder / INDEX, (folder / INDEX).read() if data is None else data)
+    return ShardSet.from_json((folder / INDEX).read() if data is None else data, folder / INDEX)
 
 
 def read_index(file: Folder, data: bytes | None = None) -> ShardIndex:
     """`index.json` of the token shards of a (source, split); raises `WorkError` if it is none."""
-    return _model(ShardIndex, file, file.read() if data is None else data)
+    return ShardIndex.from_json(file.read() if data is None else data, file)
 
 
 def read_listed(folder: Folder, entry: SetEntry, data: bytes | None = None) -> Index:
     """The index that a line of the shard set in `folder` names; raises `WorkError` if it is none of that kind."""
     file = folder / entry.index
     model: type[Index] = ShardIndex if isinstance(entry, ShardSetEntry) else TextIndex
-    return _model(model, file, file.read() if data is None else data)
-
-
-def _model(model: type[Model], file: Folder, data: bytes) -> Model:
-    try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        mistake = error.errors()[0]
-        place = ".".join(str(part) for part in mistake["loc"])
-        raise WorkError(f"{file}: not a {model.__name__}: {place}: {mistake['msg']}") from None
+    return model.from_json(file.read() if data is None else data, file)
 
 
 def above(folder: Folder, path: str) -> Folder:

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
-from corpusmill.common.storage import Folder
+from corpusmill.common.storage import Folder, write_pieces
 from corpusmill.pipeline.bpe.encode import encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.bpe.round_trip import coming_back
@@ -104,7 +103,8 @@ class Route:
             headers["text_bytes"] = pc.binary_length(texts).to_numpy()
             pieces, segments = packed(headers, sets, buckets, elements, offsets, dtype)
             path = f"{kind}/{partition.name}.bin"
-            files.append(_publish(self.work, path, pieces, len(docs)))
+            size, xxh3 = write_pieces(self.work / path, pieces)
+            files.append(PublishedFile(path=path, rows=len(docs), bytes=size, xxh3=xxh3))
             kinds.append(RoutedKind(path=path, segments=segments.tolist()))
         return RoutedPartition(key=key, files=files, kinds=kinds)
 
@@ -137,17 +137,6 @@ class Route:
         counts = np.array([plan.buckets for plan in self.plan.sets], dtype=np.uint64)[sets]
         half = np.uint64(32)  # the upper half of the hash is enough to choose by
         return sets, (((hashes >> half) * counts) >> half).astype(np.int64)
-
-
-def _publish(work: Folder, path: str, pieces: list[memoryview], rows: int) -> PublishedFile:
-    """Write the pieces as one file, atomically."""
-    size, whole = 0, xxhash.xxh3_128()
-    with (work / path).create() as stream:
-        for piece in pieces:
-            stream.write(piece)
-            whole.update(piece)
-            size += len(piece)
-    return PublishedFile(path=path, rows=rows, bytes=size, xxh3=whole.hexdigest())
 
 
 def _check(

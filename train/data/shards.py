@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
@@ -18,7 +17,6 @@ from corpusmill.schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
 from corpusmill.schemas.training import TrainConfig
 
 Split = Literal["train", "validation"]
-Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +75,7 @@ def open_shards(url: str) -> Shards:
             f"data.shards: {folder / INDEX}: no such file; give the folder of a shard set, such as"
             f" runs/<recipe>/shards (`corpusmill run RECIPE.yaml` writes one)"
         ) from None
-    whole = _parse(ShardSet, data, folder / INDEX)
+    whole = ShardSet.from_json(data, folder / INDEX, UserError)
     splits: dict[str, dict[str, Source]] = {"train": {}, "validation": {}}
     for entry in whole.sets:
         file = folder / entry.index
@@ -87,18 +85,9 @@ def open_shards(url: str) -> Shards:
             raise WorkError(f"{file}: missing, though {folder / INDEX} names it") from None
         if checksum(data) != entry.index_xxh3:
             raise WorkError(f"{file}: changed since {folder / INDEX} was written (checksum differs)")
-        index = _parse(ShardIndex, data, file)
+        index = ShardIndex.from_json(data, file, UserError)
         splits[entry.split][entry.source] = Source(entry.source, file.parent, index, entry.index_xxh3)
     return Shards(folder, whole, splits["train"], splits["validation"])
-
-
-def _parse(model: type[Model], data: bytes, file: Folder) -> Model:
-    try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{file}: not a {model.__name__}: {key}: {first['msg']}") from None
 
 
 def open_run_data(config: TrainConfig, say: Callable[[str], None] | None = None) -> Shards:

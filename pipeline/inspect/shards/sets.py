@@ -18,7 +18,6 @@ from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, joi
 from corpusmill.pipeline.inspect.shards.tar import TarTask, check_tar
 from corpusmill.pipeline.inspect.shards.text import TextTask, check_text
 from corpusmill.pipeline.inspect.shards.walk import TarReport
-from corpusmill.pipeline.shard.index import totals
 from corpusmill.pipeline.shard.read import read_listed, read_set
 from corpusmill.pipeline.shard.takedown_log import STAGING, read_log, under_way
 from corpusmill.schemas.manifest import PublishedFile
@@ -147,7 +146,7 @@ def _index(folder: Folder, entry: SetEntry, top: ShardSet, result: ShardsChecked
 
 def _totals(index: Index, entry: SetEntry, top: ShardSet) -> Iterable[str]:
     """What the list of a (source, split) says against its own shards and against the set."""
-    for name, total in totals(type(index), index.shardlist).items():
+    for name, total in index.totals(index.shardlist).items():
         said, of_set = getattr(index, name), getattr(entry, name)
         if not total == said == of_set:
             yield f"{name}: shards add up to {total}, it says {said}, the set {of_set}"

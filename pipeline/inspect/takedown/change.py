@@ -20,7 +20,7 @@ from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.inspect.takedown.find import Finds
 from corpusmill.pipeline.inspect.takedown.rewrite import Rewrite, Rewritten, rewrite
-from corpusmill.pipeline.shard.index import by_kind, counted, json_of, publish_index, totals
+from corpusmill.pipeline.shard.index import by_kind, counted, publish_index
 from corpusmill.pipeline.shard.read import Opened
 from corpusmill.pipeline.shard.takedown_log import PLAN, STAGING
 from corpusmill.schemas.manifest import MANIFEST, PublishedFile, StageManifest, Strict
@@ -106,13 +106,13 @@ def prepare(
         shards=result["shards"], tokens=tokens,
     )  # fmt: skip
     log = publish_bytes(new, TAKEDOWNS, _log(shards) + entry.model_dump_json().encode() + b"\n")
-    files += [log, publish_bytes(new, INDEX, json_of(top))]
+    files += [log, publish_bytes(new, INDEX, top.to_json())]
     manifest = _manifest(shards, files, removed, indexes, new)
     plan = Plan(
         request=request.key, names=request.names, before=checksum(opened.data), after=files[-1].xxh3,
         files=[*files, *manifest], removed=removed, result=result,
     )  # fmt: skip
-    (folder / PLAN).write(json_of(plan))
+    (folder / PLAN).write(plan.to_json())
     return plan
 
 
@@ -147,7 +147,7 @@ def _lists(
             left[tar] = shard
         removed += [f"{listed.path(tar)}{end}" for tar in mine if left[tar] is None for end in ("", ".idx")]
         shardlist = [shard for shard in left if shard is not None]
-        update = {"shardlist": shardlist, **totals(type(listed.index), shardlist)}
+        update = {"shardlist": shardlist, **type(listed.index).totals(shardlist)}
         indexes.append(listed.index.model_copy(update=update))
         if shardlist:
             file, entry = publish_index(new, listed.entry.index, indexes[-1])
@@ -170,7 +170,7 @@ def _manifest(
     changed = {file.path: file for file in files}
     kept = [changed.pop(f.path, f) for f in manifest.files if f.path not in removed]
     update = {"files": [*kept, *changed.values()], "counters": manifest.counters | counted(indexes)}
-    return [publish_bytes(new, MANIFEST, json_of(manifest.model_copy(update=update)))]
+    return [publish_bytes(new, MANIFEST, manifest.model_copy(update=update).to_json())]
 
 
 def decide(shards: Folder, plan: Plan) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.common.blocks import Tokens
+from corpusmill.common.blocks import Tokens, id_type
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 
@@ -34,9 +34,9 @@ class Encoder:
     composes: bool
 
     @property
-    def dtype(self) -> npt.DTypeLike:
+    def dtype(self) -> np.dtype[Any]:
         """The smallest unsigned type that holds every id."""
-        return np.dtype(np.uint16 if self.vocab_size <= 2**16 else np.uint32)
+        return id_type(self.vocab_size)
 
     def plain(self, text: str) -> str:
         """The text that the tokens stand for."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from corpusmill.common.blocks import vocabulary
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Entry, Folder
@@ -59,6 +60,11 @@ class Inputs:
     @property
     def tokenizer_xxh3(self) -> str:
         return checksum(self.data)
+
+    @property
+    def vocabulary(self) -> dict[str, Any]:
+        """The fields of an index that describe the tokens."""
+        return vocabulary(self.encoder.vocab_size, self.encoder.eos_id)
 
     def key(self, version: str, block_tokens: int) -> str:
         """Names the token set: changes exactly when its bytes may."""
@@ -127,12 +133,7 @@ def _listed(file: Folder, xxh3: str) -> list[Tar]:
     data = _named(file)
     if checksum(data) != xxh3:
         raise WorkError(f"{file}: changed since the set's {INDEX} was written (checksum differs)")
-    try:
-        index = TextIndex.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise WorkError(f"{file}: not a TextIndex: {key}: {first['msg']}") from None
+    index = TextIndex.from_json(data, file)
     return [Tar(file.parent / one.url, one.url, one.filesize, one.sha256, one) for one in index.shardlist]
 
 

@@ -13,17 +13,14 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import xxhash
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
-from corpusmill.common.storage import Folder
+from corpusmill.common.storage import Folder, write_pieces
 from corpusmill.schemas.manifest import MANIFEST, Counts, PublishedFile, StageManifest
-from corpusmill.schemas.shards import INDEX, ShardIndex, ShardSet, ShardSetEntry
-from corpusmill.train.data.texts.encoder import Encoder
+from corpusmill.schemas.shards import INDEX, ShardIndex, ShardSet, set_entry
 from corpusmill.train.data.texts.inputs import Inputs, TextSet, survey
 from corpusmill.train.data.texts.write import Done, Task, publish, write
 
@@ -145,17 +142,11 @@ def _publish(
     for one, mine in done.items():
         index = _index(one, mine, inputs)
         path = f"{_place(one)}/{INDEX}"
-        file = publish(folder, path, _json(index), rows=index.ndocs)
+        file = publish(folder, path, index.to_json(), rows=index.ndocs)
         files += [*(file for marker in mine for file in marker.files[:2]), file]
-        entries.append(
-            ShardSetEntry(
-                source=one.source, split=one.split, index=path, index_xxh3=file.xxh3, ntokens=index.ntokens,
-                ndocs=index.ndocs, text_bytes=index.text_bytes,
-            )
-        )  # fmt: skip
-    top = _json(
-        ShardSet(tokenizer=TOKENIZER, tokenizer_xxh3=inputs.tokenizer_xxh3, **_vocabulary(inputs.encoder), sets=entries)
-    )  # fmt: skip
+        entries.append(set_entry(index, path, file.xxh3))
+    about = {"tokenizer": TOKENIZER, "tokenizer_xxh3": inputs.tokenizer_xxh3, **inputs.vocabulary}
+    top = ShardSet.model_validate(about | {"sets": entries}).to_json()
     files.append(PublishedFile(path=INDEX, bytes=len(top), xxh3=checksum(top)))
     manifest = StageManifest(
         stage="shard", version=f"texts-{VERSION}", key=key, params={"block_tokens": BLOCK_TOKENS},
@@ -172,20 +163,16 @@ def _publish(
             "tokens": sum(marker.shard.ntokens for marker in markers),
         },
     )  # fmt: skip
-    publish(folder, MANIFEST, _json(manifest))
+    publish(folder, MANIFEST, manifest.to_json())
     publish(folder, INDEX, top)
 
 
 def _quarantine(folder: Folder, markers: list[Done]) -> PublishedFile:
     """What the tars have in quarantine, in one file."""
-    whole, size, rows = xxhash.xxh3_128(), 0, 0
-    with (folder / QUARANTINE).create() as stream:
-        for marker in markers:
-            data = (folder / marker.quarantine.path).read()
-            whole.update(data)
-            stream.write(data)
-            size, rows = size + len(data), rows + marker.quarantined
-    return PublishedFile(path=QUARANTINE, rows=rows, bytes=size, xxh3=whole.hexdigest())
+    parts = ((folder / marker.quarantine.path).read() for marker in markers)
+    size, xxh3 = write_pieces(folder / QUARANTINE, parts)
+    rows = sum(marker.quarantined for marker in markers)
+    return PublishedFile(path=QUARANTINE, rows=rows, bytes=size, xxh3=xxh3)
 
 
 def _place(one: TextSet) -> str:
@@ -194,20 +181,8 @@ def _place(one: TextSet) -> str:
 
 def _index(one: TextSet, mine: list[Done], inputs: Inputs) -> ShardIndex:
     shards = [marker.shard for marker in mine]
-    totals = {name: sum(getattr(shard, name) for shard in shards) for name in ShardIndex.TOTALS}
-    return ShardIndex(
-        name=one.name, source=one.source, split=one.split, **_vocabulary(inputs.encoder), tokenizer=f"../../{TOKENIZER}",
-        tokenizer_xxh3=inputs.tokenizer_xxh3, block_tokens=BLOCK_TOKENS, shardlist=shards, **totals,
-    )  # fmt: skip
-
-
-def _vocabulary(encoder: Encoder) -> dict[str, Any]:
-    return {
-        "vocab_size": encoder.vocab_size,
-        "eos_id": encoder.eos_id,
-        "dtype": str(encoder.dtype),
-    }
-
-
-def _json(model: ShardIndex | ShardSet | StageManifest) -> bytes:
-    return (model.model_dump_json(indent=1) + "\n").encode()
+    fields = {
+        "name": one.name, "source": one.source, "split": one.split, "tokenizer": f"../../{TOKENIZER}",
+        "tokenizer_xxh3": inputs.tokenizer_xxh3, "block_tokens": BLOCK_TOKENS, "shardlist": shards,
+    }  # fmt: skip
+    return ShardIndex.model_validate(fields | inputs.vocabulary | ShardIndex.totals(shards))
