@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import xxhash
+
+from corpusmill.common.storage import Folder
 
 ID_BYTES = 16
 
@@ -33,3 +37,14 @@ def text_hash(text: str) -> bytes:
 def checksum(data: bytes | memoryview) -> str:
     """xxh3_128 of a file's bytes, in hex: what manifests hold for every published file."""
     return xxhash.xxh3_128_hexdigest(data)
+
+
+def write_pieces(file: Folder, pieces: Iterable[bytes | memoryview]) -> tuple[int, str]:
+    """Write `pieces`, one after the other, as one file, atomically; (its bytes, their xxh3_128)."""
+    size, whole = 0, xxhash.xxh3_128()
+    with file.create() as stream:
+        for piece in pieces:
+            stream.write(piece)
+            whole.update(piece)
+            size += len(piece)
+    return size, whole.hexdigest()

@@ -16,8 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 
-import xxhash
-
 from corpusmill.common.errors import UserError, WorkError
 
 IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
@@ -388,14 +386,3 @@ class Folder:
             for folder, _, _ in os.walk(self.url, topdown=False):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
-
-
-def write_pieces(file: Folder, pieces: Iterable[bytes | memoryview]) -> tuple[int, str]:
-    """Write `pieces`, one after the other, as one file, atomically; (its bytes, their xxh3_128)."""
-    size, whole = 0, xxhash.xxh3_128()
-    with file.create() as stream:
-        for piece in pieces:
-            stream.write(piece)
-            whole.update(piece)
-            size += len(piece)
-    return size, whole.hexdigest()

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
-from corpusmill.common.storage import Folder, write_pieces
+from corpusmill.common.ids import write_pieces
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.bpe.round_trip import coming_back

@@ -17,8 +17,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.ids import checksum
-from corpusmill.common.storage import Folder, write_pieces
+from corpusmill.common.ids import checksum, write_pieces
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import MANIFEST, Counts, PublishedFile, StageManifest
 from corpusmill.schemas.shards import INDEX, ShardIndex, ShardSet, set_entry
 from corpusmill.train.data.texts.inputs import Inputs, TextSet, survey
