@@ -56,7 +56,7 @@ class Ours:
         from corpusmill.common.storage import Folder
         from corpusmill.pipeline.decontaminate import index
         from corpusmill.pipeline.decontaminate.evalsets import find_files
-        from corpusmill.schemas.decontaminate import DecontaminateParams
+        from corpusmill.schemas.stages import DecontaminateParams
 
         self.params = DecontaminateParams(against=against, **params)
         start = time.process_time()

@@ -82,7 +82,7 @@ def ours(texts: list[str]) -> list[list[tuple[str, int, int]]]:
     """(kind, first character, one past the last) of our finds per text; private IP addresses count, as in the
     labels."""
     from corpusmill.pipeline.redact.batch import Look, find
-    from corpusmill.schemas.redact import DEFAULT_KINDS
+    from corpusmill.schemas.stages import DEFAULT_KINDS
 
     result = []
     for text in texts:
@@ -161,7 +161,7 @@ def speed(values: list[str]) -> dict[str, float]:
     from corpusmill.pipeline.redact.batch import iban_lengths, wanted
     from corpusmill.pipeline.redact.kernels.candidates import candidates
     from corpusmill.pipeline.redact.phones import plans
-    from corpusmill.schemas.redact import RedactParams
+    from corpusmill.schemas.stages import RedactParams
 
     params, docs = RedactParams(), natural.table(values)
     data = np.frombuffer("\x00".join(values).encode() + b"\x00", dtype=np.uint8)

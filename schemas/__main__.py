@@ -12,8 +12,8 @@ FOLDER = Path(__file__).parent / "json"
 
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
-    from corpusmill.schemas.checkpoint import CheckpointManifest, TensorTable
-    from corpusmill.schemas.manifest import PartitionManifest, StageManifest
+    from corpusmill.schemas.documents import SignalSpec
+    from corpusmill.schemas.manifest import CheckpointManifest, PartitionManifest, StageManifest, TensorTable
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.search import SearchConfig
     from corpusmill.schemas.shards import (
@@ -24,7 +24,6 @@ def models() -> dict[str, type[BaseModel]]:
         TextDocument,
         TextIndex,
     )
-    from corpusmill.schemas.signals import SignalSpec
     from corpusmill.schemas.training import TrainConfig
 
     found: tuple[type[BaseModel], ...] = (

@@ -1,9 +1,10 @@
-"""Contract 4: manifests. What a stage published, from what, and the counts that must add up."""
+"""Contract 4: manifests. What a stage published, from what, and the counts that must add up; and what a training run publishes in
+`checkpoints/step-<n>/`: its table of tensors and, written last, its manifest."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -121,3 +122,41 @@ def hash_json(value: Any) -> str:
 def stage_key(stage: str, version: str, params: dict[str, Any], inputs: dict[str, str]) -> str:
     """The key of a stage: changes exactly when its output may."""
     return hash_json({"stage": stage, "version": version, "params": params, "inputs": inputs})
+
+
+Shape = tuple[int, ...]
+
+
+class Box(Strict):
+    """A part of a tensor, in row-major order, and where its bytes lie."""
+
+    offsets: Shape = Field(description="of its first element, in the whole tensor")
+    sizes: Shape
+    file: str
+    key: str = Field(description="its name in that safetensors file")
+    at: int = Field(ge=0, description="its first byte in the file")
+
+
+class StoredTensor(Strict):
+    """A whole tensor: its boxes cover it, each element once."""
+
+    shape: Shape
+    dtype: str = Field(description="as safetensors calls it: F32, BF16, U8, ...")
+    boxes: list[Box]
+
+
+class TensorTable(Strict):
+    """`tensors.json`: every tensor by its name; names are the same in every layout."""
+
+    tensors: dict[str, StoredTensor]
+
+
+class CheckpointManifest(Strict):
+    """`manifest.json`, written last: its presence, with the right hashes, means done."""
+
+    kind: Literal["corpusmill-checkpoint-v2"] = "corpusmill-checkpoint-v2"
+    step: int = Field(ge=0)
+    files: list[PublishedFile]
+    tensors: dict[str, int] = Field(
+        description="model, optimizer -> tensors of it in tensors.json; a reader that finds fewer refuses"
+    )

@@ -11,14 +11,20 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from corpusmill.common.errors import nearest
-from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.manifest import Strict
-from corpusmill.schemas.redact import RedactParams
-from corpusmill.schemas.shard import ShardParams
+from corpusmill.schemas.shards import ShardParams
 from corpusmill.schemas.split import SplitParams
-from corpusmill.schemas.stages import CustomStage, Declaration, IngestParams, ReportParams, StageSpec
+from corpusmill.schemas.stages import (
+    CustomStage,
+    Declaration,
+    DecontaminateParams,
+    IngestParams,
+    RedactParams,
+    ReportParams,
+    StageSpec,
+)
 from corpusmill.schemas.tokenizer import TokenizerParams
 
 Format = Literal[

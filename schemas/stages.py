@@ -1,12 +1,13 @@
-"""What a stage declares of itself, a stage of the user's own, and the parameters of `ingest` and `report`."""
+"""What a stage declares of itself, a stage of the user's own, and the parameters of `ingest`, `decontaminate`, `redact` and
+`report`."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from corpusmill.schemas.manifest import Strict
 
@@ -115,3 +116,132 @@ class ReportParams(Strict):
         description="JSON of planted documents and what should become of them: reported as caught or not",
     )
     card: str | None = Field(default=None, description="file for the data card; default: beside the report")
+
+
+PiiKind = Literal[
+    "email", "url_credential", "ip", "mac", "card", "iban", "ssn",
+    "br_cpf", "ca_sin", "de_idnr", "es_dni", "fr_nir", "gb_nhs", "gb_nino", "in_aadhaar", "it_cf", "nl_bsn", "pl_pesel",
+    "se_pnr",
+    "crypto", "secret", "phone",
+    "name", "address",
+]  # fmt: skip
+Replacement = Literal["tag", "pseudonym", "remove"]
+# Found by a model that the user names, never by default.
+MODEL_KINDS: tuple[PiiKind, ...] = ("name", "address")
+DEFAULT_KINDS: tuple[PiiKind, ...] = tuple(kind for kind in get_args(PiiKind) if kind not in MODEL_KINDS)
+
+
+class RedactParams(Strict):
+    """Personal data and secrets, found by pattern, confirmed by validator, replaced by a tag or pseudonym."""
+
+    kinds: list[PiiKind] = Field(
+        default=list(DEFAULT_KINDS), description="of two finds of the same bytes, the kind named first wins"
+    )
+    replacement: Replacement = Field(
+        default="tag",
+        description="tag; pseudonym: the same value gives the same stand-in under one key; remove: the document goes",
+    )
+    replacements: dict[PiiKind, Replacement] = Field(
+        default={}, description="kinds that are replaced otherwise than `replacement` says"
+    )
+    ip: Literal["public", "all"] = Field(
+        default="public", description="all: private, reserved and documentation addresses too"
+    )
+    phone_regions: list[str] = Field(default=["US", "GB"], description="plans tried for numbers without +")
+    key_env: str = Field(
+        default="CORPUSMILL_REDACT_KEY", description="environment variable that holds the pseudonyms' key"
+    )
+    model: str | None = Field(
+        default=None,
+        description="what finds names and addresses: spacy:PACKAGE_OR_FOLDER, gliner:FOLDER or module:function",
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> RedactParams:
+        for kind in self.replacements:
+            if kind not in self.kinds:
+                raise ValueError(f"replacements: {kind} is not among the kinds; add it, or leave it out")
+        wanted = [kind for kind in self.kinds if kind in MODEL_KINDS]
+        if wanted and self.model is None:
+            raise ValueError(
+                f"model: {', '.join(wanted)} can only be found by a model; name one, such as spacy:en_core_web_sm"
+            )
+        if self.model is not None and not wanted:
+            raise ValueError(f"model: nothing to find; add {' or '.join(MODEL_KINDS)} to the kinds")
+        return self
+
+    def replacement_of(self, kind: PiiKind) -> Replacement:
+        """How finds of a kind are replaced."""
+        return self.replacements.get(kind, self.replacement)
+
+
+Part = Literal["question", "answer", "passage", "text"]
+PARTS: tuple[Part, ...] = get_args(Part)
+# What a field of an evaluation file may be: a part, the other choices, which of them is right, a name.
+ROLES = (*PARTS, "choices", "correct", "set", "id")
+MAX_NGRAM = 64
+
+
+class DecontaminateParams(Strict):
+    """Documents that hold items of evaluation sets, found by their runs of words."""
+
+    against: list[str] = Field(
+        default_factory=list,
+        description="evaluation files, folders, globs or URLs: JSONL, CSV, Parquet, text",
+    )
+    fields: list[str] = Field(
+        default_factory=list,
+        description="ROLE=FIELD of question, answer, choices, correct, passage, text, set, id; usual names are known",
+    )
+    ngram: int = Field(default=13, ge=2, le=MAX_NGRAM, description="words in a row that must be the same")
+    measure: Literal["words", "ngrams", "paragraph"] = Field(
+        default="words",
+        description="share of an item's words that its n-grams cover, of its n-grams, or of a paragraph's (marin)",
+    )
+    threshold: Share = Field(
+        default=0.5, ge=0, le=1, description="share from which a document counts; 0: one n-gram is enough"
+    )
+    parts: list[Part] = Field(
+        default=["question", "answer", "text"],
+        min_length=1,
+        description="what makes a document count; passage is often a page of its own, and only reported",
+    )
+    min_words: int = Field(
+        default=8, ge=3, description="a shorter item (question and answer) is not used, and counted"
+    )
+    answer_within: int = Field(
+        default=32, ge=1, le=1000, description="words after a short question in which its answer must stand"
+    )
+    max_items: int = Field(
+        default=10, ge=1, description="n-grams in more items than this are boilerplate, not used, and counted"
+    )
+    max_documents: int | None = Field(
+        default=None, ge=1, description="n-grams found in more documents are boilerplate too; absent: none is"
+    )
+    action: Literal["remove", "cut", "report"] = Field(
+        default="remove", description="remove the document, cut the spans, or only report"
+    )
+    span: Literal["paragraph", "window"] = Field(
+        default="paragraph", description="cut the paragraphs with matched words, or these words alone"
+    )
+    min_left: int = Field(
+        default=20, ge=1, description="words; a document cut to fewer is removed as a whole"
+    )
+
+    @field_validator("fields")
+    @classmethod
+    def known_roles(cls, fields: list[str]) -> list[str]:
+        for entry in fields:
+            role, sep, name = entry.partition("=")
+            if not sep or not name or role not in ROLES:
+                raise ValueError(f"'{entry}' must be ROLE=FIELD, ROLE one of {', '.join(ROLES)}")
+        roles = [entry.partition("=")[0] for entry in fields]
+        if len(set(roles)) != len(roles):
+            raise ValueError("each role may be given one field")
+        return fields
+
+    @model_validator(mode="after")
+    def short_is_short(self) -> DecontaminateParams:
+        if self.min_words > self.ngram:
+            raise ValueError(f"min_words {self.min_words} exceeds ngram {self.ngram}")
+        return self

@@ -16,8 +16,7 @@ from corpusmill.schemas.guard import GuardConfig
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig, ScheduleConfig
-from corpusmill.schemas.parallel import ParallelConfig
-from corpusmill.schemas.precision import LossScaleConfig, MemoryConfig, Precision
+from corpusmill.schemas.parallel import LossScaleConfig, MemoryConfig, ParallelConfig, Precision
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 

@@ -71,7 +71,7 @@ def verify(
     """Recompute checksums and counts; decode a sample of the shards."""
     import time
 
-    from corpusmill.pipeline.engine.interrupts import explained
+    from corpusmill.pipeline.engine.progress import explained
 
     started = time.monotonic()
     with explained("verify writes nothing and finds all again: run the same command again"):

@@ -28,7 +28,7 @@ def shard_export(
     quiet: Quiet = False,
 ) -> None:
     """Shards for Megatron-LM, datatrove, DALI or webshart."""
-    from corpusmill.pipeline.engine.interrupts import explained
+    from corpusmill.pipeline.engine.progress import explained
 
     with explained(f"{out} lacks files: run the same command again, which writes all of them anew"):
         from corpusmill.common.storage import Folder

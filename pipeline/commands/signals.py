@@ -10,7 +10,7 @@ import typer
 from corpusmill.pipeline.commands.options import Json, print_json
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.signals import SignalSpec
+    from corpusmill.schemas.documents import SignalSpec
 
 EXAMPLE: Final = "corpusmill signals --list gopher c4"
 WIDTH: Final = 80
@@ -61,8 +61,8 @@ def specs(plugins: list[str]) -> list[tuple[SignalSpec, bool]]:
     from corpusmill.pipeline.filter.signals.catalogue import every_spec
     from corpusmill.pipeline.filter.signals.registry import ON_DEMAND
     from corpusmill.pipeline.filter.urls.lists import ORIGIN, SIGNALS
+    from corpusmill.schemas.documents import SignalSpec
     from corpusmill.schemas.filter import rule_sets
-    from corpusmill.schemas.signals import SignalSpec
 
     own = load(plugins)
     on_text = every_spec(own)

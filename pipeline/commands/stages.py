@@ -43,12 +43,10 @@ from corpusmill.pipeline.commands.takedown import EXAMPLE as TAKEDOWN_EXAMPLE
 from corpusmill.pipeline.commands.takedown import takedown
 from corpusmill.pipeline.commands.what_if import EXAMPLE as WHAT_IF_EXAMPLE
 from corpusmill.pipeline.commands.what_if import what_if
-from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.recipe import STAGES
-from corpusmill.schemas.redact import RedactParams
-from corpusmill.schemas.shard import ShardParams
-from corpusmill.schemas.stages import IngestParams, StageSpec
+from corpusmill.schemas.shards import ShardParams
+from corpusmill.schemas.stages import DecontaminateParams, IngestParams, RedactParams, StageSpec
 from corpusmill.schemas.tokenizer import TokenizerParams
 
 ExistingTokenizer = Annotated[

@@ -36,7 +36,7 @@ def takedown(
 
     Exit code 1 if some were not found; the others are out.
     """
-    from corpusmill.pipeline.engine.interrupts import explained
+    from corpusmill.pipeline.engine.progress import explained
 
     if (run is None) == (shards is None):
         raise UserError("takedown: give --run DIR, or --shards DIR")

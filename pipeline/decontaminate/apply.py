@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
-from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.ledger import KEPT, REMOVED
+from corpusmill.schemas.stages import DecontaminateParams
 
 STAGE = "decontaminate"
 NAMED = 5  # matches named in a document's detail

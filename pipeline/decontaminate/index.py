@@ -20,8 +20,8 @@ from corpusmill.pipeline.decontaminate.items import read_items
 from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bits
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
-from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
 from corpusmill.schemas.manifest import PublishedFile, Strict
+from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
 RECORD = "index/index.json"
 BITS_PER_KEY = 16  # of the bit maps: one look in sixteen that should not is let through

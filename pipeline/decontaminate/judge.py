@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from corpusmill.pipeline.decontaminate.index import Index
 from corpusmill.pipeline.decontaminate.units import coverage
-from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.documents import ID
+from corpusmill.schemas.stages import DecontaminateParams
 
 I64 = npt.NDArray[np.int64]
 SPAN = pa.struct([pa.field("offset", pa.int64()), pa.field("length", pa.int64())])

@@ -24,8 +24,8 @@ from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, rea
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.text.word_hashes import most_words, place_words
 from corpusmill.pipeline.text.word_rule import RULE, rule
-from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.stages import DecontaminateParams
 
 DROPPED = "dropped.parquet"
 _INDEXED = ("fields", "ngram", "min_words", "answer_within", "max_items")  # what the index depends on

@@ -16,9 +16,9 @@ from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.pipeline.text.word_rule import rule
-from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
+from corpusmill.schemas.stages import DecontaminateParams
 
 HITS = pa.schema(
     [

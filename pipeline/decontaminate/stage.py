@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Context, LocalStage
-from corpusmill.schemas.decontaminate import DecontaminateParams
 from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.stages import DecontaminateParams
 
 if TYPE_CHECKING:
     from corpusmill.pipeline.decontaminate.apply import Decontamination

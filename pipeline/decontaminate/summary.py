@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.decontaminate.index import Index, IndexRecord
-from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
+from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
 WORST = 10  # items shown per set
 EXAMPLES = 3  # documents shown of an item

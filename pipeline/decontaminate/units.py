@@ -24,7 +24,7 @@ from corpusmill.pipeline.decontaminate.ngram_kernels import keys_and_checks
 from corpusmill.pipeline.text.shingles import I64, U64
 from corpusmill.pipeline.text.word_hashes import code_point, most_words, place_words
 from corpusmill.pipeline.text.word_rule import rule
-from corpusmill.schemas.decontaminate import PARTS, DecontaminateParams
+from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
 LEAST = 5  # words of a short question: its prefix of so many is what the scan looks for
 

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.pipeline.engine.interrupts import held
-from corpusmill.pipeline.engine.progress import Progress
+from corpusmill.pipeline.engine.progress import Progress, held
 from corpusmill.pipeline.engine.stage import Item, Result
 from corpusmill.schemas.recipe import Cluster
 
@@ -67,7 +66,7 @@ class Workers:
                 "distributed.worker.daemon": True,
                 "distributed.admin.tick.limit": "60s",  # a long tokenizer call is no reason to warn
                 "distributed.nanny.pre-spawn-environ": WORKER_ENV,
-                "distributed.worker.preload": ["corpusmill.pipeline.engine.interrupts"],
+                "distributed.worker.preload": ["corpusmill.pipeline.engine.progress"],
             }
         )
         for noisy in ("distributed", "distributed.nanny", "distributed.scheduler", "distributed.worker"):

@@ -24,8 +24,8 @@ from corpusmill.pipeline.filter.rules.sets import line_rules
 from corpusmill.pipeline.filter.signals.catalogue import measure, text_specs
 from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
 from corpusmill.pipeline.filter.urls.lists import UrlRules
+from corpusmill.schemas.documents import ARROW_TYPES, SignalSpec, signals_schema
 from corpusmill.schemas.filter import FilterParams
-from corpusmill.schemas.signals import ARROW_TYPES, SignalSpec, signals_schema
 
 
 def all_specs(asked: Collection[str] = ()) -> list[SignalSpec]:

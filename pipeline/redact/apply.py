@@ -16,7 +16,7 @@ from corpusmill.pipeline.redact.batch import Edit, Look, find_edits, rewrite
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, tag
 from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.schemas.ledger import KEPT, REMOVED
-from corpusmill.schemas.redact import RedactParams
+from corpusmill.schemas.stages import RedactParams
 
 STAGE = "redact"
 BATCH_BYTES = 4 << 20  # text scanned at once

@@ -40,7 +40,7 @@ from corpusmill.pipeline.redact.phones import phones, plans
 from corpusmill.pipeline.redact.pseudonyms import is_own, is_tag
 from corpusmill.pipeline.redact.scan import SEPARATOR, Hit, Kind
 from corpusmill.pipeline.redact.secrets import armoured, assigned, formats, query, userinfo
-from corpusmill.schemas.redact import MODEL_KINDS
+from corpusmill.schemas.stages import MODEL_KINDS
 
 MAX_ROUNDS = 32  # far more than a text needs: a word reaches 60 bytes, and a tag is no such word
 Replace = Callable[[Kind, bytes], bytes]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from corpusmill.schemas.redact import PiiKind as Kind
+from corpusmill.schemas.stages import PiiKind as Kind
 
 __all__ = [
     "ALNUM", "DIGITS", "LETTERS", "SEPARATOR", "TAG", "WORD", "Hit", "Kind", "after", "before", "context",

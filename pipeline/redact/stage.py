@@ -9,11 +9,11 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import LocalStage, Transform
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.redact import RedactParams
+from corpusmill.schemas.stages import RedactParams
 
 
 class Redact(LocalStage):
-    """Replaces personal data and secrets, or removes the documents that hold them (`corpusmill.schemas.redact.PiiKind`)."""
+    """Replaces personal data and secrets, or removes the documents that hold them (`corpusmill.schemas.stages.PiiKind`)."""
 
     name = "redact"
     version = "4"

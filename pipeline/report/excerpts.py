@@ -20,8 +20,7 @@ from corpusmill.pipeline.report.survey import Places, Survey, read_columns
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.ledger import KEPT, REMOVED
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.redact import DEFAULT_KINDS
-from corpusmill.schemas.stages import ReportParams
+from corpusmill.schemas.stages import DEFAULT_KINDS, ReportParams
 
 # A secret that the end of an excerpt would cut in half goes unseen: this much more is redacted, then dropped.
 MARGIN = 300

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.shard.takedown_log import STAGING
-from corpusmill.schemas.shard import ShardFormat
+from corpusmill.schemas.shards import ShardFormat
 
 MIB = 1 << 20
 MAX_NAME = 100  # bytes of a name in a USTAR header

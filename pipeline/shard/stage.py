@@ -13,8 +13,7 @@ from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.shard.plan import Plan
 from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
-from corpusmill.schemas.shard import ShardParams
-from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.shards import INDEX, ShardParams
 
 TOKENIZER = "tokenizer.json"
 DONE, KEY = "scratch/done.json", "scratch/key.json"

@@ -20,7 +20,7 @@ from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.tokenizer.sample import Drawn, Edge, below, read_part
 from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.redact import PiiKind
+from corpusmill.schemas.stages import PiiKind
 
 MIN_LINE = 16  # bytes of a line, white space around it left out, that can be boilerplate
 REPEATED, TAG = 1, 2

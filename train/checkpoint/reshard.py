@@ -9,8 +9,7 @@ import torch
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.checkpoint import Box, StoredTensor, TensorTable
-from corpusmill.schemas.manifest import MANIFEST
+from corpusmill.schemas.manifest import MANIFEST, Box, StoredTensor, TensorTable
 from corpusmill.train.checkpoint.files import DTYPES, Content, raw, write_file
 from corpusmill.train.checkpoint.pieces import Piece
 from corpusmill.train.checkpoint.read import read_into

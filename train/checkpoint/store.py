@@ -14,8 +14,14 @@ from pydantic import ValidationError
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Entry, Folder, Truncated
-from corpusmill.schemas.checkpoint import CheckpointManifest, StoredTensor, TensorTable
-from corpusmill.schemas.manifest import MANIFEST, PublishedFile, hash_json
+from corpusmill.schemas.manifest import (
+    MANIFEST,
+    CheckpointManifest,
+    PublishedFile,
+    StoredTensor,
+    TensorTable,
+    hash_json,
+)
 
 MODEL, OPTIMIZER = "model", "optimizer"  # parts: they lie in files of their own
 TABLE, STATE = "tensors.json", "state.json"

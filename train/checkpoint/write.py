@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.checkpoint import Box, StoredTensor, TensorTable
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import Box, PublishedFile, StoredTensor, TensorTable
 from corpusmill.train.checkpoint.collectives import Group, gathered
 from corpusmill.train.checkpoint.files import CODES, DTYPES, Content, raw, write_file
 from corpusmill.train.checkpoint.pieces import Piece

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from corpusmill.schemas.precision import MemoryConfig
+    from corpusmill.schemas.parallel import MemoryConfig
 
 # Operations whose outputs `selective` keeps, as `namespace::name`; what an installation lacks is in no graph.
 KEPT = frozenset(

@@ -19,7 +19,7 @@ from corpusmill.train.precision.activation_checkpointing import apply_checkpoint
 from corpusmill.train.precision.fp8 import use_fp8
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.precision import MemoryConfig
+    from corpusmill.schemas.parallel import MemoryConfig
     from corpusmill.schemas.training import TrainConfig
 
 VARIANTS = 64  # of a layer's code: training or not, documents or not, lengths of a ramp, kinds of layers

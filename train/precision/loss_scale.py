@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.precision import LossScaleConfig
+    from corpusmill.schemas.parallel import LossScaleConfig
 
 CEILING = 2.0**32  # where gradients of 0 would let it grow for ever
 

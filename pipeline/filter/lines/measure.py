@@ -14,7 +14,7 @@ from corpusmill.pipeline.filter.lines.find import LineText, verdicts
 from corpusmill.pipeline.filter.rules.rule_files import LineRule, family_of
 from corpusmill.pipeline.filter.rules.sets import ALL_CUT
 from corpusmill.pipeline.filter.text.view import TextView, share, view_of
-from corpusmill.schemas.signals import SignalSpec
+from corpusmill.schemas.documents import SignalSpec
 
 Array = npt.NDArray[Any]
 

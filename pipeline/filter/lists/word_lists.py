@@ -14,8 +14,8 @@ from corpusmill.pipeline.filter.lists.keys import small
 from corpusmill.pipeline.filter.lists.list_files import read_entries, state
 from corpusmill.pipeline.filter.rules.sets import LISTED
 from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.schemas.documents import SignalSpec
 from corpusmill.schemas.filter import WordList
-from corpusmill.schemas.signals import SignalSpec
 
 
 class WordLists:

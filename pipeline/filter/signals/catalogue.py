@@ -13,7 +13,7 @@ from corpusmill.pipeline.filter.signals.variants import datatrove, dclm
 from corpusmill.pipeline.filter.signals.variants import dolma as gopher_dolma
 from corpusmill.pipeline.filter.signals.variants import nemo as gopher_nemo
 from corpusmill.pipeline.filter.text.view import TextView
-from corpusmill.schemas.signals import SignalSpec
+from corpusmill.schemas.documents import SignalSpec
 
 # Imported: their decorators have registered them.
 FAMILIES = (document, gopher, redpajama, web_corpora)

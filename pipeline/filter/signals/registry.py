@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy.typing as npt
 
 from corpusmill.pipeline.filter.text.view import TextView, share
-from corpusmill.schemas.signals import SignalSpec
+from corpusmill.schemas.documents import SignalSpec
 
 Array = npt.NDArray[Any]
 Measure = Callable[[TextView], Array]

@@ -17,8 +17,8 @@ from corpusmill.pipeline.filter.lists.keys import Keys, joins_table, keys, small
 from corpusmill.pipeline.filter.lists.list_files import read_entries, state
 from corpusmill.pipeline.filter.text.view import text_buffers
 from corpusmill.pipeline.filter.urls import address
+from corpusmill.schemas.documents import SignalSpec
 from corpusmill.schemas.filter import UrlLists
-from corpusmill.schemas.signals import SignalSpec
 
 ORIGIN: Final = "Penedo et al. 2023 (RefinedWeb), arXiv:2306.01116, section G.1; datatrove, URLFilter"
 

@@ -18,7 +18,7 @@ from corpusmill.pipeline.decontaminate.ngram_kernels import candidates, matches
 from corpusmill.pipeline.decontaminate.scan import find_hits
 from corpusmill.pipeline.text.shingles import view
 from corpusmill.pipeline.text.word_rule import rule
-from corpusmill.schemas.decontaminate import DecontaminateParams
+from corpusmill.schemas.stages import DecontaminateParams
 from tests.pipeline.decontaminate.helpers import write_set
 from tests.pipeline.decontaminate.reference import covered, share, words
 

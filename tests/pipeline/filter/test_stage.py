@@ -18,10 +18,9 @@ from corpusmill.pipeline.engine.stage import LocalStage, Outcome
 from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.apply import all_specs
 from corpusmill.pipeline.filter.lines import find as edit_module
-from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.documents import DOCUMENTS, signals_schema
 from corpusmill.schemas.ledger import DECISIONS
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.signals import signals_schema
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, apply, documents, stage, without_models
 

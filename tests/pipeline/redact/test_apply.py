@@ -17,7 +17,7 @@ from corpusmill.pipeline.redact.apply import redact
 from corpusmill.pipeline.redact.batch import Edit, compose
 from corpusmill.pipeline.redact.pseudonyms import tag
 from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.redact import RedactParams
+from corpusmill.schemas.stages import RedactParams
 from tests.pipeline.corpus import documents
 from tests.pipeline.inspect.lineage.edited import check_edits
 

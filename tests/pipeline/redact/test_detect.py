@@ -8,7 +8,7 @@ from corpusmill.pipeline.redact.batch import Look, find
 from corpusmill.pipeline.redact.identity_numbers import iban_length, is_card
 from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.pipeline.redact.secrets import entropy, looks_random
-from corpusmill.schemas.redact import DEFAULT_KINDS
+from corpusmill.schemas.stages import DEFAULT_KINDS
 
 KINDS: list[Kind] = ["email", "phone", "ip", "card", "iban", "ssn", "secret"]
 ALL = list(DEFAULT_KINDS)

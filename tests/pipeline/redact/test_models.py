@@ -18,7 +18,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.pipeline.redact import models
 from corpusmill.pipeline.redact.apply import redact
 from corpusmill.pipeline.redact.stage import Redact
-from corpusmill.schemas.redact import RedactParams
+from corpusmill.schemas.stages import RedactParams
 from tests.pipeline.corpus import documents, recipe
 
 KEY = b"a key for these tests only"

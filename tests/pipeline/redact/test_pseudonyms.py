@@ -14,7 +14,7 @@ from corpusmill.pipeline.redact.identity_numbers import NUMBERS
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, read_key
 from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.pipeline.redact.standins import NATIONAL
-from corpusmill.schemas.redact import RedactParams
+from corpusmill.schemas.stages import RedactParams
 from tests.pipeline.corpus import documents
 
 KEY = b"a key for these tests only"

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
-from corpusmill.schemas.precision import MemoryConfig
+from corpusmill.schemas.parallel import MemoryConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.precision.activation_checkpointing import apply_checkpointing, offloaded
 from corpusmill.train.tools.estimate.layout import Layout

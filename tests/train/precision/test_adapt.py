@@ -11,7 +11,7 @@ import torch
 
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
-from corpusmill.schemas.precision import MemoryConfig
+from corpusmill.schemas.parallel import MemoryConfig
 from corpusmill.schemas.training import TrainConfig, changed
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.precision.adapt import adapt, compile_layers, compiles, offload_policy

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from corpusmill.schemas.precision import LossScaleConfig
+from corpusmill.schemas.parallel import LossScaleConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer

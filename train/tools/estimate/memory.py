@@ -14,7 +14,7 @@ from corpusmill.train.tools.estimate.shape import Shape, Weight
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig
-    from corpusmill.schemas.precision import Checkpointing
+    from corpusmill.schemas.parallel import Checkpointing
 
 MASTER = 4  # bytes of a parameter and of its gradient: float32 in every precision
 WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}  # bytes of what layers compute; fp8 keeps inputs in bf16

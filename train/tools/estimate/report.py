@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.format import duration
-from corpusmill.schemas.precision import Checkpointing
+from corpusmill.schemas.parallel import Checkpointing
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.model.flops import Gpu, flops_per_token, gpu_named, recomputed_per_token

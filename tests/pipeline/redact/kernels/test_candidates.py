@@ -17,7 +17,7 @@ from corpusmill.pipeline.redact.kernels.candidates import MAX_GROUPS, candidates
 from corpusmill.pipeline.redact.kernels.tables import CARD, CARD_TABLE, IBAN, IP4, PHONE
 from corpusmill.pipeline.redact.phones import phones, plans
 from corpusmill.pipeline.redact.scan import Kind
-from corpusmill.schemas.redact import DEFAULT_KINDS
+from corpusmill.schemas.stages import DEFAULT_KINDS
 
 REGIONS = ("US", "GB")
 SEPARATOR = rb"(?:[ .\-/()\t]|\xc2\xa0|\xe2\x80[\x90-\x95\xaf])"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.pipeline.engine.interrupts import explained, held
+from corpusmill.pipeline.engine.progress import explained, held
 from tests.conftest import IMPORT_PATH, ROOT
 
 AT_IMPORT = """
