@@ -8,8 +8,8 @@ from typing import Any
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
-from corpusmill.pipeline.inspect.lineage.address import parse
 from corpusmill.pipeline.inspect.lineage.find import Finder
+from corpusmill.pipeline.inspect.lineage.shards import parse
 from corpusmill.pipeline.inspect.lineage.show import as_json, found_json
 from corpusmill.pipeline.inspect.lineage.trace import Tracer, open_shards, shards_of
 from corpusmill.pipeline.inspect.verify import Verified

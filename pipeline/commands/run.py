@@ -9,7 +9,7 @@ import typer
 
 from corpusmill.pipeline.commands.options import Address, Json, Quiet, Set, WorkerCount, print_json
 
-EXAMPLE = "corpusmill run configs/recipes/quickstart.yaml --set dedup.ngram=4"
+RUN_EXAMPLE = "corpusmill run recipe.yaml --set dedup.ngram=4"
 
 
 def run(

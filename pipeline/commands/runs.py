@@ -1,4 +1,5 @@
-"""Commands that read a finished run or a stage's output: `report`, `why`, `verify`."""
+"""Commands that read a finished run or a stage's output: `report`, `why`, `verify`, `trace` (from a token to its source), `find` (from a
+document to its tokens), `shard-export` (a shard set for other tools)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from corpusmill.common.errors import WorkError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.commands.options import Json, Quiet, Set, print_json
 
 
@@ -110,3 +111,136 @@ def verify(
         )
     if result.problems:
         raise WorkError("\n".join(result.problems))
+
+
+TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quickstart"
+FIND_EXAMPLE = "corpusmill find 1791_george_washington_n --run runs/quickstart"
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def trace(
+    addresses: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SHARD:BLOCK:TOKEN...", help="Or a range of tokens, A-B. SHARD: a tar's name or path."
+        ),
+    ],
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="DIR", help="Folder or URL of a run, a stage's output, or shards."),
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw/--no-raw", help="Read the source's record again.")] = True,
+    show_redacted: Annotated[
+        bool, typer.Option("--show-redacted", help="Show what redact replaced, from the text as ingested.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """From tokens back to source, record, characters and bytes."""
+    from corpusmill.pipeline.inspect.lineage.shards import parse
+    from corpusmill.pipeline.inspect.lineage.show import as_json, in_words
+    from corpusmill.pipeline.inspect.lineage.trace import Tracer, open_shards
+    from corpusmill.pipeline.inspect.why import explain
+
+    found, errors = [], []
+    tracers: dict[str | None, Tracer] = {}
+    for text in addresses:
+        try:
+            address = parse(text)
+            place = None if run is not None else address.shard.rpartition("/")[0]
+            if place not in tracers:
+                tracers[place] = Tracer(*open_shards(address, run, _say), raw)
+            found += list(tracers[place].trace(address))
+        except (UserError, WorkError) as error:  # the others are answered all the same
+            errors.append(error)
+    if json and found:
+        print_json([as_json(one, show_redacted) for one in found])
+    elif found:
+        for one in found:
+            typer.echo(in_words(one, explain, show_redacted))
+    asked = [tracer.shards.requests for tracer in tracers.values()]
+    if asked:
+        _say(f"{sum(r.count for r in asked)} reads of the run, {sum(r.received for r in asked):,} bytes")
+    if errors:
+        kind = WorkError if not any(isinstance(error, UserError) for error in errors) else UserError
+        raise kind("\n".join(dict.fromkeys(map(str, errors))))
+
+
+def find(
+    document: Annotated[
+        str, typer.Argument(metavar="DOC_ID", help="doc_id in hex, the input's own id, a locator or a URL.")
+    ],
+    run: Annotated[
+        str, typer.Option("--run", metavar="DIR", help="Folder or URL of a run, a stage's output, or shards.")
+    ],
+    chars: Annotated[
+        str | None,
+        typer.Option("--chars", metavar="A-B", help="Only these characters of the cleaned text, from 0."),
+    ] = None,
+    ingested: Annotated[
+        str | None, typer.Option("--ingested", metavar="A-B", help="The same, of the text as ingested.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The shards, blocks and tokens of a document."""
+    from corpusmill.pipeline.inspect.lineage.find import Finder
+    from corpusmill.pipeline.inspect.lineage.shards import characters
+    from corpusmill.pipeline.inspect.lineage.show import found_in_words, found_json
+    from corpusmill.pipeline.inspect.lineage.trace import shards_of
+
+    if chars is not None and ingested is not None:
+        raise UserError(
+            "--chars and --ingested: give one of them: characters are of the cleaned text, or the ingested"
+        )
+    wanted = None if chars is None else characters("--chars", chars)
+    before = None if ingested is None else characters("--ingested", ingested)
+    shards, places = shards_of(run, _say)
+    found = Finder(shards, places).find(document, wanted, before)
+    asked = shards.requests
+    if json:
+        documents = [found_json(one) for one in found]
+        print_json({"documents": documents, "requests": asked.count, "bytes": asked.received})
+    else:
+        for one in found:
+            typer.echo(found_in_words(one))
+    _say(f"{asked.count} reads, {asked.received:,} bytes")
+
+
+EXPORT_EXAMPLE = "corpusmill shard-export runs/quickstart out/megatron --to megatron"
+
+
+def shard_export(
+    shards: Annotated[
+        str, typer.Argument(metavar="SHARDS", help="Folder or URL of a run, or of its shards.")
+    ],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Folder or URL for the result.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="TOOL",
+            help="megatron (.bin, .idx), datatrove (.ds), dali (.idx beside tars), webshart (.json beside tars).",
+        ),
+    ],
+    workers: Annotated[int | None, typer.Option(min=0, help="Local processes; 0: none. [cores]")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Shards for Megatron-LM, datatrove, DALI or webshart."""
+    from corpusmill.pipeline.engine.progress import explained
+
+    with explained(f"{out} lacks files: run the same command again, which writes all of them anew"):
+        from corpusmill.common.storage import Folder
+        from corpusmill.pipeline.engine.cluster import Workers
+        from corpusmill.pipeline.engine.progress import Progress
+        from corpusmill.pipeline.shard.export import export
+        from corpusmill.schemas.recipe import Cluster
+
+        progress = Progress(quiet=quiet)
+        with Workers(Cluster(workers=workers), None, progress) as scheduler:
+            files = export(Folder(shards), Folder(out), to, scheduler)
+    if json:
+        print_json({"output": Folder(out).url, "files": files})
+        return
+    typer.echo(f"output: {Folder(out)}, {len(files)} files")

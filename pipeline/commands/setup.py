@@ -72,8 +72,8 @@ def _warm(folder: Path) -> Iterator[tuple[str, float]]:
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run
-    from corpusmill.pipeline.inspect.lineage.address import parse
     from corpusmill.pipeline.inspect.lineage.find import Finder
+    from corpusmill.pipeline.inspect.lineage.shards import parse
     from corpusmill.pipeline.inspect.lineage.trace import Tracer, shards_of
     from corpusmill.pipeline.inspect.verify import verify
     from corpusmill.schemas.recipe import Recipe

@@ -12,10 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from corpusmill.pipeline.commands.classifier import app as classifier
-from corpusmill.pipeline.commands.dedup import dedup
-from corpusmill.pipeline.commands.dedup_plan import EXAMPLE as PLAN_EXAMPLE
-from corpusmill.pipeline.commands.dedup_plan import dedup_plan
-from corpusmill.pipeline.commands.lineage import FIND_EXAMPLE, TRACE_EXAMPLE, find, trace
+from corpusmill.pipeline.commands.dedup import PLAN_EXAMPLE, dedup, dedup_plan
 from corpusmill.pipeline.commands.options import (
     Address,
     IdColumn,
@@ -29,20 +26,28 @@ from corpusmill.pipeline.commands.options import (
     WorkerCount,
     parameter,
 )
-from corpusmill.pipeline.commands.parity import EXAMPLE as PARITY_EXAMPLE
-from corpusmill.pipeline.commands.parity import parity
-from corpusmill.pipeline.commands.run import EXAMPLE as RUN_EXAMPLE
-from corpusmill.pipeline.commands.run import run, run_stage
-from corpusmill.pipeline.commands.runs import report, verify, why
+from corpusmill.pipeline.commands.rules import (
+    PARITY_EXAMPLE,
+    SIGNALS_EXAMPLE,
+    WHAT_IF_EXAMPLE,
+    parity,
+    signals,
+    what_if,
+)
+from corpusmill.pipeline.commands.run import RUN_EXAMPLE, run, run_stage
+from corpusmill.pipeline.commands.runs import (
+    EXPORT_EXAMPLE,
+    FIND_EXAMPLE,
+    TRACE_EXAMPLE,
+    find,
+    report,
+    shard_export,
+    trace,
+    verify,
+    why,
+)
 from corpusmill.pipeline.commands.setup import INIT_EXAMPLE, WARMUP_EXAMPLE, init, warmup
-from corpusmill.pipeline.commands.shard_export import EXAMPLE as EXPORT_EXAMPLE
-from corpusmill.pipeline.commands.shard_export import shard_export
-from corpusmill.pipeline.commands.signals import EXAMPLE as SIGNALS_EXAMPLE
-from corpusmill.pipeline.commands.signals import signals
-from corpusmill.pipeline.commands.takedown import EXAMPLE as TAKEDOWN_EXAMPLE
-from corpusmill.pipeline.commands.takedown import takedown
-from corpusmill.pipeline.commands.what_if import EXAMPLE as WHAT_IF_EXAMPLE
-from corpusmill.pipeline.commands.what_if import what_if
+from corpusmill.pipeline.commands.takedown import TAKEDOWN_EXAMPLE, takedown
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.recipe import STAGES
 from corpusmill.schemas.shards import ShardParams

@@ -9,7 +9,7 @@ import typer
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.commands.options import Address, Json, Quiet, print_json
 
-EXAMPLE = "corpusmill takedown gone.txt --run runs/quickstart --cluster"
+TAKEDOWN_EXAMPLE = "corpusmill takedown gone.txt --run runs/quickstart --cluster"
 SHOWN = 20  # of each list, on a terminal
 
 

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
-from corpusmill.pipeline.inspect.lineage.address import Address
 from corpusmill.pipeline.inspect.lineage.find import Finder
+from corpusmill.pipeline.inspect.lineage.shards import Address
 from corpusmill.pipeline.inspect.lineage.show import as_json
 from corpusmill.pipeline.inspect.lineage.trace import Tracer, shards_of
 from tests.e2e.cli import EXAMPLES, corpusmill

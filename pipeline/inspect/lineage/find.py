@@ -12,11 +12,10 @@ import numpy as np
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import named_id
 from corpusmill.pipeline.engine.document_hash import purpose_seed
-from corpusmill.pipeline.inspect.lineage.address import Address
 from corpusmill.pipeline.inspect.lineage.edits import forward
 from corpusmill.pipeline.inspect.lineage.lists import BlockList, Ordered, TextList
 from corpusmill.pipeline.inspect.lineage.run import Row, RunPlaces
-from corpusmill.pipeline.inspect.lineage.shards import Shards
+from corpusmill.pipeline.inspect.lineage.shards import Address, Shards
 from corpusmill.pipeline.inspect.lineage.trace import follow
 from corpusmill.schemas.ledger import KEPT
 from corpusmill.schemas.shards import TAKEDOWNS, ShardSetEntry, Takedown, TextSetEntry

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.engine.layout import is_relative
 from corpusmill.pipeline.ingest.reread import RawFile, cleaned, find_file, path_exists
-from corpusmill.pipeline.inspect.lineage.edits import Piece, StageEdits
-from corpusmill.pipeline.inspect.lineage.repairs import STAGE, repairs
+from corpusmill.pipeline.inspect.lineage.edits import STAGE, Piece, StageEdits, repairs
 from corpusmill.pipeline.inspect.lineage.run import Row, RunPlaces
 from corpusmill.schemas.recipe import Recipe, Source
 

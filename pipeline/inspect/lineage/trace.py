@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.inspect.lineage.address import Address
-from corpusmill.pipeline.inspect.lineage.edits import Piece, StageEdits, back
+from corpusmill.pipeline.inspect.lineage.edits import COMPOSING, Piece, StageEdits, back, composition
 from corpusmill.pipeline.inspect.lineage.raw import Raw, Span, read_raw
-from corpusmill.pipeline.inspect.lineage.repairs import COMPOSING, composition
 from corpusmill.pipeline.inspect.lineage.run import Row, RunPlaces
-from corpusmill.pipeline.inspect.lineage.shards import Block, Shards, Stretch
+from corpusmill.pipeline.inspect.lineage.shards import Address, Block, Shards, Stretch
 from corpusmill.schemas.shards import INDEX
 
 AROUND = 60  # characters of the cleaned text shown on either side

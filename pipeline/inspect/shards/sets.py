@@ -15,9 +15,8 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, joined
-from corpusmill.pipeline.inspect.shards.tar import TarTask, check_tar
+from corpusmill.pipeline.inspect.shards.tar import TarReport, TarTask, check_tar
 from corpusmill.pipeline.inspect.shards.text import TextTask, check_text
-from corpusmill.pipeline.inspect.shards.walk import TarReport
 from corpusmill.pipeline.shard.read import read_listed, read_set
 from corpusmill.pipeline.shard.takedown_log import STAGING, read_log, under_way
 from corpusmill.schemas.manifest import PublishedFile

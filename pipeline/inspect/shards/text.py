@@ -17,7 +17,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import energon_index, member_header
 from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, below
-from corpusmill.pipeline.inspect.shards.walk import PIECE, UNIT, TarReport, Walk, read_header
+from corpusmill.pipeline.inspect.shards.tar import PIECE, UNIT, TarReport, Walk, read_header
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import TextDocument, TextShard
 

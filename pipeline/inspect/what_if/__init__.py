@@ -1,2 +1,2 @@
-"""`corpusmill what-if`: the filter of a finished run judged again with other parameters, on its stored signals.
-`changes.py` says what may differ, `compare.py` judges a partition twice, `answer.py` adds up, `show.py` prints."""
+"""`corpusmill what-if`: the filter of a finished run judged again with other parameters, on its stored signals. `question.py`: what
+may differ; `compare.py` judges a partition twice; `answer.py` adds up and prints."""

@@ -1,187 +1,20 @@
-"""The answer of `what-if`: a finished run, the recipe asked for, every partition compared, the counts put together."""
+"""The answer of `what-if`: every partition compared, the counts put together as JSON, and in words of 80 columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any, Final
 
-import pyarrow.parquet as pq
-from pydantic import ValidationError
-
-from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.storage import Folder
+from corpusmill.common.errors import WorkError
+from corpusmill.common.format import compact
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates
-from corpusmill.pipeline.filter.rules.rule_files import Rule
-from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, skips
-from corpusmill.pipeline.filter.stage import Filter
-from corpusmill.pipeline.inspect.what_if.changes import Changes, changes
-from corpusmill.pipeline.inspect.what_if.compare import BACK, BESIDE, GONE, Compare, Side, Tally
-from corpusmill.schemas.filter import FilterParams
+from corpusmill.pipeline.inspect.what_if.compare import BACK, GONE, Compare, Tally
+from corpusmill.pipeline.inspect.what_if.question import Question, shown
 from corpusmill.schemas.ledger import KEPT
-from corpusmill.schemas.manifest import StageManifest, manifest_name
-from corpusmill.schemas.recipe import Recipe
 
 Answer = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A finished run: its recipe, and where the stages that matter here left their files."""
-
-    recipe: Recipe
-    filter: Folder
-    ledger: Folder
-    dedup: Folder | None
-    shards: Folder | None
-    tokenizer: Folder | None
-
-    def manifest(self, stage: str) -> StageManifest:
-        """Raises `UserError` where the stage is not finished."""
-        folder: Folder = getattr(self, stage)
-        try:
-            return StageManifest.model_validate_json((folder / manifest_name(stage)).read())
-        except (FileNotFoundError, ValidationError):
-            raise UserError(f"{folder}: {stage} is not finished there; run the recipe first") from None
-
-
-@dataclass(frozen=True)
-class Question:
-    """What differs, and how both sides judge: checked, nothing read of the partitions yet."""
-
-    run: Finished
-    changes: Changes
-    before: Side
-    after: Side
-    partitions: Sequence[str]
-    text_bytes: int  # of the documents that the filter saw
-
-
-def ask(run: Finished, recipe: Recipe) -> Question:
-    """`recipe` against `run`; raises `UserError` for what the stored signals cannot answer."""
-    if "filter" not in run.recipe.stage_names:
-        raise UserError("what-if: the run has no filter stage, so it has no signals to judge")
-    manifest = run.manifest("filter")
-    if manifest.version != Filter.version:
-        raise UserError(
-            f"what-if: the run was filtered by version {manifest.version} of the stage, this is {Filter.version}:"
-            " its signals may be others; run the recipe again"
-        )
-    if (
-        run.manifest("ledger").inputs.get("filter") != manifest.key
-        or _ran_with(manifest, run) != run.recipe.filter
-    ):
-        raise UserError(
-            f"{run.filter}: the run is not finished: its stages are of different recipes; run it again"
-        )
-    found = changes(run.recipe, recipe)
-    before = Side(stored_rules(manifest), run.recipe.filter)
-    asked = Filter(recipe)
-    _same_files(manifest, asked)
-    after = Side(tuple(asked.rules), recipe.filter)
-    found = {key: _in_force(key, pair, before, after) for key, pair in found.items()} | _moved_in_files(
-        before, after
-    )
-    _same_lines(manifest, run.recipe, recipe)
-    if before == after:
-        raise UserError(
-            "what-if: nothing differs from the run; change a rule, such as"
-            " --set filter.thresholds.gopher_quality.word_count_min=30"
-        )
-    if manifest.partitions:
-        _measured(run.filter / f"signals/{manifest.partitions[0]}.parquet", after.rules)
-    return Question(run, found, before, after, manifest.partitions, manifest.counts.bytes_in)
-
-
-def _ran_with(manifest: StageManifest, run: Finished) -> FilterParams:
-    """The parameters in the stage's manifest; there, `rules` are as resolved, and `plugins` the checksums of files."""
-    given = {name: value for name, value in manifest.params.items() if name in FilterParams.model_fields}
-    recipe = run.recipe.filter
-    return FilterParams.model_validate({**given, "rules": recipe.rules, "plugins": recipe.plugins})
-
-
-def stored_rules(manifest: StageManifest) -> tuple[Rule, ...]:
-    """The rules of a run as it resolved them: the files that they stood in may have changed."""
-    return tuple(Rule(**{**entry, "among": tuple(entry["among"])}) for entry in manifest.params["rules"])
-
-
-def _same_files(manifest: StageManifest, asked: Filter) -> None:
-    """Raises `UserError` where what signals are measured by is no more what it was, though the recipe says the same."""
-    now = asked.key_params()
-    differ = [
-        *(name for name, hashes in now["lists"].items() if manifest.params["lists"].get(name) != hashes),
-        *(
-            f"filter.{name}.model"
-            for name, xxh3 in now["models"].items()
-            if manifest.params["models"].get(name) != xxh3
-        ),
-        *(["filter.plugins"] if manifest.params["plugins"] != now["plugins"] else []),
-        *(["this Python's Unicode"] if manifest.params["unicode"] != now["unicode"] else []),
-    ]
-    if differ:
-        raise UserError(
-            f"what-if: {differ[0]}: changed since the run, so other signals would be measured, which takes the text;"
-            " filter must run again: corpusmill run RECIPE --set …"
-        )
-
-
-def _same_lines(manifest: StageManifest, before: Recipe, after: Recipe) -> None:
-    """Raises `UserError` where rules on lines differ: what they cut, and how much, takes the text to say."""
-    cutting = after.filter.cut_lines
-    was: dict[str, list[Any]] = {}
-    for entry in manifest.params.get("lines", ()):
-        was.setdefault(str(entry["name"]).partition(".")[0], []).append(entry)
-    will = {name: [rule.as_json() for rule in rules] for name, rules in line_rules(after.filter).items()}
-    differ = [name for name in will if name in was and was[name] != will[name]]
-    if cutting:
-        differ += sorted(was.keys() ^ will.keys())
-        for source in after.sources:
-            differ += [
-                name
-                for name in will
-                if skips(before.filter, source, name) != skips(after.filter, source, name)
-            ]
-    if differ:
-        raise UserError(
-            f"what-if: {differ[0]}: its rules on lines would cut other lines than in the run, which takes the text;"
-            " filter must run again: corpusmill run RECIPE --set …"
-        )
-
-
-def _in_force(key: str, pair: tuple[Any, Any], before: Side, after: Side) -> tuple[Any, Any]:
-    """The thresholds in force in place of those given: the published one where a side gives none."""
-    name = key.removeprefix("filter.thresholds.")
-    if name == key:
-        return pair
-    old, new = ([rule.threshold for rule in side.rules if rule.name == name] for side in (before, after))
-    return (old or [pair[0]])[0], (new or [pair[1]])[0]
-
-
-def _moved_in_files(before: Side, after: Side) -> Changes:
-    """Thresholds that differ though no key of the recipe says so: a file of rules was changed since the run."""
-    was = {rule.name: rule for rule in before.rules}
-    asked = {**before.params.thresholds, **after.params.thresholds}
-    return {
-        f"rule {rule.name}": (was[rule.name].threshold, rule.threshold)
-        for rule in after.rules
-        if rule.name in was
-        and rule.name not in asked
-        and was[rule.name].threshold != rule.threshold
-        and rule.set_name not in MODEL_SETS
-    }
-
-
-def _measured(file: Folder, rules: Sequence[Rule]) -> None:
-    """Raises `UserError` for a rule whose signal is in no column."""
-    with file.open() as stream:
-        there = set(pq.ParquetFile(stream, pre_buffer=False).schema_arrow.names)
-    for rule in rules:
-        if missing := {rule.signal, *BESIDE} - there:
-            raise UserError(
-                f"what-if: {rule.name} looks at {sorted(missing)[0]}, which the run did not measure: that takes the text;"
-                " filter must run again: corpusmill run RECIPE --set …"
-            )
 
 
 def answer(question: Question, scheduler: Scheduler, examples: int = 5) -> Answer:
@@ -207,7 +40,7 @@ def answer(question: Question, scheduler: Scheduler, examples: int = 5) -> Answe
         "kind": "corpusmill-what-if-v1",
         "stage": "filter",
         "changes": {key: {"run": old, "asked": new} for key, (old, new) in question.changes.items()},
-        "tokens": _said(rates),
+        "tokens": _tokens(rates),
         "total": total,
         "sources": rows,
         "rules": _rules(tally, [rule.name for rule in (*question.before.rules, *question.after.rules)]),
@@ -254,7 +87,7 @@ def _total(values: Sequence[Any]) -> Any:
     return None if values[0] is None else sum(values)
 
 
-def _said(rates: TokenRates | None) -> Answer | None:
+def _tokens(rates: TokenRates | None) -> Answer | None:
     if rates is None:
         return None
     known = "every document kept in the end" if rates.measured == "shards" else "the tokenizer stage's sample"
@@ -271,8 +104,8 @@ def _rules(tally: Tally, names: Sequence[str]) -> list[Answer]:
     for name in dict.fromkeys(names):
         sides = [
             {
-                said: tally.rules[side, name, what]
-                for said, what in (("first", "first"), ("failed", "failed"), ("alone", "only"))
+                shown: tally.rules[side, name, what]
+                for shown, what in (("first", "first"), ("failed", "failed"), ("alone", "only"))
             }
             for side in ("before", "after")
         ]
@@ -283,3 +116,106 @@ def _rules(tally: Tally, names: Sequence[str]) -> list[Answer]:
 
 def _moved(tally: Tally, kind: str) -> Answer:
     return {"documents": _sums(tally.documents)[kind], "text_bytes": _sums(tally.text)[kind]}
+
+
+RULES_SHOWN: Final = 12
+
+
+DECIDING: Final = ("dedup", "decontaminate", "redact")  # stages that remove documents or change their text
+
+
+def show(answer: dict[str, Any]) -> str:
+    """Every line of it."""
+    return "\n".join(_lines(answer))
+
+
+def _lines(answer: dict[str, Any]) -> Iterator[str]:
+    for key, pair in answer["changes"].items():
+        yield f"{key}: {shown(pair['run'])} -> {shown(pair['asked'])}"
+    yield ""
+    yield f"{'source':<14}{'in':>9} {'kept':>9} {'then':>9} {'change':>8} {'text':>7} {'then':>7}" + (
+        f" {'tokens~':>8}{'then':>8}" if answer["tokens"] else ""
+    )
+    for row in [*answer["sources"], {"source": "all", **answer["total"]}] if answer["sources"] else ():
+        yield _source(row)
+    yield ""
+    if answer["rules"]:
+        yield from _rule_lines(answer["rules"])
+    yield from _moved_lines(answer)
+    yield from _unknown(answer)
+
+
+def _source(row: dict[str, Any]) -> str:
+    before, after = row["before"], row["after"]
+    line = (
+        f"{_cut(row['source'], 14):<14}{row['documents_in']:>9,} {before['documents']:>9,} {after['documents']:>9,}"
+        f" {after['documents'] - before['documents']:>+8,} {compact(before['text_bytes']):>7} {compact(after['text_bytes']):>7}"
+    )
+    return (
+        line
+        if before["tokens"] is None
+        else line + f" {compact(before['tokens']):>8}{compact(after['tokens']):>8}"
+    )
+
+
+def _rule_lines(rules: list[dict[str, Any]]) -> Iterator[str]:
+    """Those whose counts differ most."""
+    order = sorted(rules, key=lambda r: (-abs(r["after"]["failed"] - r["before"]["failed"]), r["rule"]))
+    yield f"{'documents removed by rule':<35}{'first':>15}{'failed':>15}{'it alone':>15}"
+    for row in order[:RULES_SHOWN]:
+        pairs = [
+            f"{row['before'][what]:,} -> {row['after'][what]:,}" for what in ("first", "failed", "alone")
+        ]
+        name = row["rule"]
+        if len(name) > 34:
+            yield name
+            name = ""
+        yield f"{name:<35}" + "".join(f"{pair:>15}" for pair in pairs)
+    if len(rules) > RULES_SHOWN:
+        yield f"and {len(rules) - RULES_SHOWN} further rules: --json has them all"
+    yield ""
+
+
+def _moved_lines(answer: dict[str, Any]) -> Iterator[str]:
+    for kind, what, word in (("back", "would come back", "was removed by"), ("gone", "would go", "by")):
+        moved = answer[kind]
+        yield f"{moved['documents']:,} documents {what}, {compact(moved['text_bytes'])}B of text"
+        for row in moved["examples"]:
+            value = "" if row["value"] is None else f" (value {row['value']:.4g}"
+            limit = "" if row["threshold"] is None else f", threshold {row['threshold']:.4g}"
+            detail = f", {row['detail']}" if row["detail"] else ""
+            ended = ""
+            if kind == "gone":
+                ended = "; now kept" if row["outcome"] == KEPT else f"; {row['outcome']} at {row['stage']}"
+            yield f"  {row['doc_id']}  {row['source']}  {row['locator']}"
+            yield f"      {word} {row['rule']}{value}{limit}{')' if value else ''}{detail}{ended}"
+
+
+def _unknown(answer: dict[str, Any]) -> Iterator[str]:
+    later = [stage for stage in answer["later_stages"] if stage in DECIDING]
+    gone, back, tokens = answer["gone"], answer["back"], answer["tokens"]
+    notes = ["Text is counted as ingested, before any stage cut or replaced some of it."]
+    if tokens:
+        notes.append(f"Tokens: {tokens['how']}.")
+        if tokens["kept_in_the_end"] is not None:
+            notes.append(f"Exactly {tokens['kept_in_the_end']:,} are kept in the end now.")
+    if later:
+        notes.append(f"Not known without running them: what {', '.join(later)} would then do.")
+        if gone["documents"]:
+            notes.append(
+                f"Of the {gone['documents']:,} documents that would go, {gone['kept_in_the_end']:,} are kept in the end now."
+            )
+        if gone["with_copies"]:
+            notes.append(
+                f"Of {gone['with_copies']:,} dedup removed copies, one of which may stay in its place."
+            )
+        if back["documents"]:
+            notes.append(
+                f"Each of the {back['documents']:,} that would come back may still be removed there."
+            )
+    yield ""
+    yield from wrap(" ".join(notes), 80)
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) < width else f"{name[: width - 2]}…"

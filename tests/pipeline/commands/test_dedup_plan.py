@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.commands.dedup_plan import dedup_plan
+from corpusmill.pipeline.commands.dedup import dedup_plan
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.schemas.manifest import Counts, PartitionManifest, PublishedFile, StageManifest
 from tests.pipeline.dedup.helpers import docs_of, partitions

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.commands.shard_export import shard_export
+from corpusmill.pipeline.commands.runs import shard_export
 from corpusmill.pipeline.shard.export import _TOKENS, _metric, export
 from corpusmill.pipeline.shard.read import iter_documents
 from tests.pipeline.corpus import Here, contents

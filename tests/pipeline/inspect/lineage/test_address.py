@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.inspect.lineage.address import Address, characters, parse
+from corpusmill.pipeline.inspect.lineage.shards import Address, characters, parse
 
 
 @pytest.mark.parametrize(

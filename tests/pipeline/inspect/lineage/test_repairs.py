@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.ingest.reread import cleaned
-from corpusmill.pipeline.inspect.lineage.edits import StageEdits
-from corpusmill.pipeline.inspect.lineage.repairs import composition, repairs
+from corpusmill.pipeline.inspect.lineage.edits import StageEdits, composition, repairs
 
 PIECES = [
     "\r\n",

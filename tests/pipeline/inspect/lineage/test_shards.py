@@ -10,10 +10,9 @@ import pytest
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import purpose_seed
-from corpusmill.pipeline.inspect.lineage.address import Address, parse
 from corpusmill.pipeline.inspect.lineage.find import Finder
 from corpusmill.pipeline.inspect.lineage.lists import BlockList
-from corpusmill.pipeline.inspect.lineage.shards import Requests, Shards
+from corpusmill.pipeline.inspect.lineage.shards import Address, Requests, Shards, parse
 from corpusmill.pipeline.inspect.lineage.show import found_in_words
 from corpusmill.pipeline.inspect.lineage.trace import Tracer
 from corpusmill.pipeline.shard.read import members

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.inspect.lineage.address import Address
 from corpusmill.pipeline.inspect.lineage.find import Finder
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
+from corpusmill.pipeline.inspect.lineage.shards import Address
 from corpusmill.pipeline.inspect.lineage.show import as_json, in_words
 from corpusmill.pipeline.inspect.lineage.trace import Followed, Tracer, open_shards, shards_of
 

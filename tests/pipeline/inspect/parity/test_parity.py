@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.commands.parity import parity
-from corpusmill.pipeline.inspect.parity.compare import Parity, shown
+from corpusmill.pipeline.commands.rules import parity
+from corpusmill.pipeline.inspect.parity import Parity, shown
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, documents
 

@@ -10,9 +10,8 @@ import pytest
 
 from corpusmill.common.config import override, validate
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.commands.what_if import find_run
 from corpusmill.pipeline.engine.runner import Run
-from corpusmill.pipeline.inspect.what_if.answer import Finished
+from corpusmill.pipeline.inspect.what_if.question import Finished, find_run
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.recipe import Recipe
 from tests.conftest import Serial, shared

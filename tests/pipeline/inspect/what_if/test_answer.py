@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from corpusmill.common.config import override, validate
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.commands.what_if import find_run
 from corpusmill.pipeline.engine.publish import publish_table, read_table
-from corpusmill.pipeline.inspect.what_if.answer import Finished, answer, ask
-from corpusmill.pipeline.inspect.what_if.show import show
+from corpusmill.pipeline.inspect.what_if.answer import answer, show
+from corpusmill.pipeline.inspect.what_if.question import Finished, ask, find_run
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.recipe import Recipe
 from tests.conftest import Serial

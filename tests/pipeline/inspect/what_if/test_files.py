@@ -12,10 +12,10 @@ import pytest
 from corpusmill.common.config import override, validate
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.commands.what_if import find_run
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.runner import Run
-from corpusmill.pipeline.inspect.what_if.answer import Answer, Finished, Question, answer, ask
+from corpusmill.pipeline.inspect.what_if.answer import Answer, answer
+from corpusmill.pipeline.inspect.what_if.question import Finished, Question, ask, find_run
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.recipe import Recipe
 from tests.conftest import Serial

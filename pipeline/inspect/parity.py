@@ -1,4 +1,5 @@
-"""Two sides of rules judged on one table of signals, counted as documents stream by."""
+"""Two rule sets over the same documents: both sides judged on one table of signals, counted as documents stream by; how far their
+decisions agree, and which rules part them, with examples."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Two rule sets over the same documents: how far their decisions agree, and which rules part them, with examples."""
