@@ -193,3 +193,21 @@ def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
 def test_files_do_not_import_each_other_in_a_circle() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
     assert cycles(imported_files()) == []
+
+
+def test_folders_of_the_trainer_do_not_import_each_other_in_a_circle() -> None:
+    """Modules that stand in `train` itself count one by one."""
+    folders: dict[str, set[str]] = {}
+    modules = imported_files()
+    for module, others in modules.items():
+        if module.startswith("corpusmill.train."):
+            for name in (module, *others):
+                folders.setdefault(folder_of(name), set())
+            folders[folder_of(module)] |= {folder_of(name) for name in others} - {folder_of(module)}
+    assert cycles(folders) == []
+
+
+def folder_of(module: str) -> str:
+    """The folder of a module, or the module if it stands in `train` itself."""
+    package, _, _ = module.rpartition(".")
+    return module if package in {"corpusmill", "corpusmill.train"} else package

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from corpusmill.train.checkpoint.pieces import Cuts, Piece, live, pieces_of
+    from corpusmill.train.checkpoint.pieces import Piece, live, pieces_of
     from corpusmill.train.checkpoint.read import load_newest, load_step, read_tensors, restore
     from corpusmill.train.checkpoint.saver import Saver
     from corpusmill.train.checkpoint.store import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from corpusmill.train.checkpoint.write import save
 
 __all__ = [
-    "MODEL", "OPTIMIZER", "STATE", "Checkpoint", "Cuts", "Piece", "Saver", "abandon", "live", "load_newest", "load_step",
+    "MODEL", "OPTIMIZER", "STATE", "Checkpoint", "Piece", "Saver", "abandon", "live", "load_newest", "load_step",
     "open_step", "pieces_of", "prune", "read_tensors", "restore", "save", "steps",
 ]  # fmt: skip
 

@@ -24,7 +24,7 @@ def dashboard(
     json_: Json = False,
 ) -> None:
     """One HTML page of a run, live while it trains: losses, schedule, norms, speed, the guard's events."""
-    from corpusmill.train.log.dashboard.write import write, write_until_done
+    from corpusmill.train.log.dashboard import write, write_until_done
     from corpusmill.train.run_folder import open_run
 
     config, folder = open_run(run, set_)

@@ -66,8 +66,9 @@ def batch(
     from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.data.inspect import describe_batch
+    from corpusmill.train.guard.journal import of_run
 
-    result = describe_batch(load(TrainConfig, config, set_), step, rank, world, text)
+    result = describe_batch(of_run(load(TrainConfig, config, set_)), step, rank, world, text)
     if json_:
         print_json(result)
         return

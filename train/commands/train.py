@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.train.commands.options import Config, Json, Run, Set, print_json, print_table
 
 
@@ -97,3 +99,24 @@ def export(
         typer.echo(
             f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights"
         )
+
+
+def main() -> None:
+    """One process of torchrun. Exit codes: 0 done, 1 the work failed, 2 the command or config is wrong."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(train)
+    code = 0
+    try:
+        app()
+    except (UserError, WorkError) as error:
+        rank = os.environ.get("RANK", "0")
+        print(f"error: {error}" if rank == "0" else f"error (process {rank}): {error}", file=sys.stderr)
+        code = error.exit_code
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # All is written; gloo's threads may abort the process if it unwinds while a peer is leaving.
+        os._exit(code)
+    raise SystemExit(code)

@@ -1,7 +1,12 @@
-"""`corpusmill lr-find` and `corpusmill search`."""
+"""`corpusmill lr-find` and `corpusmill search`; run as a module, one trial of a search."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -74,3 +79,24 @@ def search(
     log_line(
         f"plots: {result['output']}/search.html; to train with the best: corpusmill train {result.get('best_config')}"
     )
+
+
+def trial() -> None:
+    """`python -m corpusmill.train.commands.tune FOLDER CONFIG --set ...`: train, until standard input ends."""
+    from corpusmill.train.commands.train import main
+    from corpusmill.train.tools.tune.trial import hold
+
+    def end_with_parent() -> None:
+        os.read(0, 1)  # not through sys.stdin, whose lock would be held when the process ends
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    folder, *arguments = sys.argv[1:]
+    lock = hold(Path(folder) / "lock", wait=True)  # a trial of a search that was killed may be saving still
+    sys.argv = ["train", *arguments]
+    with lock:
+        main()
+
+
+if __name__ == "__main__":
+    trial()

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.errors import UserError
-from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.fetch import BlockData, Blocks
@@ -17,7 +16,6 @@ from corpusmill.train.data.pack import Piece, best_fit
 from corpusmill.train.data.plan import Plan
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
-from corpusmill.train.guard.journal import amended, read_entries
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,10 +27,11 @@ def describe_batch(
 
     Per sequence: slot, n, source, epoch, shard, block, the token ranges of the block that are its labels (half open;
     one for consecutive tokens, several for packed documents), and its documents with the characters of the cleaned text
-    that the block holds of each; with `text`, its tokens decoded. Raises `UserError` for a rank that is not there.
+    that the block holds of each; with `text`, its tokens decoded. A run that was rolled back has other data than its
+    config says: `corpusmill.train.guard.journal.of_run`. Raises `UserError` for a rank that is not there.
     """
     shards = open_run_data(config)
-    plan = make_plan(amended(config.data, read_entries(Folder(config.output_url))), shards, config.seed)
+    plan = make_plan(config.data, shards, config.seed)
     if rank is not None and not 0 <= rank < world:
         raise UserError(f"--rank {rank}: must be 0 to {world - 1} (--world is {world})")
     stage = plan.segment_of(step).stage

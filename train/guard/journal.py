@@ -20,6 +20,7 @@ from corpusmill.schemas.guard import JournalEntry
 
 if TYPE_CHECKING:
     from corpusmill.schemas.data import DataConfig
+    from corpusmill.schemas.training import TrainConfig
 
 JOURNAL = "journal.jsonl"
 Entries = Sequence[JournalEntry]
@@ -139,6 +140,12 @@ def with_skip(skips: Mapping[int, int], step: int, batches: int) -> dict[int, in
 def amended(data: DataConfig, entries: Entries) -> DataConfig:
     """A run's data section with the data that its rollbacks pass over."""
     return data.model_copy(update={"skip": skips(entries, data.skip)})
+
+
+def of_run(config: TrainConfig) -> TrainConfig:
+    """The config with the data section that its run, if there is one, now follows."""
+    entries = read_entries(Folder(config.output_url))
+    return config.model_copy(update={"data": amended(config.data, entries)})
 
 
 def documents_line(entry: JournalEntry) -> str:

@@ -42,7 +42,7 @@ def open_sinks(run: Folder, config: TrainConfig, step: int, rows: list[dict[str,
             reason = (str(error) or type(error).__name__).splitlines()[0]
             log_line(f"log.wandb: {reason}; going on without it")
     if config.log.dashboard:
-        from corpusmill.train.log.dashboard.write import Live
+        from corpusmill.train.log.dashboard import Live
 
         sinks.append(Live(run, config, rows))
     return sinks

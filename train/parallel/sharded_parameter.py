@@ -31,7 +31,7 @@ class Cut:
     group: dist.ProcessGroup
 
 
-Cuts = dict[str, tuple[Cut, ...]]  # by parameter's name
+Cuts = dict[str, tuple[Cut, ...]]  # by parameter's name, the outermost first
 
 
 class Part(NamedTuple):
@@ -56,14 +56,18 @@ def cuts_of(parameter: Tensor) -> tuple[Cut, ...]:
 
 
 def part_of(tensor: Any, cuts: Sequence[Cut] = ()) -> Part:
-    """Where the local elements of a tensor lie in the whole."""
+    """Where the local elements of a tensor lie in the whole; `cuts`, the outermost first, came before any sharding."""
     offsets, shape = [0] * tensor.ndim, list(tensor.shape)
     if hasattr(tensor, "device_mesh"):
-        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-        _, found = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-        offsets = list(found)
-    for cut in cuts:
+        sizes, mesh = list(shape), tensor.device_mesh
+        for axis, place in enumerate(tensor.placements):
+            if place.is_shard():  # like `torch.chunk`: the last ones have less, or nothing
+                chunk = -(-sizes[place.dim] // mesh.size(axis))
+                start = min(mesh.get_local_rank(axis) * chunk, sizes[place.dim])
+                offsets[place.dim] += start
+                sizes[place.dim] = min(chunk, sizes[place.dim] - start)
+        assert tuple(sizes) == tuple(local(tensor).shape), (tensor.placements, sizes)
+    for cut in reversed(cuts):
         offsets[cut.dim] += cut.index * shape[cut.dim]
         shape[cut.dim] *= cut.count
     return Part(tuple(shape), tuple(offsets))

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.checkpoint import Cuts, pieces_of
+from corpusmill.train.checkpoint import pieces_of
+from corpusmill.train.parallel.sharded_parameter import Cut, Cuts
 
-CUTS: dict[str, Cuts] = {"w": ((0, 1, 2),), "stack": ((0, 2, 3), (2, 1, 4)), "twice": ((0, 1, 2), (0, 2, 3))}
+
+def cut(dim: int, index: int, count: int) -> Cut:
+    return Cut("tensor", dim, index, count, NO_GROUP)
+
+
+NO_GROUP: Any = None
+CUTS: Cuts = {
+    "w": (cut(0, 1, 2),),
+    "stack": (cut(0, 2, 3), cut(2, 1, 4)),
+    "twice": (cut(0, 1, 2), cut(0, 2, 3)),
+}
 TENSORS = {
     "w": torch.zeros(4, 6),
     "stack": torch.zeros(2, 5, 3),
@@ -47,7 +60,7 @@ def test_states_are_cut_as_their_parameters() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 6), (24,), (4, 6, 1)])
 def test_a_state_of_unknown_place_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(UserError, match="^codes/w: which part this is .* cannot be told"):
+    with pytest.raises(UserError, match="^codes/w: parallelism cut this parameter, .* is unknown"):
         boxes({"codes/w": torch.zeros(shape)})
 
 

@@ -21,10 +21,11 @@ from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.schemas.training import CheckpointConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.checkpoint import Cuts, Piece
+from corpusmill.train.checkpoint import Piece
 from corpusmill.train.checkpoint.read import read_into
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
+from corpusmill.train.parallel.sharded_parameter import Cut, Cuts
 
 # Nothing of it can be dealt evenly: 18 and 22 rows over 4 processes, 3 experts over 4 (one of them gets none).
 MODEL = ModelConfig.model_validate(
@@ -79,11 +80,16 @@ def cut_pieces(tensors: dict[str, Tensor]) -> dict[str, Piece]:
     rank, size = dist.get_rank(), dist.get_world_size()
     mesh = init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("dp", "tp"))
     tp = rank % 2
-    cuts: dict[str, Cuts] = {"a": ((0, tp, 2),), "b": ((1, tp, 2),), "c": ()}
+    group = mesh["tp"].get_group()
+    cuts: Cuts = {
+        "a": (Cut("tensor", 0, tp, 2, group),),
+        "b": (Cut("tensor", 1, tp, 2, group),),
+        "c": (),
+    }
     local = {}
     for name, tensor in tensors.items():
-        for dim, index, count in cuts[name.rpartition("/")[2]] if tensor.ndim else ():
-            tensor = tensor.chunk(count, dim)[index].clone()
+        for cut in cuts[name.rpartition("/")[2]] if tensor.ndim else ():
+            tensor = tensor.chunk(cut.count, cut.dim)[cut.index].clone()
         local[name] = distribute_tensor(tensor, mesh["dp"], [Shard(0)]) if tensor.ndim else tensor
     return checkpoint.pieces_of(local, cuts)
 

@@ -18,6 +18,7 @@ from corpusmill.train.checkpoint import STATE
 from corpusmill.train.data.inspect import describe_batch
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
+from corpusmill.train.guard.journal import of_run
 from corpusmill.train.guard.judge import History
 from corpusmill.train.guard.recover import branch, delete_abandoned, documents, target
 from tests.train.guard.test_journal import journal, rollback, skip
@@ -110,7 +111,7 @@ def test_documents_are_of_the_batch_by_the_run_s_own_plan(
     # `corpusmill batch` shows the same batch, once the journal has the rollback.
     entry = journal(rollback(5, 3, first=4, batches=2)).entries[0]
     (Folder(made.output_url) / "journal.jsonl").write(orjson.dumps(entry.dumped()) + b"\n")
-    shown = describe_batch(made, 5)
+    shown = describe_batch(of_run(made), 5)
     assert shown["plan"] == plan.sha256
     ids = {doc["doc_id"] for row in shown["sequences"] for doc in row["documents"]}
     assert {doc for docs in found.values() for doc in docs} <= ids

@@ -6,11 +6,9 @@ import fcntl
 import json
 import math
 import os
-import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -35,7 +33,7 @@ class Trial:
         self.command = [
             sys.executable,
             "-m",
-            "corpusmill.train.tools.tune.trial",
+            "corpusmill.train.commands.tune",
             str(folder),
             str(config),
             *pairs,
@@ -175,24 +173,3 @@ def hold(file: Path, wait: bool = False) -> Any:
     lock = file.open("w")
     fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     return lock
-
-
-def main() -> None:
-    """`python -m corpusmill.train.tools.tune.trial FOLDER CONFIG --set ...`: train, until standard input ends."""
-
-    def end_with_parent() -> None:
-        os.read(0, 1)  # not through sys.stdin, whose lock would be held when the process ends
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    folder, *arguments = sys.argv[1:]
-    lock = hold(Path(folder) / "lock", wait=True)  # a trial of a search that was killed may be saving still
-    sys.argv = ["train", *arguments]
-    from corpusmill.train.__main__ import main as train
-
-    with lock:
-        train()
-
-
-if __name__ == "__main__":
-    main()

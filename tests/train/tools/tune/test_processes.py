@@ -103,7 +103,7 @@ def test_two_at_a_time(write_search: Write, start: Start, tmp_path: Path) -> Non
     (victim,) = [
         int(s.split()[0])
         for s in find.splitlines()
-        if f"corpusmill.train.tools.tune.trial {tmp_path}/found/trials/0000" in s
+        if f"corpusmill.train.commands.tune {tmp_path}/found/trials/0000" in s
     ]
     os.kill(victim, signal.SIGKILL)
     until(lambda: rows(tmp_path / "found/trials/0002"), process)

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from corpusmill.common.storage import Folder
-from corpusmill.train.log.dashboard.history import History
-from corpusmill.train.log.dashboard.page import render
-from corpusmill.train.log.dashboard.plots import ALL_POINTS, POINTS, groups, schedule
+from corpusmill.train.log.dashboard import render
+from corpusmill.train.log.plots import ALL_POINTS, POINTS, History, groups, schedule
 from corpusmill.train.optim import rate_at
-from tests.train.log.dashboard.made import config_of, make_run
+from tests.train.log.made import config_of, make_run
 
 
 def plots_of(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

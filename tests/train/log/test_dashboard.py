@@ -19,13 +19,13 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.commands.app import register
-from corpusmill.train.log.dashboard import write as live_module
-from corpusmill.train.log.dashboard.history import History
-from corpusmill.train.log.dashboard.write import Live
+from corpusmill.train.log import dashboard as live_module
+from corpusmill.train.log.dashboard import Live
+from corpusmill.train.log.plots import History
 from corpusmill.train.run_folder import RESULT, write_json
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
-from tests.train.log.dashboard.made import make_run
+from tests.train.log.made import make_run
 
 
 def command(*arguments: str) -> str:
@@ -126,7 +126,7 @@ def test_a_live_page_is_written_no_oftener_than_its_share(
 
 
 def test_done_is_what_the_config_asks_for(tmp_path: Path) -> None:
-    from corpusmill.train.log.dashboard.page import finished
+    from corpusmill.train.log.dashboard import finished
 
     run = Folder(tmp_path)
     config = make_run(run, rows=5)

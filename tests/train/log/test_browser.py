@@ -12,9 +12,9 @@ pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
 
 from corpusmill.common.storage import Folder
-from corpusmill.train.log.dashboard.write import PAGE, write
+from corpusmill.train.log.dashboard import PAGE, write
 from tests.browser import listen
-from tests.train.log.dashboard.made import JOURNAL, make_run
+from tests.train.log.made import JOURNAL, make_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

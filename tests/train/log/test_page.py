@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.storage import Folder
-from corpusmill.train.log.dashboard.history import History
-from corpusmill.train.log.dashboard.page import render, script_json
+from corpusmill.train.log.dashboard import render, script_json
+from corpusmill.train.log.plots import History
 from corpusmill.train.run_folder import PLAN
-from tests.train.log.dashboard.made import JOURNAL, config_of, make_run
+from tests.train.log.made import JOURNAL, config_of, make_run
 
 
 class Reader(HTMLParser):

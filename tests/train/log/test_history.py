@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from corpusmill.common.charts import thin
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.train.log.dashboard.history import History, read_journal
+from corpusmill.train.log.plots import History, read_journal
 
 
 @given(

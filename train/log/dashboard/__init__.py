@@ -1,1 +1,0 @@
-"""`corpusmill dashboard`: a run as one HTML page that needs no network."""
