@@ -1,13 +1,91 @@
-"""The files beside `tokenizer.json` with which `transformers` loads the folder: `AutoTokenizer.from_pretrained(folder)`."""
+"""`tokenizer.json` as `tokenizers` and `transformers` have it: read, loaded, its tokens as bytes, and the files beside it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from functools import lru_cache
 from typing import Any
 
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+
+DEFAULT_END = "<|endoftext|>"
+# What published byte-level tokenizers call the end of a document; of several, the first.
+ENDS = (DEFAULT_END, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<｜end▁of▁sentence｜>")
+TRAIN = ", or leave it out to train one"
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
+def read_given(key: str, path: str, otherwise: str = "") -> bytes:
+    """The bytes of a `tokenizer.json`, of any name, or of the one in a folder.
+
+    Raises `UserError` naming `key` if there is none, or what is there is something else; `otherwise`: what else may be done.
+    """
+    place = Folder(path)
+    give = f"give a tokenizer.json, or a folder that has one{otherwise}"
+    for file in (place,) if path.endswith(".json") else (place / "tokenizer.json", place):
+        with contextlib.suppress(FileNotFoundError):
+            data = file.read()
+            break
+    else:
+        raise UserError(f"{key}: {path}: no such file; {give}")
+    try:
+        known = "model" in json.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        known = False
+    if not known:
+        raise UserError(f"{key}: {path}: not a tokenizer.json; {give}")
+    return data
+
+
+def end_token(data: bytes, wanted: str) -> str:
+    """The token that ends documents: `wanted`; but where it is the default, and the tokenizer has no such special token, the
+    one that it is known to have for this. (`load_bpe` refuses a tokenizer without the one returned, and lists its special tokens.)
+    """
+    try:
+        added = json.loads(data).get("added_tokens", [])
+        special = {token["content"] for token in added if token.get("special")}
+    except (ValueError, AttributeError, TypeError, KeyError):
+        return wanted  # not a tokenizer.json: loading it raises the error
+    if wanted in special or wanted != DEFAULT_END:
+        return wanted
+    return next((name for name in ENDS if name in special), wanted)
+
+
+def library(data: bytes, where: str) -> Any:
+    """A `tokenizers.Tokenizer` that encodes texts whole, and what looks like a special token as text. Raises `UserError` naming
+    `where` if `data` is no `tokenizer.json`."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises bare Exception
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+@lru_cache(maxsize=1)
+def alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-ins for the 256 bytes (Radford et al. 2019, `bytes_to_unicode`)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+def token_bytes(token: str) -> bytes:
+    """The bytes that a byte-level token's name stands for; a name outside the alphabet stands for itself."""
+    try:
+        return bytes(map(alphabet().__getitem__, token))
+    except KeyError:
+        return token.encode()
+
+
+# The files beside it with which `transformers` loads the folder: `AutoTokenizer.from_pretrained(folder)`.
 def config(tokenizer: bytes, eos_token: str) -> bytes:
     """`tokenizer_config.json` for a `tokenizer.json`: its added tokens, and nothing that would add a token to a text."""
     added = json.loads(tokenizer).get("added_tokens", [])

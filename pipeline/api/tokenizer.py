@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.hugging_face import DEFAULT_END, end_token, read_given
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import encode
 from corpusmill.pipeline.bpe.load import load_bpe
-from corpusmill.pipeline.tokenizer.given import DEFAULT, end_token, read_given
 
 
 class Tokenizer:
@@ -52,7 +52,7 @@ class Tokenizer:
         Folder(str(path)).write(self.data)
 
 
-def load_tokenizer(path: str | Path, eos_token: str = DEFAULT) -> Tokenizer:
+def load_tokenizer(path: str | Path, eos_token: str = DEFAULT_END) -> Tokenizer:
     """A `tokenizer.json`, or the folder that has one, at a path or URL. `eos_token`: what ends documents; where the
     tokenizer does not have the default, the special token that it is known to have for this. Raises `UserError`."""
     data = read_given("tokenizer", str(path))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.bpe.byte_alphabet import alphabet
+from corpusmill.common.hugging_face import alphabet
 from corpusmill.pipeline.bpe.classes import classes
 from corpusmill.pipeline.bpe.kernels.merge import EMPTY, MAX_ID, NO_RANK, Merges, fill_pairs
 from corpusmill.pipeline.bpe.kernels.scan import encode_batch

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from corpusmill.common.blocks import id_type
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
+from corpusmill.common.hugging_face import library, token_bytes
 from corpusmill.pipeline.bpe.engine import Engine
 from corpusmill.pipeline.bpe.recognise import UnknownToUs, nfc, read
 from corpusmill.pipeline.bpe.texts import Needles
@@ -58,22 +58,6 @@ class Bpe(NamedTuple):
     def dtype(self) -> np.dtype[Any]:
         """The smallest unsigned type that holds every id."""
         return id_type(self.vocab_size)
-
-
-def library(data: bytes, where: str) -> Any:
-    """A `tokenizers.Tokenizer` that encodes texts whole, and what looks like a special token as text. Raises `UserError` naming
-    `where` if `data` is no `tokenizer.json`."""
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_str(data.decode())
-    except Exception as error:  # the library raises bare Exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
-    return tokenizer
 
 
 def load_bpe(data: bytes, eos_token: str, where: str) -> Bpe:

@@ -227,7 +227,7 @@ def tokenizer(
     """See `TokenizerParams` for the parameters."""
     given = dict(locals())
     if path is not None:
-        from corpusmill.pipeline.tokenizer.given import TRAIN, read_given
+        from corpusmill.common.hugging_face import TRAIN, read_given
 
         read_given("--path", path, TRAIN)
     everything = {"validation_share": 0.0, "min_documents": 0}  # every document is for training
@@ -252,7 +252,7 @@ def shard(
 ) -> None:
     """See `ShardParams` for the parameters."""
     given = dict(locals())
-    from corpusmill.pipeline.tokenizer.given import read_given
+    from corpusmill.common.hugging_face import read_given
 
     path = given.pop("tokenizer")
     read_given("--tokenizer", path)  # a message that names the option; the stage knows a key of the recipe

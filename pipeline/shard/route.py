@@ -19,9 +19,8 @@ from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import write_pieces
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.bpe.encode import encode, normalized
+from corpusmill.pipeline.bpe.encode import coming_back, encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
-from corpusmill.pipeline.bpe.round_trip import coming_back
 from corpusmill.pipeline.engine.document_hash import hash_ids, read_validation_groups, split_of
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.shard.plan import Kind, Plan

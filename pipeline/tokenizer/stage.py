@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.hugging_face import TRAIN, end_token, read_given
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
-from corpusmill.pipeline.tokenizer.given import TRAIN, end_token, read_given
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tokenizer import TokenizerParams
@@ -64,8 +64,7 @@ class Tokenizer(GlobalStage):
         from corpusmill.common.hugging_face import config, special_tokens_map
         from corpusmill.pipeline.bpe.encode import how
         from corpusmill.pipeline.bpe.load import load_bpe
-        from corpusmill.pipeline.tokenizer.held_out import load_other
-        from corpusmill.pipeline.tokenizer.measure import measure
+        from corpusmill.pipeline.tokenizer.measure import load_other, measure
         from corpusmill.pipeline.tokenizer.merge_origins import SAMPLE_BYTES
         from corpusmill.pipeline.tokenizer.sample import draw
         from corpusmill.pipeline.tokenizer.train import untrained

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
+from corpusmill.common.hugging_face import token_bytes
 from corpusmill.pipeline.bpe.encode import chunks
 from corpusmill.schemas.tokenizer import TokenizerParams
 

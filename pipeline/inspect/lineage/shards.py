@@ -15,9 +15,9 @@ import orjson
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError, nearest
+from corpusmill.common.hugging_face import token_bytes
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
 from corpusmill.schemas.shards import INDEX, BlockDocuments, SetEntry, ShardSet, ShardSetEntry
 from corpusmill.schemas.shards import Block as ListedBlock
 

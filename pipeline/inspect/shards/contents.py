@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
+from corpusmill.common.hugging_face import token_bytes
 from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.engine.document_hash import hash_ids
 from corpusmill.pipeline.shard.read import BlockData

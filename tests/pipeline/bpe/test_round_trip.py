@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.bpe.encode import encode
+from corpusmill.pipeline.bpe.encode import coming_back, encode
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.pipeline.bpe.round_trip import coming_back
 from tests.pipeline.bpe.vocabularies import FORMS, trained
 
 

@@ -54,7 +54,7 @@ def test_characters_are_those_that_the_tokens_stand_for(made: Path) -> None:
     texts = {i.hex(): t for i, t in zip(docs["doc_id"].to_pylist(), docs["text"].to_pylist(), strict=True)}
     bpe = load_bpe((made / "shards/tokenizer.json").read_bytes(), "<|endoftext|>", "test")
     names = {index: token for token, index in bpe.tokenizer.get_vocab().items()}
-    from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
+    from corpusmill.common.hugging_face import token_bytes
 
     inside = 0
     for folder, index in indexes(Folder(made / "shards")):

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.hugging_face import token_bytes
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.bpe.byte_alphabet import token_bytes
 from corpusmill.pipeline.bpe.encode import encode
 from corpusmill.pipeline.bpe.load import Bpe, decode, load_bpe
 from corpusmill.pipeline.engine.document_hash import read_validation_groups, split_of
@@ -247,7 +247,6 @@ def test_decomposed_text_comes_back_composed(tmp_path: Path) -> None:
 def test_a_document_that_comes_back_changed_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from corpusmill.pipeline.tokenizer import held_out
 
     def wrong(bpe: Bpe, texts: pa.ChunkedArray) -> Any:
         ids, starts = encode(bpe, texts)
@@ -255,7 +254,7 @@ def test_a_document_that_comes_back_changed_stops_the_run(
         ids[0] = ids[0] + 1 if ids[0] < 250 else 5
         return ids, starts
 
-    monkeypatch.setattr(held_out, "encode", wrong)
+    monkeypatch.setattr(measure, "encode", wrong)
     with pytest.raises(
         WorkError, match=r"^tokenizer: \d+ documents do not decode to their own text, first [0-9a-f]{32}$"
     ):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from corpusmill.common.blocks import Tokens, id_type
 from corpusmill.common.errors import UserError
+from corpusmill.common.hugging_face import library
 from corpusmill.common.storage import Folder
 
 ENDS = (
@@ -70,17 +71,7 @@ def load_encoder(data: bytes, where: str, eos_id: int | None = None, config: byt
     The end-of-document token is `eos_id`, or the one that `config` names, or the first of `ENDS` that is there. Raises
     `UserError` naming `where` if it is no tokenizer, or has no such token.
     """
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_str(data.decode())
-        content = json.loads(data)
-    except Exception as error:  # the library raises bare Exception
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{where}: not a tokenizer.json that `tokenizers` reads: {reason}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
+    tokenizer, content = library(data, where), json.loads(data)
     tokenizer.post_processor = (
         None  # it would only add tokens, or leave white space out of the tokens' characters
     )

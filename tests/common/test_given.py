@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from corpusmill.__main__ import build as build_cli
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.tokenizer.given import DEFAULT, TRAIN, end_token, read_given
+from corpusmill.common.hugging_face import DEFAULT_END, TRAIN, end_token, read_given
 from corpusmill.pipeline.tokenizer.train import train
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.tokenizer.test_tokenizer import build, corpus, prepared
@@ -23,13 +23,15 @@ def special(*names: str) -> bytes:
 
 
 def test_the_end_is_named_or_known() -> None:
-    assert end_token(special("<s>", DEFAULT, "</s>"), DEFAULT) == DEFAULT
-    assert end_token(special("<s>", "</s>", "<pad>"), DEFAULT) == "</s>"
+    assert TokenizerParams().eos_token == DEFAULT_END
+    assert end_token(special("<s>", DEFAULT_END, "</s>"), DEFAULT_END) == DEFAULT_END
+    assert end_token(special("<s>", "</s>", "<pad>"), DEFAULT_END) == "</s>"
     assert (
-        end_token(special("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"), DEFAULT) == "<|end_of_text|>"
+        end_token(special("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"), DEFAULT_END)
+        == "<|end_of_text|>"
     )
     assert end_token(special("<s>", "</s>"), "<stop>") == "<stop>"  # what the user named is never replaced
-    assert end_token(special("<s>"), DEFAULT) == DEFAULT
+    assert end_token(special("<s>"), DEFAULT_END) == DEFAULT_END
 
 
 @given(
@@ -39,7 +41,7 @@ def test_the_end_is_named_or_known() -> None:
     )
 )
 def test_any_bytes_are_taken(data: bytes) -> None:
-    assert end_token(data, DEFAULT) == DEFAULT
+    assert end_token(data, DEFAULT_END) == DEFAULT_END
 
 
 def test_a_folder_or_a_file_is_read(tmp_path: Path) -> None:

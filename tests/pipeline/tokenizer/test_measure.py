@@ -19,7 +19,7 @@ def sources(tmp: Path, **how: Any) -> dict[str, Any]:
 def test_a_part_of_large_sources_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = sources(tmp_path / "whole")
     half = whole["web"]["bytes"] // 2
-    monkeypatch.setattr("corpusmill.pipeline.tokenizer.held_out.SAMPLE_BYTES", half)
+    monkeypatch.setattr("corpusmill.pipeline.tokenizer.measure.SAMPLE_BYTES", half)
     some = sources(tmp_path / "some")
     assert 0.4 * half < some["web"]["bytes"] < 1.6 * half
     assert some["lone"] == whole["lone"]  # smaller than the sample
@@ -31,5 +31,5 @@ def test_a_part_of_large_sources_is_measured(tmp_path: Path, monkeypatch: pytest
 
 def test_where_chance_draws_none_all_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = sources(tmp_path / "whole")
-    monkeypatch.setattr("corpusmill.pipeline.tokenizer.held_out.SAMPLE_BYTES", 0)
+    monkeypatch.setattr("corpusmill.pipeline.tokenizer.measure.SAMPLE_BYTES", 0)
     assert sources(tmp_path / "none") == whole
