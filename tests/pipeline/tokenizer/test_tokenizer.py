@@ -254,7 +254,7 @@ def test_a_document_that_comes_back_changed_stops_the_run(
         ids[0] = ids[0] + 1 if ids[0] < 250 else 5
         return ids, starts
 
-    monkeypatch.setattr(measure, "encode", wrong)
+    monkeypatch.setattr("corpusmill.pipeline.tokenizer.measure.encode", wrong)
     with pytest.raises(
         WorkError, match=r"^tokenizer: \d+ documents do not decode to their own text, first [0-9a-f]{32}$"
     ):
