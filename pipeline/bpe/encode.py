@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.utf8 import load, pointer, same
+from corpusmill.pipeline.bpe.kernels.buffers import load, pointer, same
 from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.bpe.texts import View, composed, views
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from corpusmill.pipeline.bpe.classes import CJK_RANGES
+from corpusmill.pipeline.bpe.classes import (
+    CJK_RANGES,
+)
 from corpusmill.pipeline.bpe.kernels.pretokenize import (
     CL100K,
+    CLASSES,
     DEEPSEEK,
     DIGITS,
     GPT2,
@@ -14,17 +17,6 @@ from corpusmill.pipeline.bpe.kernels.pretokenize import (
     NUMBERS,
     O200K,
     TEKKEN,
-)
-from corpusmill.pipeline.bpe.kernels.utf8 import (
-    CAPITAL,
-    CJK,
-    LETTER,
-    MARK,
-    NUMBER,
-    NUMERIC,
-    SMALL,
-    SPACE,
-    SYMBOL,
 )
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -66,11 +58,6 @@ _COVERING = {GPT2, CL100K, O200K, TEKKEN}  # patterns that leave nothing between
 _NAMES = {
     GPT2: "GPT-2", CL100K: "cl100k (Llama 3, Qwen 2)", O200K: "o200k (GPT-4o)", TEKKEN: "o200k without contractions",
     DIGITS: "digits", NUMBERS: "numbers", IDEOGRAPHS: "ideographs", DEEPSEEK: "DeepSeek",
-}  # fmt: skip
-_BITS = {
-    GPT2: LETTER | NUMBER | SPACE, CL100K: LETTER | NUMBER | SPACE,
-    O200K: LETTER | NUMBER | SPACE | CAPITAL | SMALL | MARK, TEKKEN: LETTER | NUMBER | SPACE | CAPITAL | SMALL | MARK,
-    DIGITS: NUMERIC, NUMBERS: NUMBER, IDEOGRAPHS: CJK, DEEPSEEK: LETTER | MARK | SPACE | SYMBOL,
 }  # fmt: skip
 
 
@@ -118,7 +105,7 @@ def read(content: dict[str, Any]) -> Reading:
         raise UnknownToUs("it has no ByteLevel pre-tokenizer")
     bits = 0
     for kind, _ in steps:
-        bits |= _BITS[kind]
+        bits |= CLASSES[kind]
     return Reading(steps, bits, nfc(content))
 
 

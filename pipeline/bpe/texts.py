@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.classes import CODE_POINTS
-from corpusmill.pipeline.bpe.kernels.utf8 import Classes, class_pointers, pack, pointer, run, same
+from corpusmill.pipeline.bpe.classes import CODE_POINTS, Classes, class_pointers, pack, run
+from corpusmill.pipeline.bpe.kernels.buffers import pointer, same
 
 
 @compiled

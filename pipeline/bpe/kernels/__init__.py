@@ -1,2 +1,2 @@
-"""Encoding over Arrow's bytes: buffers and classes of characters (`utf8.py`), where patterns cut (`pretokenize.py`),
+"""Encoding over Arrow's bytes: buffers (`buffers.py`), where patterns cut (`pretokenize.py`),
 pre-tokens already encoded (`table.py`), merging (`merge.py`) and the loop over documents (`scan.py`)."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.utf8 import pointer
+from corpusmill.pipeline.bpe.kernels.buffers import pointer
 
 ID_BITS: Final = 20
 RANK_BITS: Final = 24

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.utf8 import (
+from corpusmill.pipeline.bpe.classes import (
     CAPITAL,
     CJK,
     LETTER,
@@ -35,12 +35,22 @@ NUMBERS: Final = 5  # \p{N} and `most`, isolated
 IDEOGRAPHS: Final = 6  # DeepSeek's range, isolated
 DEEPSEEK: Final = 7  # DeepSeek V3's third pattern
 
+# The classes of characters that each looks at.
+CLASSES: Final = {
+    GPT2: LETTER | NUMBER | SPACE, CL100K: LETTER | NUMBER | SPACE,
+    O200K: LETTER | NUMBER | SPACE | CAPITAL | SMALL | MARK, TEKKEN: LETTER | NUMBER | SPACE | CAPITAL | SMALL | MARK,
+    DIGITS: NUMERIC, NUMBERS: NUMBER, IDEOGRAPHS: CJK, DEEPSEEK: LETTER | MARK | SPACE | SYMBOL,
+}  # fmt: skip
 _APOSTROPHE, _BLANK, _CR, _LF, _SLASH = 39, 32, 13, 10, 47
 
 
 @compiled
 def cut(kind: int, most: int, data: Any, at: int, stop: int, classes: Any) -> int:
     """One past the last byte of the piece that begins at `at`, of text that ends at `stop`."""
+    if kind <= CL100K and data[at] == _APOSTROPHE:
+        end = _contraction(data, at, stop, kind == CL100K)
+        if end > at:
+            return end
     if kind == GPT2:
         return _gpt2(data, at, stop, classes, most)
     if kind == CL100K:
@@ -58,12 +68,8 @@ def cut(kind: int, most: int, data: Any, at: int, stop: int, classes: Any) -> in
 
 @compiled
 def _gpt2(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
-    r"""`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`"""
+    r"""After `'s|'t|'re|'ve|'m|'ll|'d`: ` ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`"""
     lead = data[at]
-    if lead == _APOSTROPHE:
-        end = _contraction(data, at, stop, False)
-        if end > at:
-            return end
     bits, after = look(data, at, stop, classes)
     if lead == _BLANK and after < stop:
         next_bits, next_after = look(data, after, stop, classes)
@@ -80,12 +86,8 @@ def _gpt2(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
 
 @compiled
 def _cl100k(data: Any, at: int, stop: int, classes: Any, most: int) -> int:
-    r"""`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`"""
+    r"""After `(?i:'s|'t|'re|'ve|'m|'ll|'d)`: `[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`"""
     lead = data[at]
-    if lead == _APOSTROPHE:
-        end = _contraction(data, at, stop, True)
-        if end > at:
-            return end
     bits, after = look(data, at, stop, classes)
     if bits & LETTER:
         return _letters(data, after, stop, classes)
@@ -145,7 +147,7 @@ def _small_at_the_end(data: Any, at: int, stop: int, classes: Any) -> int:
 
 
 @compiled
-def _deepseek(data: Any, at: int, stop: int, classes: Any) -> Any:
+def _deepseek(data: Any, at: int, stop: int, classes: Any) -> int:
     r"""`[!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, where
     `[!-/:-~]` stands for ASCII's punctuation; what none matches is a piece up to the next match."""
     lead = data[at]

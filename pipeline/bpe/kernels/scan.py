@@ -7,6 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.bpe.classes import class_pointers
+from corpusmill.pipeline.bpe.kernels.buffers import pointer
 from corpusmill.pipeline.bpe.kernels.merge import merge, pointers
 from corpusmill.pipeline.bpe.kernels.pretokenize import cut
 from corpusmill.pipeline.bpe.kernels.table import (
@@ -19,7 +21,6 @@ from corpusmill.pipeline.bpe.kernels.table import (
     table_pointers,
 )
 from corpusmill.pipeline.bpe.kernels.tokens import longest, merges_before, token_pointers
-from corpusmill.pipeline.bpe.kernels.utf8 import class_pointers, pointer
 
 
 @compiled

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.kernels.utf8 import fetch, hash_bytes, load, mix, pointer, same
+from corpusmill.pipeline.bpe.kernels.buffers import fetch, hash_bytes, load, mix, pointer, same
 
 SLOTS: Final = 1 << 20  # 4 bytes each, and 32 for each of half as many entries
 LONG_BYTES: Final = 16 << 20  # of pre-tokens that do not fit into an entry

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.bpe.kernels.buffers import pointer
 from corpusmill.pipeline.bpe.kernels.merge import merge, pair_hash, pair_key, pointers, rank_of
-from corpusmill.pipeline.bpe.kernels.utf8 import pointer
 
 ROOT: Final = 256  # base of the first bytes
 _USED: Final = 1 << 8

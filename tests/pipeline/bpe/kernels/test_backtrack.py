@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.bpe.engine import vocabulary
+from corpusmill.pipeline.bpe.kernels.buffers import pointer
 from corpusmill.pipeline.bpe.kernels.merge import Merges, pointers
 from corpusmill.pipeline.bpe.kernels.scan import encode_piece, stay_apart
 from corpusmill.pipeline.bpe.kernels.tokens import Tokens, token_pointers
-from corpusmill.pipeline.bpe.kernels.utf8 import pointer
 from tests.pipeline.bpe.kernels.test_merge import any_merges, defined
 
 Triples = list[tuple[int, int, int]]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.bpe.engine import make_merges
+from corpusmill.pipeline.bpe.kernels.buffers import pointer
 from corpusmill.pipeline.bpe.kernels.merge import Merges, merge, pointers
-from corpusmill.pipeline.bpe.kernels.utf8 import pointer
 
 
 @nb.njit

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.pipeline.bpe.classes import run_latin
+from corpusmill.pipeline.bpe.kernels.buffers import hash_bytes, load, pointer, same, trailing_zeros
 from corpusmill.pipeline.bpe.kernels.table import key
-from corpusmill.pipeline.bpe.kernels.utf8 import hash_bytes, load, pointer, run_latin, same, trailing_zeros
 
 
 @nb.njit
