@@ -1,4 +1,4 @@
-"""`corpusmill takedown FILE --run DIR`: documents out of finished shards."""
+"""Documents taken out again: `corpusmill takedown FILE --run DIR` of finished shards, `dedup --takedown` of an index."""
 
 from __future__ import annotations
 
@@ -94,3 +94,20 @@ def _copy(row: dict[str, str]) -> str:
 def _listed(what: str, values: list[str]) -> list[str]:
     more = [f"{what}: … and {len(values) - SHOWN} more (--json lists all)"] if len(values) > SHOWN else []
     return [*(f"{what}: {value}" for value in values[:SHOWN]), *more]
+
+
+def take_down_from_index(
+    index: str | None, file: str, output: str, shards: str | None, workers: int | None, scheduler: str | None,
+    json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """`dedup OUT --index DIR --takedown FILE`: take the documents out of an index, and print what followed."""
+    from corpusmill.pipeline.inspect.takedown.index import take_down
+
+    result = take_down(index, file, output, shards, workers, scheduler, quiet or json)
+    if json:
+        print_json(result)
+        return
+    typer.echo(f"taken down: {result['taken']} documents, of {result['named']} named")
+    for shard in result.get("shards", []):
+        typer.echo(f"held by: {shard}")
+    typer.echo(f"output: {result['output']}")

@@ -16,7 +16,6 @@ from corpusmill.schemas.documents import ID
 VALIDATION = "validation.parquet"
 SUMMARY = "split.json"
 SIMILARITY = "similarity.json"
-GROUPS = pa.schema([pa.field("group", ID, nullable=False)])
 
 
 def groups_of(docs: pa.Table) -> pa.ChunkedArray:

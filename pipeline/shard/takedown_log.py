@@ -7,7 +7,7 @@ line means that the shards are half replaced, until the same command, run again,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,11 +35,11 @@ class Log(NamedTuple):
     taken: list[bytes]
 
 
-def read_log(shards: Folder) -> Log:
-    """What was ever taken down there; raises `WorkError` naming the line if it cannot be read."""
+def read_log(shards: Folder, read: Callable[[Folder], bytes] = Folder.read) -> Log:
+    """What was ever taken down there, read by `read`; raises `WorkError` naming the line if it cannot be read."""
     file = shards / TAKEDOWNS
     try:
-        lines = file.read().splitlines()
+        lines = read(file).splitlines()
     except FileNotFoundError:
         return Log([], [])
     entries = []

@@ -13,11 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.engine.document_hash import GROUPS, hash_ids
+from corpusmill.pipeline.engine.document_hash import hash_ids
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.split.components import Components, components_of
 from corpusmill.pipeline.split.measure import ALL, MEMBERS, Measure, Members, members, merged
+from corpusmill.schemas.documents import GROUPS
 from corpusmill.schemas.split import SplitParams, Target
 
 I64 = npt.NDArray[np.int64]

@@ -5,23 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.errors import UserError
 from corpusmill.common.ids import named_id
 from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.inspect.lineage.edits import forward
-from corpusmill.pipeline.inspect.lineage.lists import BlockList, Ordered, TextList
 from corpusmill.pipeline.inspect.lineage.run import Row, RunPlaces
 from corpusmill.pipeline.inspect.lineage.shards import Address, Shards
 from corpusmill.pipeline.inspect.lineage.trace import follow
+from corpusmill.pipeline.inspect.locate import BlockList, Ordered, TextList, ordered
+from corpusmill.pipeline.shard.takedown_log import read_log
 from corpusmill.schemas.ledger import KEPT
-from corpusmill.schemas.shards import TAKEDOWNS, ShardSetEntry, Takedown, TextSetEntry
+from corpusmill.schemas.shards import SetEntry
 
 Span = tuple[int, int]  # first, one past the last
-List = TypeVar("List", bound=Ordered)
+List = TypeVar("List", bound=Ordered[Any])
 
 
 class Place(NamedTuple):
@@ -73,7 +74,7 @@ class Finder:
 
     def __init__(self, shards: Shards, run: RunPlaces | None) -> None:
         self.shards, self.run = shards, run
-        self._lists: dict[str, BlockList] = {}
+        self._lists: dict[str, Any] = {}
         self._seed = None if run is None else purpose_seed(run.recipe.seed, "shard")
 
     def find(
@@ -145,74 +146,51 @@ class Finder:
         return None if text is None else len(text)
 
     def _places(self, doc_id: bytes, source: str | None) -> list[Place]:
-        lists = [self._blocks(entry) for entry in self.shards.index.sets if source in (None, entry.source)]
+        lists: list[BlockList] = self._listed(self.shards.index.sets, source)
         return [self._place(some, at, doc_id) for some, at in self._held(lists, doc_id)]
 
     def _texts(self, doc_id: bytes, source: str | None) -> Iterator[TextPlace]:
-        entries = [entry for entry in self.shards.index.texts if source in (None, entry.source)]
-        for some, at in self._held([self._text_list(entry) for entry in entries], doc_id):
-            tar, number = some.place(at)
-            yield TextPlace(
-                some.entry.source, some.entry.split, some.entry.path(tar), number, f"{doc_id.hex()}.txt"
-            )
+        lists: list[TextList] = self._listed(self.shards.index.texts, source)
+        for some, at in self._held(lists, doc_id):
+            (tar, number), entry = some.place(at), some.entry
+            path = entry.path(some.tars[tar]["url"])
+            yield TextPlace(entry.source, entry.split, path, number, f"{doc_id.hex()}.txt")
 
     def _held(self, lists: Sequence[List], doc_id: bytes) -> list[tuple[List, int]]:
         """Where a document is, all of it in one of the lists: by its hash, or else by looking through all of them."""
-        for look in (Ordered.holding, Ordered.searched):
-            for some in lists:
-                numbers = list(look(some, doc_id))
-                if numbers:
-                    return [(some, at) for at in numbers]
-            if doc_id in self.taken_down:
-                break
+        for some in lists:
+            if numbers := list(some.holding(doc_id)):
+                return [(some, at) for at in numbers]
+        if doc_id in self.taken_down:
+            return []
+        for some in lists:
+            if found := list(some.searched({doc_id})):
+                return [(some, at) for at, _ in found]
         return []
 
     @cached_property
     def taken_down(self) -> dict[bytes, str]:
         """When documents were taken out of the shards: `corpusmill takedown` writes it down."""
-        file = self.shards.folder / TAKEDOWNS
-        try:
-            log = self.shards.requests.read(file)
-        except FileNotFoundError:
-            return {}
-        try:
-            entries = [Takedown.model_validate_json(line) for line in log.splitlines()]
-            return {bytes.fromhex(doc_id): entry.time for entry in entries for doc_id in entry.doc_ids}
-        except ValueError:
-            raise WorkError(f"{file}: not a log of takedowns; bring the file back as it was") from None
+        log = read_log(self.shards.folder, self.shards.requests.read)
+        return {bytes.fromhex(doc_id): entry.time for entry in log.entries for doc_id in entry.doc_ids}
 
-    def _blocks(self, entry: ShardSetEntry) -> BlockList:
-        if entry.index not in self._lists:
-            blocks = [
-                (shard["url"], number, block)
-                for shard in self.shards.listed(entry)
-                for number, block in enumerate(shard["blocks"])
-            ]
-            self._lists[entry.index] = BlockList(
-                (self.shards.folder / entry.index).parent, entry, self.shards.requests, self._seed, blocks
-            )
-        return self._lists[entry.index]
-
-    def _text_list(self, entry: TextSetEntry) -> TextList:
-        return TextList(
-            (self.shards.folder / entry.index).parent,
-            entry,
-            self.shards.requests,
-            self._seed,
-            self.shards.listed(entry),
-        )
+    def _listed(self, entries: Sequence[SetEntry], source: str | None) -> list[Any]:
+        """The items of the lines of a source, or of all; read once."""
+        for entry in entries:
+            if source in (None, entry.source) and entry.index not in self._lists:
+                self._lists[entry.index] = ordered(self.shards, entry, self.shards.requests, self._seed)
+        return [self._lists[entry.index] for entry in entries if source in (None, entry.source)]
 
     def _place(self, blocks: BlockList, at: int, doc_id: bytes) -> Place:
-        tar, number, line = blocks.blocks[at]
+        tar, number, line = blocks.block(at)
         docs = blocks.documents(at)
         row = docs.doc_ids.index(doc_id.hex())
         last = row + 1 == len(docs.doc_ids)
         end = line["ntokens"] if last else docs.token_starts[row + 1]
         # A document that fills the block to its end goes on in the next one, or not.
-        following = blocks.documents(at + 1).doc_ids[0] if last and at + 1 < len(blocks.blocks) else ""
-        place = f"{blocks.entry.place}/{tar}".lstrip("/")
+        following = blocks.documents(at + 1).doc_ids[0] if last and at + 1 < blocks.count else ""
         return Place(
-            blocks.entry.source, blocks.entry.split, place, number, line["key"], docs.token_starts[row], end - 1,
+            blocks.entry.source, blocks.entry.split, blocks.entry.path(tar), number, line["key"], docs.token_starts[row], end - 1,
             docs.char_starts[row], docs.char_ends[row], following != doc_id.hex(),
         )  # fmt: skip
 

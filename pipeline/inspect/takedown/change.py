@@ -18,7 +18,7 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.takedown.find import Finds
+from corpusmill.pipeline.inspect.locate import Finds
 from corpusmill.pipeline.inspect.takedown.rewrite import Rewrite, Rewritten, rewrite
 from corpusmill.pipeline.shard.index import by_kind, counted, publish_index
 from corpusmill.pipeline.shard.read import Opened

@@ -22,7 +22,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.common.tar import Sink, TarWriter
 from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.engine.publish import publish_bytes
-from corpusmill.pipeline.inspect.takedown.find import SIZE, id_in, text_edges
+from corpusmill.pipeline.inspect.locate import SIZE, document_in, text_edges
 from corpusmill.pipeline.shard.read import BlockData, above, read_block, read_tokenizer
 from corpusmill.pipeline.shard.segments import Window
 from corpusmill.pipeline.shard.write import Made, write_blocks
@@ -133,7 +133,7 @@ def _texts(task: Rewrite, sink: Sink) -> tuple[Made, set[bytes]]:
     """Samples as they are, byte by byte, but for those that go."""
     shard, file = task.shard, task.place / task.shard.url
     assert isinstance(shard, TextShard)
-    edges = text_edges(task.place, shard)
+    edges = text_edges(file, (task.place / f"{shard.url}.idx").read(), shard.nsamples, shard.filesize)
     tar, old = TarWriter(sink), hashlib.sha256()
     went: set[bytes] = set()
     text_bytes = shard.text_bytes
@@ -141,7 +141,7 @@ def _texts(task: Rewrite, sink: Sink) -> tuple[Made, set[bytes]]:
         for start, end in itertools.pairwise(edges):
             sample = stream.read(end - start)
             old.update(sample)
-            doc_id = id_in(sample[: tarfile.BLOCKSIZE], f"{file}: byte {start}")
+            doc_id = document_in(sample[: tarfile.BLOCKSIZE], f"{file}: byte {start}")
             if doc_id in task.gone:
                 went.add(doc_id)
                 text_bytes -= int(sample[SIZE], 8)

@@ -20,6 +20,7 @@ from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.engine.requested_documents import COLUMNS, is_id, matches, read_names
 from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.inspect.locate import Finds, find
 from corpusmill.pipeline.inspect.takedown.change import (
     Plan,
     Request,
@@ -30,7 +31,6 @@ from corpusmill.pipeline.inspect.takedown.change import (
     read_plan,
     sweep,
 )
-from corpusmill.pipeline.inspect.takedown.find import Finds, find
 from corpusmill.pipeline.shard.read import Opened, open_set, set_folder
 from corpusmill.pipeline.shard.takedown_log import read_log, under_way
 from corpusmill.schemas.documents import ID
@@ -179,10 +179,12 @@ def take_down(
             return {**plan.result, "resumed": True}
     opened = open_set(place.shards)
     meant = who(place.ledger, named, cluster, scheduler)
-    finds = find(opened, meant.sources, _seed(place.shards), scheduler)
+    finds = find(opened.folder, meant.sources, _seed(place.shards), scheduler)
     taken = set(read_log(place.shards).taken)
     if meant.kept - finds.documents - taken:
-        finds = find(opened, meant.sources, None, scheduler)  # the order is another one: look everywhere
+        finds = find(
+            opened.folder, meant.sources, None, scheduler
+        )  # the order is another one: look everywhere
     result = _report(place, opened, named, meant, finds, taken)
     if not result["found"] and not result["already"]:
         raise UserError(f"{file}: none of the {len(named)} documents named there is known; {hint(place)}")

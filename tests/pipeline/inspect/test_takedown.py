@@ -17,10 +17,10 @@ import corpusmill.__main__ as front_door
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import purpose_seed
+from corpusmill.pipeline.inspect.locate import find
 from corpusmill.pipeline.inspect.shards import verify_shards
 from corpusmill.pipeline.inspect.takedown import change
 from corpusmill.pipeline.inspect.takedown import run as takedown
-from corpusmill.pipeline.inspect.takedown.find import find
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.pipeline.shard.read import open_set, read_listed, read_set
 from corpusmill.pipeline.shard.stage import Shards
@@ -132,9 +132,9 @@ def test_many_documents_are_looked_for_by_the_workers(run: Path) -> None:
     opened, scheduler = open_set(Folder(run / "shards")), Serial()
     rows = [row for row in kept(run) if row["source"] == "web"]
     seed = purpose_seed(7, "shard")
-    few = find(opened, {rows[0]["doc_id"]: "web"}, seed, scheduler)
+    few = find(opened.folder, {rows[0]["doc_id"]: "web"}, seed, scheduler)
     assert len(few.tars) == 2 and "takedown: web-train" not in scheduler.labels
-    many = find(opened, {row["doc_id"]: "web" for row in rows}, seed, scheduler)
+    many = find(opened.folder, {row["doc_id"]: "web" for row in rows}, seed, scheduler)
     assert many.documents == {row["doc_id"] for row in rows}
     assert {"takedown: web-train", "takedown: web-train-text"} <= set(scheduler.labels)
     assert few.tars.items() <= {place: few.documents & ids for place, ids in many.tars.items()}.items()

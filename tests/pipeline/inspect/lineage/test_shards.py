@@ -11,10 +11,10 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.inspect.lineage.find import Finder
-from corpusmill.pipeline.inspect.lineage.lists import BlockList
 from corpusmill.pipeline.inspect.lineage.shards import Address, Requests, Shards, parse
 from corpusmill.pipeline.inspect.lineage.show import found_in_words
 from corpusmill.pipeline.inspect.lineage.trace import Tracer
+from corpusmill.pipeline.inspect.locate import BlockList
 from corpusmill.pipeline.shard.read import members
 from corpusmill.schemas.shards import TAKEDOWNS, Takedown, TextSetEntry
 from tests.pipeline.shard.helpers import build, corpus, indexes
@@ -194,24 +194,24 @@ def test_every_document_is_found(folder: Folder, seed: int | None) -> None:
     """By the order of hashes in a few reads; with another seed perhaps not, then by reading what all blocks say."""
     most = 0
     for place, index in indexes(folder):
-        blocks = [(s.url, n, b.model_dump()) for s in index.shardlist for n, b in enumerate(s.blocks)]
+        tars = [shard.model_dump() for shard in index.shardlist]
         where: dict[str, list[int]] = {}
         entry = next(
             e for e in Shards(folder).index.sets if (e.source, e.split) == (index.source, index.split)
         )
-        said = BlockList(place, entry, Requests(), None, blocks)
-        for at in range(len(blocks)):
+        said = BlockList(place, entry, Requests(), None, tars)
+        for at in range(said.count):
             for doc_id in said.documents(at).doc_ids:
                 where.setdefault(doc_id, []).append(at)
         for doc_id, wanted in where.items():
             requests = Requests()
-            listed = BlockList(place, entry, requests, seed, blocks)
+            listed = BlockList(place, entry, requests, seed, tars)
             by_order = list(listed.holding(bytes.fromhex(doc_id)))
-            most = max(most, requests.count - len(wanted)) if len(blocks) > 20 else most
+            most = max(most, requests.count - len(wanted)) if said.count > 20 else most
             assert by_order == wanted or (seed != SEED and by_order == [])
-            assert list(listed.searched(bytes.fromhex(doc_id))) == wanted
+            assert [at for at, _ in listed.searched({bytes.fromhex(doc_id)})] == wanted
         for absent in (bytes(16), b"\xff" * 16, b"\x80" * 16):
-            assert list(BlockList(place, entry, Requests(), seed, blocks).holding(absent)) == []
+            assert list(BlockList(place, entry, Requests(), seed, tars).holding(absent)) == []
     if seed == SEED:
         assert 0 < most <= 8
 
@@ -258,6 +258,6 @@ def test_what_was_taken_down_is_said_to_be_gone(folder: Folder, tmp_path: Path) 
     assert other.taken is None and "no shard has any" in found_in_words(other)
     for line in ("{}", "not JSON", entry.model_copy(update={"doc_ids": ["x"]}).model_dump_json()):
         log.write_text(line + "\n")
-        with pytest.raises(WorkError, match=r"takedowns\.jsonl: not a log of takedowns") as error:
+        with pytest.raises(WorkError, match=r"takedowns\.jsonl: line 1: not a takedown") as error:
             Finder(shards, None).find(doc_id)
         assert "\n" not in str(error.value)

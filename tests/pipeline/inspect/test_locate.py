@@ -17,9 +17,9 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.inspect.lineage.find import Found
-from corpusmill.pipeline.inspect.lineage.lists import TextList
 from corpusmill.pipeline.inspect.lineage.shards import Requests, Shards
 from corpusmill.pipeline.inspect.lineage.show import found_in_words
+from corpusmill.pipeline.inspect.locate import TextList
 from tests.faults.dedup import Main, main  # noqa: F401 (a fixture)
 from tests.faults.shards import run, run_recipe, small  # noqa: F401 (fixtures)
 
@@ -82,9 +82,9 @@ def test_every_text_is_found(small: Path, seed: int | None) -> None:
             by_order = list(listed.holding(doc_id))
             assert by_order == [at] or (seed != SEED and by_order == [])
             assert requests.count <= 4 * len(ids).bit_length() + 8
-            assert list(listed.searched(doc_id)) == [at] and listed.count == len(ids)
+            assert list(listed.searched({doc_id})) == [(at, doc_id)] and listed.count == len(ids)
         absent = TextList(folder, entry, Requests(), seed, tars)
-        assert list(absent.holding(bytes(16))) == list(absent.searched(bytes(16))) == []
+        assert list(absent.holding(bytes(16))) == list(absent.searched({bytes(16)})) == []
 
 
 def test_without_a_run(small: Path, tmp_path: Path) -> None:
