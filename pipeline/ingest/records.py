@@ -85,6 +85,21 @@ class Reading:
         self.records += 1
         return str(self.records - 1)
 
+    def count_repair(self, encoding: str | None) -> None:
+        """Count a record whose text was repaired: in this encoding, in place of the one expected."""
+        if encoding:
+            self.counters["encoding_repaired"] += 1
+            self.counters[f"encoding_repaired/{encoding}"] += 1
+
+    def too_large(
+        self, record: str, detail: str, size: int, *, source_id: str | None = None, url: str | None = None
+    ) -> Rejected:
+        """A record of `size` bytes, which is more than one may have."""
+        return Rejected(
+            record, "ingest.record_too_large", f"{detail} (ingest.max_record_mb)", float(size), float(self.max_bytes),
+            source_id=source_id, url=url,
+        )  # fmt: skip
+
     def raw(self) -> RawFile:
         """The file as stored."""
         self.close()

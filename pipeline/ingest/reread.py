@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.ingest.archive import ArchiveRecord, records
 from corpusmill.pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file, root_of
 from corpusmill.pipeline.ingest.readers import read_file, sniff, warc
 from corpusmill.pipeline.ingest.readers.jsonl import parse
+from corpusmill.pipeline.ingest.readers.warc import ArchiveRecord, records
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
 from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
-from corpusmill.pipeline.redact import models
+from corpusmill.pipeline.redact import Kind, models
 from corpusmill.pipeline.redact.batch import Edit, Look, find_edits, rewrite
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, tag
-from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.schemas.ledger import KEPT, REMOVED
 from corpusmill.schemas.stages import RedactParams
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.redact.coins import coins
+from corpusmill.pipeline.redact import SEPARATOR, Hit, Kind
+from corpusmill.pipeline.redact.addresses import coins, emails, hardware, ipv4, ipv6
 from corpusmill.pipeline.redact.identity_numbers import NUMBERS, cards, iban_length, national, ssns
-from corpusmill.pipeline.redact.kernels.candidates import candidates
-from corpusmill.pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.kernels import (
     ASSIGNED,
     AT,
     CARD,
@@ -34,11 +34,10 @@ from corpusmill.pipeline.redact.kernels.tables import (
     USERINFO,
     WORD,
 )  # fmt: skip
+from corpusmill.pipeline.redact.kernels.candidates import candidates
 from corpusmill.pipeline.redact.models import Detector, find_spans
-from corpusmill.pipeline.redact.network import emails, hardware, ipv4, ipv6
 from corpusmill.pipeline.redact.phones import phones, plans
 from corpusmill.pipeline.redact.pseudonyms import is_own, is_tag
-from corpusmill.pipeline.redact.scan import SEPARATOR, Hit, Kind
 from corpusmill.pipeline.redact.secrets import armoured, assigned, formats, query, userinfo
 from corpusmill.schemas.stages import MODEL_KINDS
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
-from corpusmill.pipeline.redact.scan import ALNUM, DIGITS, Hit, Kind, after, before, context
+from corpusmill.pipeline.redact import ALNUM, DIGITS, Hit, Kind, after, before, context
 
 # --- payment cards: ISO/IEC 7812 with the issuers' ranges, and the Luhn digit.
 _CARD_CONTEXT = re.compile(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.redact.scan import Kind
+from corpusmill.pipeline.redact import Kind
 from corpusmill.schemas.stages import MODEL_KINDS
 
 SPACY_PIECE, GLINER_PIECE = 100_000, 1_000  # characters read at once: memory; 384 tokens

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.redact.scan import ALNUM, DIGITS, Hit, after, before, context
+from corpusmill.pipeline.redact import ALNUM, DIGITS, Hit, after, before, context
 
 
 @lru_cache(maxsize=256)

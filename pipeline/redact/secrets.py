@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from corpusmill.pipeline.redact.scan import WORD, Hit, after, before
+from corpusmill.pipeline.redact import WORD, Hit, after, before
 
 # AWS, GitHub, GitLab, Slack, Google, Stripe, npm, Hugging Face, DigitalOcean, Shopify, Linear, Groq, Grafana, Docker,
 # RubyGems, OpenAI and Anthropic, PyPI, age, SendGrid, Twilio, Databricks, JSON Web Tokens (RFC 7519). Each begins with

@@ -1,5 +1,5 @@
 """WebDataset tars of token blocks or texts per source and split: documents routed to shards by hash, then written.
 
-`route.py` and `write.py` are the two phases, `segments.py` the files between them, `blocks.py` and `text_members.py`
-the format, `read.py` and `export.py` the way back.
+`write.py` holds the two phases, `segments.py` the files between them, `text_members.py` the format of text shards, `plan.py` the
+sets and their indexes, `read.py` and `export.py` the way back.
 """

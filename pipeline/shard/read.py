@@ -1,4 +1,6 @@
-"""Reading shards back, every payload checked: for `verify`, tests and tools."""
+"""Reading shards back, every payload checked: for `verify`, tests and tools. `register` makes object stores readable for plain
+`webdataset`: `webdataset.WebDataset("s3://bucket/…/{000000..000009}.tar")` then reads through `corpusmill.common.storage`, with
+credentials from the environment alone and no shell."""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -202,3 +204,23 @@ def open_set(place: Folder) -> Opened:
             )
         sets.append(Listed(entry, read_listed(shards, entry, found)))
     return Opened(shards, top, sets, data)
+
+
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
+_BUFFER = 4 << 20  # read ahead
+
+
+def gopen(url: str, mode: str = "rb", bufsize: int = _BUFFER, **_: object) -> BinaryIO:
+    """The stream of an object, as `webdataset.gopen` asks for one. Raises `ValueError` for another mode than reading,
+    `FileNotFoundError` and `WorkError` as `Folder.open` does."""
+    if not mode.startswith("r"):
+        raise ValueError(f"{url}: opened for reading only, not '{mode}'")
+    return Folder(url).open(max(bufsize, _BUFFER))
+
+
+def register() -> None:
+    """Register `SCHEMES` with `webdataset` in this process; forked worker processes inherit them, spawned
+    ones call this themselves (`worker_init_fn`)."""
+    from webdataset.gopen import gopen_schemes
+
+    gopen_schemes.update(dict.fromkeys(SCHEMES, gopen))

@@ -38,10 +38,9 @@ class Shards(GlobalStage):
 
         from corpusmill.pipeline.bpe.encode import how
         from corpusmill.pipeline.bpe.load import load_bpe
-        from corpusmill.pipeline.shard.index import counted, indexes_of, publish_indexes
-        from corpusmill.pipeline.shard.route import Route, Tokenizer
+        from corpusmill.pipeline.shard.plan import counted, indexes_of, publish_indexes
         from corpusmill.pipeline.shard.takedown_log import publish_log, taken_of
-        from corpusmill.pipeline.shard.write import Write, gather
+        from corpusmill.pipeline.shard.write import Route, Tokenizer, Write, gather
 
         folder, split = context.folder, context.previous["split"]
         source = context.previous["tokenizer"] / TOKENIZER

@@ -1,6 +1,6 @@
 """Input file formats: one reader per format, chosen by `read_file`, which turns any failure into a rejected record.
 
-To add a format: a module here that defines a `Reader`, its line in `_MODULES`, its name in `corpusmill.schemas.recipe`,
+To add a format: a module here that defines a `Reader`, its line in `_READERS`, its name in `corpusmill.schemas.recipe`,
 and what identifies it: suffixes in `discover.py`, first bytes in `_SIGNS`."""
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ def sniff(reading: Reading) -> str:
     return next((name for sign, name in _SIGNS if sign.match(head)), UNKNOWN)
 
 
-# format -> module below this one; each defines `read`, a `corpusmill.pipeline.ingest.records.Reader`.
-_MODULES = {
-    "jsonl": "jsonl", "parquet": "parquet", "documents": "parquet", "text": "text", "markdown": "text",
-    "warc": "warc", "wet": "wet", "html": "html", "mediawiki": "mediawiki",
+# format -> module below this one, and its `corpusmill.pipeline.ingest.records.Reader`.
+_READERS = {
+    "jsonl": ("jsonl", "read"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
+    "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
+    "warc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
 }  # fmt: skip
 
 
 def reader_of(format: str) -> Reader:
     """The reader of a format, imported only now."""
-    reader: Reader = import_module(f"{__name__}.{_MODULES[format]}").read
+    module, name = _READERS[format]
+    reader: Reader = getattr(import_module(f"{__name__}.{module}"), name)
     return reader
 
 

@@ -1,4 +1,4 @@
-"""HTML: the main text of a page (Resiliparse or trafilatura), and the reader of HTML files, one document each."""
+"""Files that are one document: HTML, of which the main text is taken (Resiliparse or trafilatura), plain text and Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import orjson
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.ingest.readers.text import read_whole
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.text_cleaning import Decoded, Undecodable, decode
 
@@ -169,10 +168,33 @@ def page(
         return Rejected(record, "ingest.undecodable", error.reason, float(error.position), url=url)
     except TooComplex as error:
         return Rejected(record, "ingest.html_too_complex", str(error), url=url)
-    if extracted.repaired:
-        reading.counters["encoding_repaired"] += 1
-        reading.counters[f"encoding_repaired/{extracted.repaired}"] += 1
+    reading.count_repair(extracted.repaired)
     if extracted.title:
         about["title"] = extracted.title[:1000]
     metadata = orjson.dumps(about, option=orjson.OPT_SORT_KEYS).decode() if about else None
     return Document(record, extracted.text, None, url, date, metadata)
+
+
+def read_text(reading: Reading) -> Iterator[Event]:
+    """The reader of plain text and Markdown: one file, one document."""
+    data = read_whole(reading)
+    if isinstance(data, Rejected):
+        yield data
+        return
+    try:
+        decoded = decode(data, reading.source.encoding)
+    except Undecodable as error:
+        yield Rejected(reading.next(), "ingest.undecodable", error.reason, float(error.position))
+        return
+    reading.count_repair(decoded.repaired)
+    yield Document(reading.next(), decoded.text)
+
+
+def read_whole(reading: Reading) -> bytes | Rejected:
+    """The content of a file that is one record, if it is no longer than a record may be."""
+    limit = reading.max_bytes
+    data = reading.stream().read_up_to(limit)
+    if len(data) <= limit:
+        return data
+    detail = f"a file of more than {limit} bytes of text, the longest allowed"
+    return reading.too_large(reading.next(), detail, reading.file.size)

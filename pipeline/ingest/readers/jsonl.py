@@ -27,8 +27,8 @@ def read(reading: Reading) -> Iterator[Event]:
     stream = reading.stream()
     for offset, line, size in lines(_as_utf8(stream), limit):
         if line is None:
-            detail = f"line of {size} bytes at byte {offset}; allowed are {limit} (ingest.max_record_mb)"
-            yield Rejected(reading.next(), "ingest.record_too_large", detail, float(size), float(limit))
+            detail = f"line of {size} bytes at byte {offset}; allowed are {limit}"
+            yield reading.too_large(reading.next(), detail, size)
             continue
         line = line.strip(b" \t\r\n")
         if not offset:
@@ -117,9 +117,7 @@ def _parse_leniently(line: bytes, reading: Reading) -> Any:
             return Bad("ingest.malformed_json values nest too deep")
         except ValueError as error:
             return Bad(f"ingest.malformed_json {_reason(error)}")
-        if decoded.repaired:
-            reading.counters["encoding_repaired"] += 1
-            reading.counters[f"encoding_repaired/{decoded.repaired}"] += 1
+        reading.count_repair(decoded.repaired)
         return _without_surrogates(value, reading)
     try:
         orjson.loads(decoded.text)

@@ -60,12 +60,8 @@ def _event(page: dict[str, Any], export: _Export, reading: Reading) -> Document 
     record, title = reading.next(), page.get("title", "")
     about: dict[str, Any] = {"source_id": page.get("id"), "url": export.url(title)}
     if page.get("size", 0) > reading.max_bytes:
-        detail = (
-            f"page of {page['size']} bytes; the longest allowed is {reading.max_bytes} (ingest.max_record_mb)"
-        )
-        return Rejected(
-            record, "ingest.record_too_large", detail, float(page["size"]), float(reading.max_bytes), **about
-        )
+        detail = f"page of {page['size']} bytes; the longest allowed is {reading.max_bytes}"
+        return reading.too_large(record, detail, page["size"], **about)
     wikitext = "".join(page.get("text", ()))
     if page.get("redirect") or wikitext[:20].lstrip().lower().startswith("#redirect"):
         return Rejected(record, "ingest.redirect", "a redirect to another page", outcome=REMOVED, **about)

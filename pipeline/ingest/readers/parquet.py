@@ -148,21 +148,15 @@ def _single(
     if value is None:
         return Rejected(record, "ingest.no_text", "the text is null", **about)
     if len(value) > reading.max_bytes:
-        detail = (
-            f"text of {len(value)} bytes; the longest allowed is {reading.max_bytes} (ingest.max_record_mb)"
-        )
-        return Rejected(
-            record, "ingest.record_too_large", detail, float(len(value)), float(reading.max_bytes), **about
-        )
+        detail = f"text of {len(value)} bytes; the longest allowed is {reading.max_bytes}"
+        return reading.too_large(record, detail, len(value), **about)
     try:
         decoded = decode(value)
     except Undecodable as error:
         return Rejected(
             record, "ingest.undecodable", f"{error.reason} of the text", float(error.position), **about
         )
-    if decoded.repaired:
-        reading.counters["encoding_repaired"] += 1
-        reading.counters[f"encoding_repaired/{decoded.repaired}"] += 1
+    reading.count_repair(decoded.repaired)
     return decoded.text
 
 

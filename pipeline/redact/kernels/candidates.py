@@ -12,17 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.redact.kernels.around import (
-    armour,
-    assignment,
-    at_sign,
-    hardware,
-    prefix,
-    sixth,
-    userinfo,
-)
-from corpusmill.pipeline.redact.kernels.digit_groups import may_hold_phones, numbers
-from corpusmill.pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.kernels import (
     ASSIGNED,
     AT,
     BLANK,
@@ -56,6 +46,16 @@ from corpusmill.pipeline.redact.kernels.tables import (
     WORD,
     put,
 )
+from corpusmill.pipeline.redact.kernels.around import (
+    armour,
+    assignment,
+    at_sign,
+    hardware,
+    prefix,
+    sixth,
+    userinfo,
+)
+from corpusmill.pipeline.redact.kernels.digit_groups import may_hold_phones, numbers
 from corpusmill.pipeline.redact.kernels.tokens import token
 
 MAX_GROUPS: Final = 4096  # a longer run is taken in pieces,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.kernels import (
     BLANK,
     BLANK_OPEN,
     CARD,

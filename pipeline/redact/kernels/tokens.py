@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.redact.kernels.tables import (
+from corpusmill.pipeline.redact.kernels import (
     COIN,
     FORMAT,
     IBAN,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import corpusmill.pipeline.shard.index
+import corpusmill.pipeline.shard.plan
 from corpusmill.__main__ import build
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_is_not_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpusmill.pipeline.shard.index, "publish_indexes", kill)
+        patch.setattr(corpusmill.pipeline.shard.plan, "publish_indexes", kill)
         with pytest.raises(KeyboardInterrupt):
             run_recipe(small, tmp_path / "run")
     found = verify(Folder(tmp_path / "run"))
@@ -125,7 +125,7 @@ def test_a_later_run_that_was_killed(small: Path, run: Path, monkeypatch: pytest
     def kill(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(corpusmill.pipeline.shard.index, "publish_indexes", kill)
+    monkeypatch.setattr(corpusmill.pipeline.shard.plan, "publish_indexes", kill)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(small, run, "split.validation_share=0.2")
     found = verify(Folder(run))

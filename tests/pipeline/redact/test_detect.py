@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from corpusmill.pipeline.redact import Kind
 from corpusmill.pipeline.redact.batch import Look, find
 from corpusmill.pipeline.redact.identity_numbers import iban_length, is_card
-from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.pipeline.redact.secrets import entropy, looks_random
 from corpusmill.schemas.stages import DEFAULT_KINDS
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.pipeline.redact import Kind
 from corpusmill.pipeline.redact.batch import Look, find
 from corpusmill.pipeline.redact.identity_numbers import NUMBERS, form, is_number
-from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.schemas.stages import DEFAULT_KINDS
 
 # Each from the documentation of python-stdnum or of the issuing office.

@@ -9,11 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
+from corpusmill.pipeline.redact import Kind
 from corpusmill.pipeline.redact.apply import redact
 from corpusmill.pipeline.redact.identity_numbers import NUMBERS
-from corpusmill.pipeline.redact.pseudonyms import pseudonym, read_key
-from corpusmill.pipeline.redact.scan import Kind
-from corpusmill.pipeline.redact.standins import NATIONAL
+from corpusmill.pipeline.redact.pseudonyms import NATIONAL, pseudonym, read_key
 from corpusmill.schemas.stages import RedactParams
 from tests.pipeline.corpus import documents
 

@@ -9,7 +9,7 @@ import pytest
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import PART, Folder
 from corpusmill.pipeline.engine.stage import Context
-from corpusmill.pipeline.shard.gopen import gopen, register
+from corpusmill.pipeline.shard.read import gopen, register
 from corpusmill.pipeline.shard.stage import Shards
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, prepared

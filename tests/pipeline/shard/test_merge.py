@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard import segments as merge
-from corpusmill.pipeline.shard.route import Routed
 from corpusmill.pipeline.shard.segments import HEADER, copy, in_order, packed, weigh
 from corpusmill.pipeline.shard.stage import Shards
-from corpusmill.pipeline.shard.write import gather, write_blocks
+from corpusmill.pipeline.shard.write import Routed, gather, write_blocks
 from tests.pipeline.corpus import contents
 from tests.pipeline.shard.helpers import corpus, prepared, tables
 

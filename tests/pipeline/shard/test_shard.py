@@ -18,9 +18,8 @@ from corpusmill.pipeline.engine.document_hash import read_validation_groups, spl
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.inspect.shards import verify_shards
 from corpusmill.pipeline.shard.read import iter_documents, read_block
-from corpusmill.pipeline.shard.route import Tokenizer
 from corpusmill.pipeline.shard.stage import Shards
-from corpusmill.pipeline.shard.write import gather
+from corpusmill.pipeline.shard.write import Tokenizer, gather
 from corpusmill.schemas.recipe import Recipe
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, prepared

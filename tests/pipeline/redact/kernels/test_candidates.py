@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from corpusmill.pipeline.redact import Kind
 from corpusmill.pipeline.redact.batch import Look, find, iban_lengths, wanted
 from corpusmill.pipeline.redact.identity_numbers import iban_length
+from corpusmill.pipeline.redact.kernels import CARD, CARD_TABLE, IBAN, IP4, PHONE
 from corpusmill.pipeline.redact.kernels.around import PREFIXES
 from corpusmill.pipeline.redact.kernels.candidates import MAX_GROUPS, candidates
-from corpusmill.pipeline.redact.kernels.tables import CARD, CARD_TABLE, IBAN, IP4, PHONE
 from corpusmill.pipeline.redact.phones import phones, plans
-from corpusmill.pipeline.redact.scan import Kind
 from corpusmill.schemas.stages import DEFAULT_KINDS
 
 REGIONS = ("US", "GB")

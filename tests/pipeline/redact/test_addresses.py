@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.redact.batch import Look, find
-from corpusmill.pipeline.redact.coins import (
+from corpusmill.pipeline.redact.addresses import (
     base58check,
     bech32,
     eip55,
@@ -16,6 +15,7 @@ from corpusmill.pipeline.redact.coins import (
     is_ethereum,
     keccak256,
 )
+from corpusmill.pipeline.redact.batch import Look, find
 
 MAIN = [
     "1BvBMSEYstWetqTFn5Au4m4GFg7xJaNVN2",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.train.data.texts.samples import MAX_TEXT, Sample, foreign, ours, sample, samples
+from corpusmill.train.data.texts.documents import MAX_TEXT, Sample, foreign, ours, sample, samples
 from corpusmill.train.data.texts.tar import Member, TarReader
 from tests.train.data.texts.helpers import tar_of
 
