@@ -84,9 +84,8 @@ def seconds_per_slice(files: int = 8, parts: int = 2_000) -> tuple[float, dict[s
     """(CPU seconds of a step that reads a slice, prices of putting files together): both on made band records,
     local files."""
     from corpusmill.pipeline.dedup.banding import Banding
-    from corpusmill.pipeline.dedup.compaction import Compact, compact
     from corpusmill.pipeline.dedup.deduplication import new_job
-    from corpusmill.pipeline.dedup.job import BAND
+    from corpusmill.pipeline.dedup.job import BAND, Compact, compact
     from corpusmill.pipeline.engine.shuffle import Done, by_part, hashes_of, once, read_slices
     from corpusmill.pipeline.engine.shuffle import write as publish
     from corpusmill.schemas.dedup import DedupParams
@@ -141,7 +140,7 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     made ones: at the sizes that are run here they are lost in the rest."""
     from distributed.protocol import serialize
 
-    from corpusmill.pipeline.dedup import election, removals
+    from corpusmill.pipeline.dedup import exact_similarity, removals
     from corpusmill.pipeline.dedup.banding import Banding
     from corpusmill.pipeline.dedup.candidates import ranges
     from corpusmill.pipeline.dedup.deduplication import new_job
@@ -158,9 +157,9 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         job = new_job(Folder(name), DedupParams(), Banding(13, 7), {}, texts, "")
         done = Done(key="", files={"forest": publish(job.work, "forest", pairs_of(texts))})
-        election.label(job, [done])
+        exact_similarity.label(job, [done])
         start = time.process_time()
-        election.label(job, [done])
+        exact_similarity.label(job, [done])
         labelled = time.process_time() - start
         table = publish_table(job.work, "part.parquet", removals.clusters_table(rows, {0: "web"}))
         schema = removals.clusters_table(rows[:0], {}).schema
@@ -212,7 +211,7 @@ def driver_constants() -> dict[str, float]:
     task."""
     from distributed.protocol import serialize
 
-    from corpusmill.pipeline.dedup import election
+    from corpusmill.pipeline.dedup import exact_similarity
     from corpusmill.pipeline.dedup.banding import Banding
     from corpusmill.pipeline.dedup.deduplication import new_job
     from corpusmill.pipeline.engine.cluster import Workers
@@ -246,7 +245,7 @@ def driver_constants() -> dict[str, float]:
             Done(key="", files={"forest": publish(job.work, f"{number}.forest", forest)})
             for number, forest in enumerate(forests)
         ]
-        label = held(lambda: election.label(job, made))[1] / 2_000_000
+        label = held(lambda: exact_similarity.label(job, made))[1] / 2_000_000
     spent = []
     with Workers(Cluster(workers=1)) as scheduler:
         scheduler.map(abs, [1] * 10, "warm")

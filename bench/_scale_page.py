@@ -8,8 +8,7 @@ from typing import Any
 from corpusmill.common.format import count, plain_size, span
 from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.banding import banding
-from corpusmill.pipeline.dedup.estimate.corpus import assumed
-from corpusmill.pipeline.dedup.estimate.measured import OBJECT_STORE, measured
+from corpusmill.pipeline.dedup.estimate.corpus import OBJECT_STORE, assumed, measured
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
 from corpusmill.pipeline.dedup.estimate.plan_text import Limits, exceeded, show
 from corpusmill.schemas.dedup import DedupParams

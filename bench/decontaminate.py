@@ -66,8 +66,7 @@ class Ours:
 
     def rows(self, texts: pa.Array) -> set[int]:
         """The texts that hold an item."""
-        from corpusmill.pipeline.decontaminate.judge import judge
-        from corpusmill.pipeline.decontaminate.scan import find_hits
+        from corpusmill.pipeline.decontaminate.matches import find_hits, judge
 
         hits = find_hits(texts, self.index.table)
         judged = judge(hits, self.index, self.params, np.zeros(len(self.index.table.keys), bool))

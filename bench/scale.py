@@ -97,14 +97,14 @@ class Counted:
 
 def figures(recipe: Recipe, out: Folder, partitions: list[Partition], slim: bool) -> dict[str, Any]:
     """Run the stage into `out`, in two levels if `slim`: `steps` and `counters`."""
-    from corpusmill.pipeline.dedup import compaction
     from corpusmill.pipeline.dedup import deduplication as run_module
+    from corpusmill.pipeline.dedup import job
     from corpusmill.pipeline.dedup.stage import Dedup
     from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
     from corpusmill.pipeline.engine.stage import Context
 
     dedup = Dedup(recipe)
-    run_module.MOST_SLICES = 0 if slim else compaction.MOST_SLICES
+    run_module.MOST_SLICES = 0 if slim else job.MOST_SLICES
     before = Folder.read, Folder.read_range, Folder.write
     counted = Counted()
     _, counters = dedup.prepare(Context(recipe, out.parent, out, partitions, {}, counted))
@@ -174,7 +174,7 @@ def measure() -> dict[str, Any]:
     from bench.__main__ import machine
     from corpusmill.pipeline.dedup.banding import banding
     from corpusmill.pipeline.dedup.estimate import quantities
-    from corpusmill.pipeline.dedup.estimate.measured import LOCAL, Measured
+    from corpusmill.pipeline.dedup.estimate.corpus import LOCAL, Measured
     from corpusmill.pipeline.dedup.estimate.model import estimate
 
     runs = {name: run(*size, {}) for name, size in SIZES.items()}
@@ -206,7 +206,7 @@ def measure() -> dict[str, Any]:
 
 def main() -> None:
     """Print the tables; write the constants and docs/scale.md."""
-    from corpusmill.pipeline.dedup.estimate.measured import measured, path
+    from corpusmill.pipeline.dedup.estimate.corpus import measured, path
 
     if not natural.available():
         print("not measured: the real text (../shared/data) is not beside this checkout")

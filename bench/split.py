@@ -34,7 +34,7 @@ def _sample(bounds: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> pa
 def books(share: float) -> tuple[float, float, float, float]:
     """(MB of train, CPU seconds of its shingle sets, of comparing them, bytes of the index per distinct shingle)."""
     from corpusmill.pipeline.split.index import build, compare, empty_best
-    from corpusmill.pipeline.split.nearest_documents import views
+    from corpusmill.pipeline.split.similarity import views
     from corpusmill.pipeline.text.shingling import Shingling
     from corpusmill.schemas.dedup import DedupParams
 

@@ -80,10 +80,11 @@ def whole(place: Folder, files: Iterable[Published], *, read_files: bool = False
         return False
 
 
-def parse(model: type[Model], marker: Folder) -> Model | None:
+def parse(model: type[Model], marker: Folder, *, sealed: bool = False) -> Model | None:
     """What a marker holds; None if there is none, or it was cut or is something else: then nothing is finished."""
     try:
-        return model.model_validate_json(marker.read())
+        data = unseal(marker.read()) if sealed else marker.read()
+        return None if data is None else model.model_validate_json(data)
     except (FileNotFoundError, ValidationError):
         return None
 

@@ -49,12 +49,19 @@ def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
     from corpusmill.schemas.documents import DOCUMENTS
     from corpusmill.schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
+    from corpusmill.schemas.tables import CHANGES, CLUSTERS, HITS, MATCHES, REMOVALS, SPANS
 
     tables = {
         "documents": DOCUMENTS,
         "decisions": DECISIONS,
         "ingest_decisions": INGEST_DECISIONS,
         "ledger": LEDGER,
+        "dedup_clusters": CLUSTERS,
+        "dedup_removals": REMOVALS,
+        "dedup_spans": SPANS,
+        "dedup_changes": CHANGES,
+        "decontaminate_hits": HITS,
+        "decontaminate_matches": MATCHES,
     }
     return {
         f"{name}.arrow.txt": schema.to_string(show_schema_metadata=False) for name, schema in tables.items()

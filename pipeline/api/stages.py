@@ -274,7 +274,7 @@ def signatures(
 ) -> npt.NDArray[np.unsignedinteger[Any]]:
     """MinHash signatures [documents, num_perm] of texts, in their order (`DedupParams`): equal to those of
     `datasketch.MinHash(scheme="affine32")` for the same shingles."""
-    from corpusmill.pipeline.text.shingles import one_array
+    from corpusmill.pipeline.text.buffers import one_array
     from corpusmill.pipeline.text.shingling import Shingling
 
     checked = validate(DedupParams, params, "signatures")

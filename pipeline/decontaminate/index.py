@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.checkpoints import parse, whole
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.decontaminate.evalsets import EvalFile
-from corpusmill.pipeline.decontaminate.items import read_items
+from corpusmill.pipeline.decontaminate.evalsets import EvalFile, read_items
 from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bits
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
@@ -109,7 +109,7 @@ def build(folder: Folder, key: str, sources: Sequence[EvalFile], params: Deconta
     Raises `UserError` for a file that cannot be read, and when nothing in any of them can be looked for.
     """
     known = load_record(folder)
-    if known is not None and known.key == key and _there(folder, known):
+    if known is not None and known.key == key and whole(folder, known.files.values()):
         return known
     made = make_units(read_items(sources, params.fields), params)
     tables, sets = _tables(made, sources, params)
@@ -127,17 +127,7 @@ def build(folder: Folder, key: str, sources: Sequence[EvalFile], params: Deconta
 
 def load_record(folder: Folder) -> IndexRecord | None:
     """The record of a published index, or None: a missing or foreign file is no index."""
-    try:
-        return IndexRecord.model_validate_json((folder / RECORD).read())
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def _there(folder: Folder, record: IndexRecord) -> bool:
-    try:
-        return all((folder / f.path).entry().size == f.bytes for f in record.files.values())
-    except FileNotFoundError:
-        return False
+    return parse(IndexRecord, folder / RECORD)
 
 
 def _tables(

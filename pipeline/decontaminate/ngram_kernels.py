@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.text.buffers import I64, U64
 from corpusmill.pipeline.text.minhash import ROLL
-from corpusmill.pipeline.text.shingles import I64, U64
 from corpusmill.pipeline.text.word_hashes import (
     CHUNK,
     FNV_BASIS,

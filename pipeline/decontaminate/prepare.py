@@ -1,34 +1,196 @@
-"""The stage's `prepare`: index, scan of every partition, boilerplate, judgement, table; and the check of texts after a cut.
+"""The stage's `prepare`: index, scan of every partition, boilerplate, judgement, and the table of the report; and the check
+of texts after a cut.
 
-The result of each step is stored with its key and reused while that is unchanged.
+The result of each step is stored with its key and used again while that is unchanged. The table says what was found of
+which evaluation set, where, and which of its items to leave out.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.decontaminate import summary
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
 from corpusmill.pipeline.decontaminate.index import Index, IndexRecord, build, load
-from corpusmill.pipeline.decontaminate.judge import judge, matches_table
-from corpusmill.pipeline.decontaminate.scan import HITS, NUMBERS, Job, find_hits, scan
+from corpusmill.pipeline.decontaminate.matches import (
+    HITS,
+    NUMBERS,
+    Job,
+    find_hits,
+    judge,
+    matches_table,
+    scan,
+)
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.text.word_hashes import most_words, place_words
 from corpusmill.pipeline.text.word_rule import RULE, rule
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.stages import DecontaminateParams
+from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
+WORST = 10  # items shown per set
+EXAMPLES = 3  # documents shown of an item
+TABLE = "contamination.json"
+TOUCHED = "touched_items.jsonl"
 DROPPED = "dropped.parquet"
 _INDEXED = ("fields", "ngram", "min_words", "answer_within", "max_items")  # what the index depends on
+
+
+@dataclass
+class _Unit:
+    """What was found of a unit."""
+
+    touched: int = 0  # documents with an n-gram of it
+    found: int = 0  # documents with enough of it
+    best: float = 0.0
+    examples: list[tuple[float, str, str, int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Found:
+    """What was found in all partitions: counters by set and source, and the units."""
+
+    units: dict[int, _Unit] = field(default_factory=dict)
+    touched: Counter[tuple[str, str]] = field(default_factory=Counter)
+    found: Counter[tuple[str, str]] = field(default_factory=Counter)
+    acted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    documents: Counter[str] = field(default_factory=Counter)  # source -> documents acted upon
+
+    def add(self, matches: pa.Table) -> None:
+        """Add a partition's matches; its documents are in no other."""
+        for name, rows in (
+            ("touched", matches),
+            ("found", matches.filter(matches["found"])),
+            ("acted", matches.filter(matches["acts"])),
+        ):
+            pairs = rows.group_by(["doc_id", "set", "source"], use_threads=False).aggregate([])
+            for entry in pairs.group_by(["set", "source"], use_threads=False).aggregate([([], "count_all")]).to_pylist():  # fmt: skip
+                getattr(self, name)[entry["set"], entry["source"]] += entry["count_all"]
+        acted = (
+            matches.filter(matches["acts"]).group_by(["doc_id", "source"], use_threads=False).aggregate([])
+        )
+        for entry in pc.value_counts(acted["source"]).to_pylist():
+            self.documents[entry["values"]] += entry["counts"]
+        names = ["unit", "doc_id", "source", "value", "words", "of", "found"]
+        for batch in matches.select(names).to_batches(max_chunksize=1 << 16):
+            for unit, doc, source, value, words, of, enough in zip(
+                *(batch[name].to_pylist() for name in names), strict=True
+            ):
+                mine = self.units.setdefault(unit, _Unit())
+                mine.touched += 1
+                mine.found += enough
+                mine.best = max(mine.best, value)
+                mine.examples.append((-value, doc.hex(), source, words, of))
+                if len(mine.examples) > 4 * EXAMPLES:
+                    mine.examples = sorted(mine.examples)[:EXAMPLES]
+
+
+def contamination(
+    found: Found, index: Index, record: IndexRecord, params: DecontaminateParams, dropped: int
+) -> dict[str, Any]:
+    """The value of `contamination.json`. Documents that hold items of several sets count in each."""
+    items = _by_item(found, index)
+    sets = []
+    for name, counts in record.sets.items():
+        mine = {number: parts for number, (own, parts) in items.items() if own == name}
+        sources = sorted({source for own, source in found.touched if own == name})
+        sets.append(
+            {
+                "set": name,
+                **counts.model_dump(),
+                "touched": len(mine),
+                "contaminated": sum(1 for parts in mine.values() if _drop(parts, params)),
+                "passages": sum(1 for parts in mine.values() if "passage" in parts and parts["passage"].found),
+                "documents": sum(found.acted[name, source] for source in sources),
+                "sources": [
+                    {
+                        "source": source, "touched": found.touched[name, source], "found": found.found[name, source],
+                        "documents": found.acted[name, source],
+                    }
+                    for source in sources
+                ],
+                "worst": [_worst(index, number, mine[number]) for number in _first(mine)],
+            }
+        )  # fmt: skip
+    return {
+        "kind": "corpusmill-contamination-v1",
+        "action": params.action, "ngram": params.ngram, "measure": params.measure, "threshold": params.threshold,
+        "parts": list(params.parts), "dropped_by_documents": dropped,
+        "index": {"grams": len(index.table.keys), "bytes_per_gram": round(index.bytes_per_gram, 1)},
+        "documents": dict(sorted(found.documents.items())),
+        "sets": sets,
+    }  # fmt: skip
+
+
+def _by_item(found: Found, index: Index) -> dict[int, tuple[str, dict[str, _Unit]]]:
+    """Item -> (its set, the unit most found of each part)."""
+    units = sorted(found.units)
+    rows = index.units.take(pa.array(units, pa.uint32())).to_pylist()
+    items: dict[int, tuple[str, dict[str, _Unit]]] = {}
+    for unit, row in zip(units, rows, strict=True):
+        for number in row["items"]:
+            parts = items.setdefault(number, (row["set"], {}))[1]
+            before = parts.get(row["part"])
+            if before is None or found.units[unit].best > before.best:
+                parts[row["part"]] = found.units[unit]
+    return dict(sorted(items.items()))
+
+
+def _drop(parts: dict[str, _Unit], params: DecontaminateParams) -> bool:
+    return any(unit.found for part, unit in parts.items() if part in params.parts)
+
+
+def _first(mine: dict[int, dict[str, _Unit]]) -> list[int]:
+    """The items found in most documents, then most whole; none that was only touched."""
+
+    def order(number: int) -> tuple[int, float, int]:
+        parts = mine[number].values()
+        return -max(unit.found for unit in parts), -max(unit.best for unit in parts), number
+
+    found = (number for number, parts in mine.items() if any(unit.found for unit in parts.values()))
+    return sorted(found, key=order)[:WORST]
+
+
+def _worst(index: Index, number: int, parts: dict[str, _Unit]) -> dict[str, Any]:
+    item = index.items.slice(number, 1).to_pylist()[0]
+    part = max(parts, key=lambda name: (parts[name].found, parts[name].best, -PARTS.index(name)))
+    unit = parts[part]
+    return {
+        "item": item["id"], "file": item["file"], "record": item["record"], "part": part, "documents": unit.found,
+        "share": round(unit.best, 4),
+        "examples": [
+            {"doc_id": doc, "source": source, "value": round(-value, 4), "words": words, "of": of}
+            for value, doc, source, words, of in sorted(unit.examples)[:EXAMPLES]
+        ],
+    }  # fmt: skip
+
+
+def touched_lines(found: Found, index: Index, params: DecontaminateParams) -> Iterable[bytes]:
+    """The lines of `touched_items.jsonl`: every item of which something was found, in the order of the files; `drop`
+    where that is enough, so that a score without these items can be reported."""
+    for number, (_, parts) in _by_item(found, index).items():
+        item = index.items.slice(number, 1).to_pylist()[0]
+        value = {
+            "set": item["set"], "id": item["id"], "file": item["file"], "record": item["record"],
+            "drop": _drop(parts, params),
+            "parts": {
+                part: {"share": round(parts[part].best, 4), "documents": parts[part].found, "touched": parts[part].touched}
+                for part in PARTS
+                if part in parts
+            },
+        }  # fmt: skip
+        yield orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def index_key(version: str, sources: Sequence[EvalFile], params: DecontaminateParams) -> str:
@@ -57,24 +219,24 @@ def run(
         for part, pair in zip(context.partitions, scanned, strict=True)
     ]
     matches = context.scheduler.map(partial(judge_partition, job), jobs, "decontaminate: judge")
-    found = summary.Found()
+    found = Found()
     for file in matches:
         found.add(read_table(folder / file.path, file.xxh3))
-    table = summary.contamination(found, index, record, params, int(dropped.sum()))
+    table = contamination(found, index, record, params, int(dropped.sum()))
     files += [*matches, *_publish(folder, table, found, index, params)]
     return files, _counters(table, record)
 
 
 def _publish(
-    folder: Folder, table: dict[str, object], found: summary.Found, index: Index, params: DecontaminateParams
+    folder: Folder, table: dict[str, object], found: Found, index: Index, params: DecontaminateParams
 ) -> list[PublishedFile]:
     import orjson
 
     shown = orjson.dumps(table, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    touched = b"".join(summary.touched_lines(found, index, params))
+    touched = b"".join(touched_lines(found, index, params))
     return [
-        publish_bytes(folder, summary.TABLE, shown),
-        publish_bytes(folder, summary.TOUCHED, touched),
+        publish_bytes(folder, TABLE, shown),
+        publish_bytes(folder, TOUCHED, touched),
     ]
 
 

@@ -1,4 +1,6 @@
-"""The `decontaminate` stage: what of the evaluation sets stands in the corpus is found once, then taken out."""
+"""The `decontaminate` stage: what of the evaluation sets occurs in the corpus is found once; documents with matches that
+count are then removed, cut, or only reported in the ledger.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,164 @@ from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.stages import DecontaminateParams
 
 if TYPE_CHECKING:
-    from corpusmill.pipeline.decontaminate.apply import Decontamination
     from corpusmill.pipeline.decontaminate.evalsets import EvalFile
     from corpusmill.schemas.recipe import Recipe
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
+from corpusmill.schemas.ledger import KEPT, REMOVED
+
+NAME = "decontaminate"
+NAMED = 5  # matches named in a document's detail
+JOINED = 200  # characters between two windows that are cut along with them (the margin of GPT-3's method)
+_PARAGRAPH_BREAK = re.compile(r"\n[ \t\r\f\v]*\n\s*")
+Row = dict[str, Any]
+Clean = Callable[[str], bool]  # whether a text holds nothing that counts
+
+
+@dataclass(frozen=True)
+class Decontamination:
+    """Callable: documents to `Outcome`, by the matches of their partition. `clean` looks at cut texts again."""
+
+    params: DecontaminateParams
+    matches: pa.Table
+    partition: str
+    clean: Clean | None = None
+    count_words: Callable[[str], int] | None = None
+
+    def __call__(self, docs: pa.Table) -> Outcome:
+        acting = self.matches.filter(self.matches["acts"])
+        where = pc.index_in(acting["doc_id"], docs["doc_id"])
+        if where.null_count:
+            raise WorkError(
+                f"{NAME}: matches/{self.partition}.parquet was made for other documents; run the stage again"
+            )
+        by_row: dict[int, list[Row]] = {}
+        for row, match in zip(where.to_pylist(), acting.to_pylist(), strict=True):
+            by_row.setdefault(row, []).append(match)
+        counters: dict[str, int] = {}
+        rows = []
+        texts: dict[int, str] = {}
+        gone = np.zeros(len(docs), bool)
+        for row in sorted(by_row):
+            matches = sorted(by_row[row], key=lambda m: (-m["value"], -m["matched"], m["unit"]))
+            decision = self._decision(matches)
+            if self.params.action == "cut":
+                self._cut(docs["text"][row].as_py(), matches, decision, texts, row)
+            elif self.params.action == "remove":
+                decision["outcome"] = REMOVED
+            gone[row] = decision["outcome"] == REMOVED
+            what = "removed" if gone[row] else "cut" if row in texts else "reported"
+            for name in (f"documents_{what}", f"source/{matches[0]['source']}/{what}"):
+                counters[name] = counters.get(name, 0) + 1
+            rows.append(decision)
+        kept = with_texts(docs, texts).filter(pa.array(~gone)) if by_row else docs
+        return Outcome(kept, decisions(rows), counters=dict(sorted(counters.items())))
+
+    def _decision(self, matches: Sequence[Row]) -> Row:
+        """A row of `DECISIONS` about a document that stays; the strongest match comes first."""
+        failed: dict[str, Row] = {}
+        for match in matches:
+            rule = f"{NAME}.{match['part']}"
+            failed.setdefault(
+                rule,
+                {"stage": NAME, "rule": rule, "value": match["value"], "threshold": self.params.threshold},
+            )
+        first = matches[0]
+        decision: Row = {
+            "doc_id": first["doc_id"], "outcome": KEPT, "stage": NAME, "failed": list(failed.values()),
+            "detail": detail(matches),
+        }  # fmt: skip
+        if self.params.action != "report":
+            decision |= {
+                "rule": f"{NAME}.{first['part']}", "value": first["value"], "threshold": self.params.threshold,
+            }  # fmt: skip
+        return decision
+
+    def _cut(self, text: str, matches: Sequence[Row], decision: Row, texts: dict[int, str], row: int) -> None:
+        """Cut the spans of all matches; remove the document if too little is left, or the rest still counts."""
+        assert self.clean is not None and self.count_words is not None
+        cuts = cut_spans(text, matches, self.params.span)
+        left = "".join(text[a:b] for a, b in rest(cuts, len(text)))
+        decision["edits"] = [
+            {"stage": NAME, "kind": f"{NAME}.{part}", "offset": start, "length": stop - start, "written": 0}
+            for start, stop, part in cuts
+        ]
+        words = self.count_words(left)
+        if words < self.params.min_left:
+            least = float(self.params.min_left)
+            short = {"rule": f"{NAME}.too_short", "value": float(words), "threshold": least}
+            decision |= {"outcome": REMOVED, **short}
+            decision["failed"].append({"stage": NAME, **short})
+        elif not self.clean(left):
+            decision["outcome"] = REMOVED
+        else:
+            texts[row] = left
+            decision |= {"rule": None, "value": None, "threshold": None}
+
+
+def detail(matches: Sequence[Row]) -> str:
+    """Which items, how much of them, and where, in words; no text of either side."""
+    named = []
+    for match in matches[:NAMED]:
+        first = match["spans"][0]
+        others = f" (and {match['items'] - 1} more items)" if match["items"] > 1 else ""
+        places = "" if len(match["spans"]) == 1 else f" and {len(match['spans']) - 1} more places"
+        named.append(
+            f"{match['set']}#{match['item']}{others} {match['part']}: {match['words']} of {match['of']} words,"
+            f" {first['length']} characters at {first['offset']}{places}"
+        )
+    if len(matches) > NAMED:
+        named.append(f"and {len(matches) - NAMED} more")
+    return "; ".join(named)
+
+
+def cut_spans(text: str, matches: Sequence[Row], span: str) -> list[tuple[int, int, str]]:
+    """(start, stop, part) of what is cut, in characters, sorted and apart; of parts that meet the stronger is named."""
+    wanted = sorted(
+        (place["offset"], place["offset"] + place["length"], rank, match["part"])
+        for rank, match in enumerate(matches)
+        for place in match["spans"]
+    )
+    if span == "paragraph":
+        breaks = [(m.start(), m.end()) for m in _PARAGRAPH_BREAK.finditer(text)]
+        starts = [0, *(end for _, end in breaks)]
+        wanted = [
+            (_before(starts, a), _after(starts, b, len(text)), rank, part) for a, b, rank, part in wanted
+        ]
+    merged: list[list[Any]] = []
+    for start, stop, rank, part in wanted:
+        if merged and start <= merged[-1][1] + (JOINED if span == "window" else 0):
+            merged[-1][1] = max(merged[-1][1], stop)
+            if rank < merged[-1][2]:
+                merged[-1][2:] = [rank, part]
+        else:
+            merged.append([start, stop, rank, part])
+    return [(start, stop, part) for start, stop, _, part in merged]
+
+
+def _before(starts: Sequence[int], place: int) -> int:
+    """The start of the paragraph that holds the character at `place`."""
+    return starts[int(np.searchsorted(starts, place, side="right")) - 1]
+
+
+def _after(starts: Sequence[int], place: int, end: int) -> int:
+    """Where the paragraph that holds the character before `place` gives way to the next, white space included."""
+    following = int(np.searchsorted(starts, place, side="left"))
+    return starts[following] if following < len(starts) else end
+
+
+def rest(cuts: Sequence[tuple[int, int, str]], size: int) -> list[tuple[int, int]]:
+    """What lies between the cuts."""
+    edges = [0, *(edge for start, stop, _ in cuts for edge in (start, stop)), size]
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 class Decontaminate(LocalStage):
@@ -58,9 +215,8 @@ class Decontaminate(LocalStage):
         return run(context, self.params, self.sources, self.version)
 
     def transform(self, folder: Folder, partition: str) -> Decontamination:
-        from corpusmill.pipeline.decontaminate.apply import Decontamination
-        from corpusmill.pipeline.decontaminate.judge import MATCHES
         from corpusmill.pipeline.engine.publish import read_table
+        from corpusmill.schemas.tables import MATCHES
 
         matches = read_table(folder / f"matches/{partition}.parquet").cast(MATCHES)
         if self.params.action != "cut":

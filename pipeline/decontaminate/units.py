@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.decontaminate.items import Item
+from corpusmill.pipeline.decontaminate.evalsets import Item
 from corpusmill.pipeline.decontaminate.ngram_kernels import keys_and_checks
-from corpusmill.pipeline.text.shingles import I64, U64
+from corpusmill.pipeline.text.buffers import I64, U64
 from corpusmill.pipeline.text.word_hashes import code_point, most_words, place_words
 from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.stages import PARTS, DecontaminateParams

@@ -29,19 +29,28 @@ from corpusmill.pipeline.dedup import (
     sketch,
 )
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.compaction import MOST_SLICES, PEAK, parts, peak_bytes, slim
 from corpusmill.pipeline.dedup.index.change import Change
-from corpusmill.pipeline.dedup.job import PLANTED_PART, Job, parts_of
+from corpusmill.pipeline.dedup.job import (
+    MOST_SLICES,
+    PEAK,
+    PLANTED_PART,
+    Job,
+    Kept,
+    parts,
+    parts_of,
+    peak_bytes,
+    slim,
+)
 from corpusmill.pipeline.dedup.lines.line_deduplication import find as find_lines
 from corpusmill.pipeline.dedup.quality.recall import SAMPLE, draw
-from corpusmill.pipeline.dedup.quality_report import Steps, alarms, all_records, count, publish_json, quality
-from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.quality.summary import Steps, alarms, all_records, count, publish_json, quality
 from corpusmill.pipeline.dedup.substrings.substring_deduplication import find as find_substrings
 from corpusmill.pipeline.engine.publish import publish_tables, read_table
 from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice, Slices, by_part
 from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.tables import CLUSTERS
 
 Routed = Mapping[int, Sequence[Slice]]  # partition or range -> records for it
 
@@ -123,7 +132,7 @@ class Deduplication:
         self.load_sets(sketches, edges, sample, heads)
         pairs = exact_similarity.groups_of(self.job, self.parts(edges, "edges"))
         verified = self.steps(exact_similarity.verify, pairs, "exact similarity")
-        labelled, clusters = election.label(self.job, verified)
+        labelled, clusters = exact_similarity.label(self.job, verified)
         elected = self.elect(labelled, verified, heads)
         decided = self.route(key_groups.settle, "text", texts, "survivors", self.parts(elected, "fates"))
         removed = self.removals(sketches, by_url, decided)
@@ -153,7 +162,7 @@ class Deduplication:
 
     def promise(self) -> dict[str, Any]:
         """The plan and its expected cost before the work begins: logged, and returned for `plan.json`."""
-        from corpusmill.pipeline.dedup.estimate.measured import LOCAL, OBJECT_STORE
+        from corpusmill.pipeline.dedup.estimate.corpus import LOCAL, OBJECT_STORE
         from corpusmill.pipeline.dedup.estimate.model import estimate
         from corpusmill.pipeline.dedup.estimate.pilot import pilot
         from corpusmill.pipeline.dedup.estimate.plan_text import show, unpromised
@@ -283,8 +292,7 @@ class Deduplication:
                 file = done.files["clusters"].file
                 yield read_table(self.context.folder / file.path, file.xxh3)
 
-        schema = removals.clusters_table(np.empty(0, removals.MEMBER), sources).schema
-        return publish_tables(self.context.folder, "clusters.parquet", tables(), schema), dones
+        return publish_tables(self.context.folder, "clusters.parquet", tables(), CLUSTERS), dones
 
     def spans(self, tables: list[PublishedFile]) -> tuple[list[PublishedFile], dict[str, int]]:
         """What is cut out of the documents that stay: (files, counters)."""

@@ -1,44 +1,172 @@
-"""Fifth step: clusters of verified pairs, on the driver; then which texts of each stay, per range of clusters.
+"""Fifth step: which texts of each cluster stay. `route` sends texts and pairs to ranges of clusters, `elect` decides there.
 
-`label` is union-find over the forests of all tasks: the driver reads locations, 16 bytes for each text in a verified
-pair, and nothing else. It holds about 30 bytes for each such text, and at its peak, while it sorts them, about eight
-times the forests (docs/scale.md). `route` sends texts and pairs to ranges of clusters, `elect` decides there.
+Within a cluster texts are numbered in survivor order, so a smaller number is always the better one to keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.dedup import cluster_walk
-from corpusmill.pipeline.dedup.cluster_walk import F64
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.exact_similarity import similarities
-from corpusmill.pipeline.dedup.job import EDGE, I64, LABEL, PAIR, Job, copy_fields, parts_of, survivor_order
+from corpusmill.pipeline.dedup.job import I64, LABEL, PAIR, Job, copy_fields, survivor_order
 from corpusmill.pipeline.dedup.key_groups import Routed, apply_group_leaders
 from corpusmill.pipeline.dedup.shingle_sets import load_nodes, places
 from corpusmill.pipeline.engine.shuffle import (
     Done,
-    File,
     Records,
     Slice,
     hashes_of,
     in_range,
     once,
-    read,
     read_slices,
     starts_of,
     write,
 )
-from corpusmill.pipeline.engine.unionfind import join, roots
-from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.manifest import hash_json
 
-WIDTH = 8  # times a member's record that an election holds
+F64 = npt.NDArray[np.float64]
 
-WRITING = 4  # times a label that the driver holds while it publishes it
+FRONT = 64  # texts of a cluster that may prove to stay in one round, at most
+PAIRS = 1 << 22  # pairs of one cluster compared in a round, at most (or those of one text)
+ROUNDS = 20  # rounds in which pairs are still compared: about 900 survivors of one cluster
+Compare = Callable[[int, I64, I64], F64]
+
+
+@compiled
+def _width(members: Any, start: int, stop: int, survivor: Any, front: int) -> int:
+    """How many open texts of a cluster come to the front: fewer when it is so large that pairs would swamp
+    memory."""
+    still_open = 0
+    for i in range(start, stop):
+        still_open += survivor[members[i]] < 0
+    return max(1, min(front, PAIRS // max(1, still_open)))
+
+
+@compiled
+def _front_pairs(members: Any, starts: Any, sizes: Any, survivor: Any, front: int, least: float) -> Any:
+    """Pairs of the first `front` open texts of each cluster with the open texts after them. Two sets of which
+    one is less than `least` times as large as the other are left out."""
+    a = np.empty(1024, np.int64)
+    b = np.empty(1024, np.int64)
+    count = 0
+    for cluster in range(len(starts) - 1):
+        seen = 0
+        width = _width(members, starts[cluster], starts[cluster + 1], survivor, front)
+        for i in range(starts[cluster], starts[cluster + 1]):
+            if survivor[members[i]] >= 0:
+                continue
+            seen += 1
+            if seen > width:
+                break
+            for j in range(i + 1, starts[cluster + 1]):
+                if survivor[members[j]] >= 0:
+                    continue
+                x, y = sizes[members[i]], sizes[members[j]]
+                if min(x, y) < (1 - 1e-12) * least * max(x, y):
+                    continue
+                if count == len(a):
+                    a = np.concatenate((a, np.empty(count, np.int64)))
+                    b = np.concatenate((b, np.empty(count, np.int64)))
+                a[count], b[count] = members[i], members[j]
+                count += 1
+    return a[:count], b[:count]
+
+
+@compiled
+def _settle(
+    members: Any, starts: Any, survivor: Any, score: Any, protected: Any, front: int, threshold: float,
+    first: Any, right: Any, value: Any,
+) -> int:  # fmt: skip
+    """The walk: of the first `front` open texts of each cluster, each not yet removed stays, and removes the
+    open texts after it that are known to be similar and are not protected. Returns how many texts are still
+    open.
+
+    Known pairs by left end: those of text x are right[first[x]:first[x + 1]], with their similarity in
+    `value`.
+    """
+    still_open = 0
+    for cluster in range(len(starts) - 1):
+        seen = 0
+        width = front
+        if front < len(survivor):  # otherwise the last walk, on what is known
+            width = _width(members, starts[cluster], starts[cluster + 1], survivor, front)
+        for i in range(starts[cluster], starts[cluster + 1]):
+            x = members[i]
+            # A text that this very walk removed was open at its beginning: it counts for the front.
+            if survivor[x] >= 0 and survivor[x] < len(survivor):
+                continue
+            seen += 1
+            if seen > width:
+                still_open += survivor[x] < 0
+                continue
+            if survivor[x] >= 0:
+                continue
+            survivor[x] = x + len(survivor)
+            score[x] = 1.0
+            for p in range(first[x], first[x + 1]):
+                y = right[p]
+                if survivor[y] < 0 and not protected[y] and value[p] >= threshold:
+                    survivor[y] = x + len(survivor)
+                    score[y] = value[p]
+        for i in range(starts[cluster], starts[cluster + 1]):
+            if survivor[members[i]] >= len(survivor):
+                survivor[members[i]] -= len(survivor)
+    return still_open
+
+
+def choose_survivors(
+    labels: I64, sizes: I64, protected: npt.NDArray[np.bool_], known: tuple[I64, I64, F64],
+    threshold: float, least: float, compare: Compare,
+) -> tuple[I64, F64, int]:  # fmt: skip
+    """Which text stays in place of each: (int64[n] survivors, float64[n] similarity to them, texts cut
+    short).
+
+    Within a cluster texts are taken in survivor order: one that is similar (`threshold`) to an earlier text
+    that stays is removed for the first such; every other stays, and so do those `protected`. No text goes for
+    its likeness to one that went. `labels` are components, `sizes` of shingle sets, `known` the pairs (a < b)
+    whose similarity is known; `compare(round, a, b)` gives that of further pairs, asked only of sets whose
+    sizes have at least the ratio `least`. Clusters with more survivors than `ROUNDS` allow are finished on
+    known pairs alone: they keep more, never less. The third result counts the texts so judged.
+    """
+    count = len(labels)
+    members = np.lexsort((np.arange(count), labels))
+    starts = (
+        np.flatnonzero(np.r_[True, labels[members][1:] != labels[members][:-1], True])
+        if count
+        else np.zeros(1, int)
+    )
+    survivor, score = np.full(count, -1, np.int64), np.ones(count)
+    a, b, value = known
+    front, still_open = 1, count
+    for turn in range(ROUNDS):
+        if still_open == 0:
+            return survivor, score, 0
+        left, right = _front_pairs(members, starts, sizes, survivor, front, least)
+        fresh = ~np.isin(left * count + right, a * count + b)
+        left, right = left[fresh], right[fresh]
+        if len(left):
+            a, b, value = np.r_[a, left], np.r_[b, right], np.r_[value, compare(turn, left, right)]
+        still_open = _settle(
+            members, starts, survivor, score, protected, front, threshold, *by_left(count, a, b, value)
+        )
+        front = min(2 * front, FRONT)
+    if still_open:
+        # The front is every text: nothing stays open.
+        _settle(members, starts, survivor, score, protected, count, threshold, *by_left(count, a, b, value))
+    return survivor, score, still_open
+
+
+def by_left(count: int, a: I64, b: I64, value: F64) -> tuple[I64, I64, F64]:
+    """Pairs as adjacency by their left end: (first, right, value)."""
+    order = np.lexsort((b, a))
+    first = np.searchsorted(a[order], np.arange(count + 1))
+    return first.astype(np.int64), b[order], value[order]
 
 
 @dataclass(frozen=True)
@@ -105,7 +233,7 @@ def _elect(job: Job, item: Clusters, key: str) -> Done:
     a, b = np.minimum(*ends), np.maximum(*ends)
     labels = np.flatnonzero(new := starts_of(members["cluster"]))[np.cumsum(new) - 1]
     comparison = Comparison(job, members)
-    survivor, score, cut_short = cluster_walk.elect(
+    survivor, score, cut_short = choose_survivors(
         labels, comparison.size, members["protected"] > 0, (a, b, comparison.value(pairs, a, b)),
         *_thresholds(job), comparison,
     )  # fmt: skip
@@ -210,73 +338,3 @@ def _deal(places: float, documents: I64) -> npt.NDArray[np.float64]:
     more = documents - one
     before = np.cumsum(more) - more
     return one + np.clip(rest - before, 0, more)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """`location`, int64[n], ascending: texts in verified pairs; `root`, integers[n]: the place among them of the
-    lowest text of the cluster, whose location is the cluster's name."""
-
-    location: I64
-    root: npt.NDArray[Any]
-
-    def of(self, location: I64) -> I64:
-        """The cluster of each text, -1 for none."""
-        found = np.full(len(location), -1, np.int64)
-        if len(self.location):
-            row = np.searchsorted(self.location, location).clip(max=len(self.location) - 1)
-            same = self.location[row] == location
-            found[same] = self.location[self.root[row[same]]]
-        return found
-
-
-def label(job: Job, verified: Sequence[Done]) -> tuple[list[File], Labels]:
-    """Publish the cluster of every text in a verified pair and the range that elects in it, `LABEL` records by
-    location, cut by partition; also returned.
-
-    A cluster is named by its lowest location: union-find whose root is the least member. Forests are read twice,
-    a few at a time.
-    """
-    files = [done.files["forest"].file for done in verified]
-    nodes = _nodes(job, files)
-    parent = np.arange(len(nodes), dtype=np.int32 if len(nodes) < 1 << 31 else np.int64)
-    for forest in _forests(job, files):
-        join(parent, *(np.searchsorted(nodes, forest[end]) for end in ("a", "b")))
-    roots(parent)
-    labels = Labels(nodes, parent)
-    return _publish(job, labels), labels
-
-
-def _forests(job: Job, files: Sequence[PublishedFile]) -> Iterator[Records]:
-    return job.work.at_once(lambda file: read(job.work, file, EDGE), files)
-
-
-def _nodes(job: Job, files: Sequence[PublishedFile]) -> I64:
-    """The texts in the forests, ascending."""
-    ends = np.empty(2 * sum(file.rows or 0 for file in files), np.int64)
-    count = 0
-    for forest in _forests(job, files):
-        mine = np.unique(np.r_[forest["a"], forest["b"]])
-        ends[count : count + len(mine)] = mine
-        count += len(mine)
-    found = ends[:count]
-    found.sort()
-    return found[starts_of(found)]
-
-
-def _publish(job: Job, labels: Labels) -> list[File]:
-    """Files of bounded size. A cluster belongs to one range, that of its first member when clusters are put one
-    after the other by name; ranges are filled in turn."""
-    count = len(labels.location)
-    most = max(1, job.budget // (WIDTH * job.member.itemsize))
-    before = np.bincount(labels.root, minlength=count)
-    np.cumsum(before, out=before)  # members of clusters up to this one, at the places of their roots
-    rows = max(1, job.budget // (WRITING * LABEL.itemsize))
-    files = []
-    for number, first in enumerate(range(0, count, rows)):
-        location, root = labels.location[first : first + rows], labels.root[first : first + rows]
-        some = np.empty(len(location), LABEL)
-        some["location"], some["cluster"] = location, labels.location[root]
-        some["range"] = np.where(root > 0, before[root - 1], 0) // most
-        files.append(write(job.work, f"labels/{number:06d}", some, parts_of(location)))
-    return files

@@ -31,6 +31,7 @@ from corpusmill.pipeline.engine.shuffle import (
     write,
 )  # fmt: skip
 from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.tables import CLUSTERS, REMOVALS
 
 # Why a document goes; the place in the tuple is what records hold.
 RULES = ("dedup.exact", "dedup.normalized", "dedup.minhash", "dedup.containment", "dedup.url")
@@ -41,18 +42,6 @@ MEMBER = np.dtype(
      ("survivor_hi", "<u8"), ("survivor_lo", "<u8"), ("kept", "?"), ("rule", "u1"), ("jaccard", "<f8"),
      ("value", "<f8")]
 )  # fmt: skip
-
-REMOVALS = pa.schema(
-    [
-        pa.field("doc_id", pa.binary(16), nullable=False),
-        pa.field("cluster_id", pa.binary(16), nullable=False),
-        pa.field("survivor", pa.binary(16), nullable=False),
-        pa.field("kept", pa.bool_(), nullable=False),
-        pa.field("rule", pa.string()),
-        pa.field("jaccard", pa.float64()),
-        pa.field("value", pa.float64()),  # of what the rule measures: the containment, or the similarity
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -228,17 +217,16 @@ def clusters_table(found: Records, sources: dict[int, str]) -> pa.Table:
     found = found[np.lexsort(order[::-1])]
     distinct, codes = np.unique(found["source"], return_inverse=True)
     names = pa.array([sources[int(value)] for value in distinct], pa.string())
-    return pa.table(
-        {
-            "cluster_id": ids(found["cluster_hi"], found["cluster_lo"]),
-            "doc_id": ids(found["id_hi"], found["id_lo"]),
-            "source": names.take(pa.array(codes.ravel(), pa.int64())),
-            "survivor": ids(found["survivor_hi"], found["survivor_lo"]),
-            "kept": pa.array(found["kept"]),
-            "rule": rule_names(found["rule"], found["kept"]),
-            "jaccard": _numbers(found["jaccard"]),
-        }
-    )
+    columns = [
+        ids(found["cluster_hi"], found["cluster_lo"]),
+        ids(found["id_hi"], found["id_lo"]),
+        names.take(pa.array(codes.ravel(), pa.int64())),
+        ids(found["survivor_hi"], found["survivor_lo"]),
+        pa.array(found["kept"]),
+        rule_names(found["rule"], found["kept"]),
+        _numbers(found["jaccard"]),
+    ]
+    return pa.Table.from_arrays(columns, schema=CLUSTERS)
 
 
 def rule_names(rules: npt.NDArray[np.uint8], kept: npt.NDArray[np.bool_]) -> pa.Array:

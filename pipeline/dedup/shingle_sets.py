@@ -33,7 +33,7 @@ from corpusmill.pipeline.engine.shuffle import (
     write,
 )  # fmt: skip
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 

@@ -24,16 +24,16 @@ from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.shuffle import Done, File, once
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.text import shingles, unicode_tables, word_rule
-from corpusmill.pipeline.text.shingles import one_array
-from corpusmill.pipeline.text.shingling import Shingling
+from corpusmill.pipeline.text import unicode_tables, word_rule
+from corpusmill.pipeline.text.buffers import one_array
+from corpusmill.pipeline.text.shingling import Shingling, permutations
+from corpusmill.schemas import tables
 from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import hash_json
 
 if TYPE_CHECKING:
     from datasketch import MinHash
-
-DOC_ID = pa.binary(16)
 
 
 class Stored(NamedTuple):
@@ -66,11 +66,8 @@ def signatures_table(
         doc_ids = one_array(doc_ids)
     values = pa.array(np.ascontiguousarray(signatures).ravel())
     lists = pa.FixedSizeListArray.from_arrays(values, used)
-    schema = pa.schema(
-        [pa.field("doc_id", DOC_ID, nullable=False), pa.field("signature", lists.type, nullable=False)],
-        metadata=metadata(params, used),
-    )
-    return pa.Table.from_arrays([doc_ids.cast(DOC_ID), lists], schema=schema)
+    schema = tables.signatures(values.type, used, metadata(params, used))
+    return pa.Table.from_arrays([doc_ids.cast(ID), lists], schema=schema)
 
 
 def load_signatures(where: Folder | Path | str | pa.Table, params: DedupParams) -> Stored:
@@ -79,13 +76,13 @@ def load_signatures(where: Folder | Path | str | pa.Table, params: DedupParams) 
     Raises `UserError` if they are not those that `params` ask for: numbers of another seed, shingle or word rule
     compare without complaint and mean nothing.
     """
-    tables = [where] if isinstance(where, pa.Table) else _tables(Folder(str(where)))
-    for table in tables:
+    given = [where] if isinstance(where, pa.Table) else _tables(Folder(str(where)))
+    for table in given:
         _check(table.schema, params)
-    widths = {table.schema.field("signature").type.list_size for table in tables}
+    widths = {table.schema.field("signature").type.list_size for table in given}
     if len(widths) != 1:
         raise UserError(f"{where}: signatures of {sorted(widths)} values cannot be compared with each other")
-    whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+    whole = pa.concat_tables([table.replace_schema_metadata(None) for table in given])
     lists = one_array(whole["signature"])
     return Stored(one_array(whole["doc_id"]), lists.flatten().to_numpy().reshape(len(whole), widths.pop()))
 
@@ -125,7 +122,7 @@ def to_datasketch(signature: npt.NDArray[np.unsignedinteger], params: DedupParam
         )
     from datasketch import MinHash
 
-    hashes = shingles.permutations(params.num_perm, params.seed).first(len(signature))
+    hashes = permutations(params.num_perm, params.seed).first(len(signature))
     return MinHash(
         seed=params.seed, hashvalues=signature, permutations=(hashes.a, hashes.b), scheme="affine32"
     )

@@ -14,10 +14,10 @@ import xxhash
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.dedup.job import BAND, I64, PLANTED, PLANTED_PART, Job, copy_fields, survivor_order
+from corpusmill.pipeline.dedup.key_groups import columns_needed, order
 from corpusmill.pipeline.dedup.quality.planted import PLANTED as PLANTED_RECORD
 from corpusmill.pipeline.dedup.quality.planted import Planted, choose, plant
 from corpusmill.pipeline.dedup.quality.recall import draw, sample_records
-from corpusmill.pipeline.dedup.survivor_order import columns_needed, order
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.shuffle import (
     Done,
@@ -34,8 +34,8 @@ from corpusmill.pipeline.engine.shuffle import (
 )
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text import minhash
+from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.byte_hashes import text_keys
-from corpusmill.pipeline.text.shingles import one_array
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.pipeline.text.word_hashes import mix64
 from corpusmill.schemas.documents import DOCUMENTS

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from corpusmill.common.checkpoints import seal, unseal, whole
+from corpusmill.common.checkpoints import parse, seal, whole
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
@@ -134,11 +134,7 @@ def write_marker(work: Folder, name: str, done: Done) -> None:
 
 def read_marker(work: Folder, name: str) -> Done | None:
     """What the step `name` published; None if it is not finished, or its marker is not as it was written."""
-    try:
-        data = unseal((work / f"{name}.json").read())
-        return None if data is None else Done.model_validate_json(data)
-    except (FileNotFoundError, ValidationError):
-        return None
+    return parse(Done, work / f"{name}.json", sealed=True)
 
 
 def write(work: Folder, path: str, records: Records, numbers: npt.NDArray[np.int64] | None = None) -> File:

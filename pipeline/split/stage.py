@@ -47,8 +47,7 @@ class Split(GlobalStage):
         return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        from corpusmill.pipeline.split.choose import decide
-        from corpusmill.pipeline.split.notes import notes
+        from corpusmill.pipeline.split.choose import decide, notes
         from corpusmill.pipeline.split.similarity import similarity
 
         params: SplitParams = self.params

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.shingles import I64, U64, arguments
+from corpusmill.pipeline.text.buffers import I64, U64, arguments
 from corpusmill.pipeline.text.word_hashes import FNV_BASIS, OTHER_PRIME, byte_at, chain, mix64
 
 P1 = np.uint64(0x9E3779B185EBCA87)

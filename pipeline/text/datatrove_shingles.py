@@ -15,7 +15,7 @@ words is one shingle here; datatrove gives it none, so that there it is never a 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text import shingles
+from corpusmill.pipeline.text.buffers import I64, U64, arguments, view
 from corpusmill.pipeline.text.byte_hashes import xxh64
 from corpusmill.pipeline.text.datatrove_simplify import simple, simplify
-from corpusmill.pipeline.text.minhash import add_distinct
-from corpusmill.pipeline.text.shingles import I64, U64
+from corpusmill.pipeline.text.minhash import NO_CAP, Permutations
 from corpusmill.pipeline.text.word_hashes import CHUNK, mix64
 
 PRIME = np.uint64((1 << 61) - 1)
@@ -36,20 +35,9 @@ BYTES = 1 << 15  # of simplified text held at a time, unless a shingle is longer
 _LOW = np.uint64(61)
 
 
-class Permutations(NamedTuple):
-    """h -> (a h + b) modulo 2^61 - 1."""
-
-    a: U64
-    b: U64
-
-    def first(self, count: int) -> Permutations:
-        """The first `count` of them."""
-        return Permutations(self.a[:count], self.b[:count])
-
-
 @lru_cache(maxsize=8)
 def permutations(num_perm: int, seed: int) -> Permutations:
-    """Those of datatrove, uint64[num_perm] each: it draws b after all of a."""
+    """h -> (a h + b) modulo 2^61 - 1: those of datatrove, uint64[num_perm] each: it draws b after all of a."""
     generator = np.random.RandomState(seed)
     a = generator.randint(1, PRIME, dtype=np.uint64, size=(1, num_perm))
     b = generator.randint(0, PRIME, dtype=np.uint64, size=(1, num_perm))
@@ -209,22 +197,8 @@ def ordered(data: Any, start: int, stop: int, table: Any, ngram: int, buffer: An
 
 
 @compiled
-def _sets(offsets: Any, data: Any, rows: Any, table: Any, ngram: int) -> Any:
-    bounds = np.zeros(len(rows) + 1, np.int64)
-    buffer = np.empty(CHUNK, np.uint64)
-    scratch = np.empty(CHUNK, np.uint64)
-    found = np.empty(CHUNK, np.uint64)
-    end = 0
-    for k in range(len(rows)):
-        buffer, count = ordered(data, offsets[rows[k]], offsets[rows[k] + 1], table, ngram, buffer)
-        scratch, found, end = add_distinct(buffer, count, scratch, found, end)
-        bounds[k + 1] = end
-    return bounds, found[:end].copy()
-
-
-@compiled
 def sign_sets(bounds: Any, hashes: Any, a: Any, b: Any) -> Any:
-    """uint64[sets, permutations]: signatures of shingle sets, as `shingle_sets` gives them."""
+    """uint64[sets, permutations]: signatures of shingle sets, as `shingling.shingle_sets` gives them."""
     signatures = np.full((len(bounds) - 1, len(a)), NO_HASH, np.uint64)
     for i in range(len(signatures)):
         min_hash(hashes[bounds[i] : bounds[i + 1]], bounds[i + 1] - bounds[i], a, b, signatures[i])
@@ -232,7 +206,7 @@ def sign_sets(bounds: Any, hashes: Any, a: Any, b: Any) -> Any:
 
 
 def sign(
-    text: pa.Array, rows: I64, ngram: int, hashes: Permutations, cap: int = shingles.NO_CAP
+    text: pa.Array, rows: I64, ngram: int, hashes: Permutations, cap: int = NO_CAP
 ) -> tuple[U64, I64, U64, npt.NDArray[np.bool_]]:
     """Of the texts at `rows`: (signatures uint64[rows, permutations], shingle counts, sampling draws, whether
     there are more than `cap` shingles, the rest of which is not signed and not counted)."""
@@ -245,29 +219,20 @@ def sign_words(words: pa.Array, ngram: int, hashes: Permutations) -> U64:
     if pa.types.is_list(words.type) or pa.types.is_large_list(words.type):
         words = pc.binary_join(words, " ")
     rows = np.arange(len(words), dtype=np.int64)
-    return _signed(words, rows, True, ngram, hashes, shingles.NO_CAP)[0]
+    return _signed(words, rows, True, ngram, hashes, NO_CAP)[0]
 
 
 def _signed(
     text: pa.Array, rows: I64, given: bool, ngram: int, hashes: Permutations, cap: int
 ) -> tuple[U64, I64, U64, npt.NDArray[np.bool_]]:
-    signatures, counts, draws, capped = _sign(
-        *shingles.arguments(text, rows), simple(), given, ngram, cap, *hashes
-    )
+    signatures, counts, draws, capped = _sign(*arguments(text, rows), simple(), given, ngram, cap, *hashes)
     return signatures, counts, draws, capped
-
-
-def shingle_sets(text: pa.Array, rows: I64, ngram: int) -> tuple[I64, U64]:
-    """(bounds int64[rows + 1], hashes): text `rows[i]` has the distinct XXH64 of its shingles, ascending, at
-    bounds[i]:bounds[i + 1]."""
-    bounds, hashes = _sets(*shingles.arguments(text, rows), simple(), ngram)
-    return bounds, hashes
 
 
 def simplified(text: pa.Array) -> pa.Array:
     """datatrove's `simplify_text` of each text, but for spaces that it leaves at places of dropped marks
     (large_string)."""
-    offsets, data = shingles.view(text)
+    offsets, data = view(text)
     ends, found = _simplified(offsets, data, simple())
     return pa.Array.from_buffers(
         pa.large_string(), len(text), [None, pa.py_buffer(ends), pa.py_buffer(found)]

@@ -10,9 +10,10 @@ Min-hashes are those of `datasketch.MinHash(scheme="affine32")` over the same 32
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.text.word_hashes import CHUNK, FNV_BASIS, OUTSIDE, RESERVE, mix64, scan
@@ -20,7 +21,19 @@ from corpusmill.pipeline.text.word_hashes import CHUNK, FNV_BASIS, OUTSIDE, RESE
 ROLL = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 / golden ratio
 NO_HASH = np.uint32(0xFFFFFFFF)  # datasketch's value for an empty set
 NO_DRAW = np.uint64(0xFFFFFFFF)
+NO_CAP = 2**62  # shingles of a text that are signed: all
 _FEW = 24  # values of a bucket that insertion sorts fastest
+
+
+class Permutations(NamedTuple):
+    """h -> a h + b modulo 2^32, or, of the preset datatrove, modulo 2^61 - 1."""
+
+    a: npt.NDArray[np.unsignedinteger]
+    b: npt.NDArray[np.unsignedinteger]
+
+    def first(self, count: int) -> Permutations:
+        """The first `count` of them: the values that they give do not depend on the others."""
+        return Permutations(self.a[:count], self.b[:count])
 
 
 @compiled(inline="always")
@@ -87,7 +100,7 @@ def sign(
     """Signatures of the first `cap` shingles of the texts at `rows`; the scan of a text ends there too.
 
     Returns uint32[rows, permutations], the number of shingles signed (int64), of each text the least lower
-    half of its shingle hashes, mixed (uint64: a min-hash that the signature knows nothing of, for drawing
+    half of its shingle hashes, mixed (uint64: a min-hash that has no part in the signature, for drawing
     samples), and whether it has more shingles than `cap`.
     """
     signatures = np.full((len(rows), len(a)), NO_HASH, np.uint32)
@@ -188,23 +201,6 @@ def add_distinct(values: Any, count: int, scratch: Any, found: Any, end: int) ->
 
 
 @compiled
-def sets(offsets: Any, data: Any, rows: Any, rule: Any, characters: bool, ngram: int) -> Any:
-    """Sorted sets of 64-bit shingle hashes of the texts at `rows`: (int64[rows + 1] bounds,
-    uint64[bounds[-1]])."""
-    bounds = np.zeros(len(rows) + 1, np.int64)
-    buffer = np.empty(CHUNK, np.uint64)
-    scratch = np.empty(CHUNK, np.uint64)
-    found = np.empty(CHUNK, np.uint64)
-    end = 0
-    for k in range(len(rows)):
-        start, stop = offsets[rows[k]], offsets[rows[k] + 1]
-        buffer, count = ordered(data, start, stop, rule, characters, ngram, buffer)
-        scratch, found, end = add_distinct(buffer, count, scratch, found, end)
-        bounds[k + 1] = end
-    return bounds, found[:end].copy()
-
-
-@compiled
 def band_keys(signatures: Any, bands: int, rows: int) -> Any:
     """uint64[documents, bands]: a hash of the band's number and its `rows` values, of 32 or 64 bits each."""
     keys = np.empty((len(signatures), bands), np.uint64)
@@ -219,8 +215,7 @@ def band_keys(signatures: Any, bands: int, rows: int) -> Any:
 
 @compiled
 def jaccard(bounds_a: Any, sets_a: Any, bounds_b: Any, sets_b: Any, a: Any, b: Any) -> Any:
-    """Exact Jaccard similarity of the sets `a[i]` of one collection and `b[i]` of another (each sorted and
-    distinct, as `sets` gives them), float64; of two empty sets: 0."""
+    """Exact Jaccard similarity of the sets `a[i]` of one collection and `b[i]` of another (each sorted and distinct), float64; of two empty sets: 0."""
     result = np.zeros(len(a), np.float64)
     for pair in range(len(a)):
         i, i_end = bounds_a[a[pair]], bounds_a[a[pair] + 1]
@@ -239,7 +234,7 @@ def jaccard(bounds_a: Any, sets_a: Any, bounds_b: Any, sets_b: Any, a: Any, b: A
 
 @compiled
 def sign_sets(bounds: Any, hashes: Any, a: Any, b: Any) -> Any:
-    """uint32[sets, permutations]: signatures of shingle sets, as `sets` gives them."""
+    """uint32[sets, permutations]: signatures of shingle sets, as `shingling.shingle_sets` gives them."""
     signatures = np.full((len(bounds) - 1, len(a)), NO_HASH, np.uint32)
     for i in range(len(signatures)):
         min_hash(hashes[bounds[i] : bounds[i + 1]], bounds[i + 1] - bounds[i], a, b, signatures[i])

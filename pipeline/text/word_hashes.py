@@ -107,29 +107,51 @@ def marked(word: Any, point: Any, prime: Any) -> Any:
     return word + mix64(np.uint64(point) * prime)
 
 
+@compiled(inline="always")
+def _begin(places: Any, count: int, at: int, paragraph: int, blank: bool) -> int:
+    """Note where word `count` begins; the number of its paragraph, the next one after a blank line between two words."""
+    starts, _, paragraphs = places
+    if blank and count:
+        paragraph += 1
+    starts[count], paragraphs[count] = at, paragraph
+    return paragraph
+
+
 @compiled
 def scan_words(
-    data: Any, i: int, stop: int, rule: Any, prime: Any, state: int, word: Any, out: Any, count: int
-) -> Any:
+    data: Any, i: int, stop: int, rule: Any, prime: Any, state: int, word: Any, out: Any, count: int,
+    places: Any = None,
+) -> Any:  # fmt: skip
     """Hashes of words into `out[count:]`: (where it stopped, state, unfinished word, count).
 
     It stops at the end of the text, the last word finished, or where less than `RESERVE` of `out` is left.
-    Begin with state OUTSIDE and `FNV_BASIS`.
+    Begin with state OUTSIDE and `FNV_BASIS`. With `places` (starts, ends, paragraphs, as in `place_words`) it reads a
+    whole text; without, Numba leaves out whatever only these need.
     """
-    last = len(out) - RESERVE
+    last = len(out) - RESERVE if places is None else len(out)
+    paragraph = 0
+    lines, blank = 0, False  # line feeds since anything but white space; a blank line since the last word
     while i < stop and count <= last:
+        at = i
         letter = rule.ascii[byte_at(data, i)]
         if letter:
             if state == SINGLE:
                 out[count] = mix64(word)
                 count += 1
                 word = FNV_BASIS
+            if places is not None:
+                if state != INSIDE:
+                    paragraph = _begin(places, count, at, paragraph, blank)
+                    blank = False
+                lines = 0
             state = INSIDE
             while letter:
                 word = chain(word, letter, prime)
                 i += 1
                 letter = rule.ascii[byte_at(data, i)] if i < stop else np.uint8(0)
-            if i < stop and byte_at(data, i) < 0x80:
+            if places is not None:
+                places[1][count] = i
+            elif i < stop and byte_at(data, i) < 0x80:
                 out[count] = mix64(word)
                 count += 1
                 word = FNV_BASIS
@@ -137,6 +159,12 @@ def scan_words(
                 i += 1
             continue
         point, i = code_point(data, i, stop)
+        if places is not None:
+            if point == _NEWLINE:
+                lines += 1
+                blank |= lines == 2
+            elif not (point == _BLANK or 9 <= point <= 13):
+                lines = 0
         entry = entry_of(point, rule)
         pieces = 1
         composed = np.uint32(0)
@@ -152,12 +180,19 @@ def scan_words(
                     out[count] = mix64(word)
                     count += 1
                     word = FNV_BASIS
+                if places is not None:
+                    if state != INSIDE:
+                        paragraph = _begin(places, count, at, paragraph, blank)
+                        blank = False
+                    places[1][count] = i
                 word = syllable(word, point, prime) if kind == _HANGUL else chain(word, point, prime)
                 state = INSIDE
             elif kind == _SKIP:
                 continue
             elif kind == _MARK and state != OUTSIDE:
                 word = marked(word, point, prime)
+                if places is not None:
+                    places[1][count] = i
             else:
                 if state != OUTSIDE:
                     out[count] = mix64(word)
@@ -165,6 +200,10 @@ def scan_words(
                     word = FNV_BASIS
                     state = OUTSIDE
                 if kind == _ALONE:
+                    if places is not None:
+                        paragraph = _begin(places, count, at, paragraph, blank)
+                        blank = False
+                        places[1][count] = i
                     word = chain(word, point, prime)
                     state = SINGLE
     if i >= stop and state != OUTSIDE:
@@ -264,79 +303,8 @@ def place_words(
     """The words of UTF-8 `data[i:stop]`; how many.
 
     Writes, for each word, `hashes` (uint64, those of `scan_words` with `FNV_PRIME`), `starts` and `ends` (int64,
-    bytes of `data`; marks inside) and `paragraphs` (int32, those with words counted from 0; a blank line parts two). Each of the
-    arrays must have `most_words(stop - i)` places.
+    bytes of `data`; marks inside) and `paragraphs` (int32, those with words counted from 0; a blank line parts two). Each
+    of the arrays must have `most_words(stop - i)` places.
     """
-    state, word, count, end = OUTSIDE, FNV_BASIS, 0, i
-    paragraph = 0
-    lines, blank = 0, False  # line feeds since anything but white space; a blank line since the last word
-    while i < stop:
-        at = i
-        letter = rule.ascii[byte_at(data, i)]
-        if letter:
-            if state == SINGLE:
-                hashes[count], ends[count] = mix64(word), end
-                count += 1
-                word = FNV_BASIS
-            if state != INSIDE:
-                if blank and count:
-                    paragraph += 1
-                starts[count], paragraphs[count], blank = at, paragraph, False
-            state, lines = INSIDE, 0
-            while letter:
-                word = chain(word, letter, FNV_PRIME)
-                i += 1
-                letter = rule.ascii[byte_at(data, i)] if i < stop else np.uint8(0)
-            end = i
-            continue
-        point, i = code_point(data, i, stop)
-        if point == _NEWLINE:
-            lines += 1
-            if lines == 2:
-                blank = True
-        elif not (point == _BLANK or 9 <= point <= 13):
-            lines = 0
-        entry = entry_of(point, rule)
-        pieces = 1
-        composed = np.uint32(0)
-        if entry >> _SHIFT == _COMPOSED:
-            composed = entry & _FOLDED
-            pieces = rule.pieces.shape[1]
-        for k in range(pieces):
-            if pieces > 1:
-                entry = rule.pieces[composed, k]
-            kind, folded = entry >> _SHIFT, entry & _FOLDED
-            if kind in (_LETTER, _HANGUL, _JOIN):
-                if state == SINGLE:
-                    hashes[count], ends[count] = mix64(word), end
-                    count += 1
-                    word = FNV_BASIS
-                if state != INSIDE:
-                    if blank and count:
-                        paragraph += 1
-                    starts[count], paragraphs[count], blank = at, paragraph, False
-                word = (
-                    syllable(word, folded, FNV_PRIME) if kind == _HANGUL else chain(word, folded, FNV_PRIME)
-                )
-                state, end = INSIDE, i
-            elif kind == _SKIP:
-                continue
-            elif kind == _MARK and state != OUTSIDE:
-                word = marked(word, folded, FNV_PRIME)
-                end = i
-            else:
-                if state != OUTSIDE:
-                    hashes[count], ends[count] = mix64(word), end
-                    count += 1
-                    word = FNV_BASIS
-                    state = OUTSIDE
-                if kind == _ALONE:
-                    word = chain(word, folded, FNV_PRIME)
-                    if blank and count:
-                        paragraph += 1
-                    starts[count], paragraphs[count], blank = at, paragraph, False
-                    state, end = SINGLE, i
-    if state != OUTSIDE:
-        hashes[count], ends[count] = mix64(word), end
-        count += 1
-    return count
+    places = (starts, ends, paragraphs)
+    return scan_words(data, i, stop, rule, FNV_PRIME, OUTSIDE, FNV_BASIS, hashes, 0, places)[3]

@@ -7,10 +7,21 @@ import math
 from pydantic import Field
 
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.estimate.corpus import Corpus, Interval
-from corpusmill.pipeline.dedup.estimate.exchange import exchanges, slices_bytes
-from corpusmill.pipeline.dedup.estimate.measured import OBJECT_STORE, Measured, Store, measured
-from corpusmill.pipeline.dedup.estimate.quantities import Quantities, quantities, widths
+from corpusmill.pipeline.dedup.estimate.corpus import (
+    OBJECT_STORE,
+    Corpus,
+    Interval,
+    Measured,
+    Store,
+    measured,
+)
+from corpusmill.pipeline.dedup.estimate.quantities import (
+    Quantities,
+    exchanges,
+    quantities,
+    slices_bytes,
+    widths,
+)
 from corpusmill.pipeline.dedup.estimate.step_loads import Load, loads
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import Strict

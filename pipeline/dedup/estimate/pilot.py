@@ -26,7 +26,7 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, Interval, degree_of
 from corpusmill.pipeline.engine.shuffle import words
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
 

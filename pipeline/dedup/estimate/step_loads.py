@@ -1,7 +1,7 @@
 """The steps of a run: tasks, bytes, requests and memory of each, from the expected numbers of records.
 
 The same steps, in the order in which `deduplication.py` maps them; the measured step names of `bench/scale.py` are
-these names. All copies of files for other tasks (`compaction.py`) are one step, `files together`.
+these names. All copies of files for other tasks (`job.compact`) are one step, `files together`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from typing import NamedTuple
 
 from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.candidates import CHUNK, SORTING
-from corpusmill.pipeline.dedup.estimate.exchange import (
+from corpusmill.pipeline.dedup.estimate.corpus import measured
+from corpusmill.pipeline.dedup.estimate.pilot import READ as PILOT_READ
+from corpusmill.pipeline.dedup.estimate.pilot import SAMPLE as PILOT_SAMPLE
+from corpusmill.pipeline.dedup.estimate.pilot import TEXT as PILOT_TEXT
+from corpusmill.pipeline.dedup.estimate.quantities import (
     FILE_JSON,
     MARKER,
     PLACE_JSON,
+    SAMPLE_BYTES,
     Exchange,
+    Quantities,
+    Widths,
+    cells,
     comparison,
     copying_bytes,
     exchanges,
     known_of,
     places_of,
 )
-from corpusmill.pipeline.dedup.estimate.measured import measured
-from corpusmill.pipeline.dedup.estimate.pilot import READ as PILOT_READ
-from corpusmill.pipeline.dedup.estimate.pilot import SAMPLE as PILOT_SAMPLE
-from corpusmill.pipeline.dedup.estimate.pilot import TEXT as PILOT_TEXT
-from corpusmill.pipeline.dedup.estimate.quantities import SAMPLE_BYTES, Quantities, Widths, cells
 from corpusmill.pipeline.dedup.exact_similarity import PAIR_COST
 from corpusmill.pipeline.dedup.removals import MEMBER
 from corpusmill.schemas.dedup import DedupParams

@@ -36,17 +36,7 @@ from corpusmill.pipeline.engine.shuffle import (
 )  # fmt: skip
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-
-CHANGES = pa.schema(
-    [
-        pa.field("doc_id", pa.binary(16), nullable=False),
-        pa.field("change", pa.string(), nullable=False),  # removed, restored, or survivor: another one stays
-        pa.field("survivor", pa.binary(16)),
-        pa.field("rule", pa.string()),
-        pa.field("jaccard", pa.float64()),
-        *[pa.field(name, pa.string()) for name in NAMES[1:]],
-    ]
-)
+from corpusmill.schemas.tables import CHANGES
 
 # Steps whose files no later change reads; those of `sketch`, `sets`, `names`, `verify` and `status` stay.
 STEPS = ("edges", "pivots", "text-heads", "text-settle", "route", "elect", "precision", "planted")

@@ -16,7 +16,7 @@ from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.shuffle import Done, File, in_range, read_marker, words, write
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.text.shingles import one_array
+from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import Strict, hash_json
 

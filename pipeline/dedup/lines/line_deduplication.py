@@ -16,10 +16,9 @@ from functools import partial
 from typing import Any
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.dedup.job import Kept
 from corpusmill.pipeline.dedup.lines import line_steps
-from corpusmill.pipeline.dedup.lines.line_steps import Mark, Range
-from corpusmill.pipeline.dedup.lines.line_units import Job, Scan
-from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.lines.line_steps import Job, Mark, Range, Scan
 from corpusmill.pipeline.engine.shuffle import Done, by_part
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.text import word_rule
@@ -40,7 +39,7 @@ def find(
     memory_mb: int,
     key: str,
 ) -> tuple[list[PublishedFile], dict[str, int]]:
-    """Publish `spans/lines/<partition>.parquet` (`corpusmill.pipeline.dedup.spans.SPANS`) for every partition: what to cut
+    """Publish `spans/lines/<partition>.parquet` (`corpusmill.pipeline.dedup.stage.SPANS`) for every partition: what to cut
     so that of each unit of `params` one occurrence stays. (files, counters).
 
     Units are those of `line_kernels.py`. The occurrence that stays lies in a document of a source not in

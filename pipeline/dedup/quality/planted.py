@@ -14,7 +14,7 @@ from corpusmill.pipeline.dedup.quality import plain
 from corpusmill.pipeline.dedup.quality.recall import scattered
 from corpusmill.pipeline.engine.shuffle import Records
 from corpusmill.pipeline.text import minhash
-from corpusmill.pipeline.text.shingles import view
+from corpusmill.pipeline.text.buffers import view
 from corpusmill.pipeline.text.shingling import Shingling
 
 I64 = npt.NDArray[np.int64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,6 @@ import pyarrow as pa
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.dedup.quality import plain
-from corpusmill.pipeline.dedup.quality.summary import share
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.shuffle import (
     Done,
@@ -28,8 +28,8 @@ from corpusmill.pipeline.engine.shuffle import (
     write,
 )
 from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.pipeline.text.datatrove_shingles import simplified
-from corpusmill.pipeline.text.shingles import one_array, view
 from corpusmill.schemas.manifest import hash_json
 
 I64 = npt.NDArray[np.int64]
@@ -43,6 +43,7 @@ PAIRS = 50  # compared by one task, at most
 LONGEST = 4 << 20  # bytes: of longer texts plain sets of words would not fit; they are counted, not judged
 BYTES = 16 << 20  # of text compared, at most: plain Python reads some MB a second
 CLOSE = 1e-9  # two similarities of the same sets
+Z95 = 1.959964  # of the normal distribution
 RULE = "1"  # of the comparison; raised with every change
 
 
@@ -199,3 +200,30 @@ def _chosen(
         slices.append((left, right))
         rows.append(row)
     return slices, rows, too_long
+
+
+def wilson(found: float, of: float, z: float = Z95) -> tuple[float, float]:
+    """The 95 % confidence interval of a share (Wilson 1927); (0, 1) for a share of nothing."""
+    if of == 0:
+        return 0.0, 1.0
+    share = found / of
+    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def share(found: int, of: int, independent: float | None = None) -> dict[str, Any]:
+    """A share with its interval; null when there was nothing to count.
+
+    Where the things counted depend on one another, `independent` says as how many the interval takes them
+    (`effective`), at most `of`.
+    """
+    if independent is None or independent >= of:
+        low, high = wilson(found, of)
+        effective: dict[str, Any] = {}
+    else:
+        low, high = wilson(found * independent / of, independent)
+        effective = {"effective": round(independent, 1)}
+    value = round(found / of, 6) if of else None
+    interval = {"low": round(low, 6), "high": round(high, 6)}
+    return {"value": value, "found": found, "of": of, **interval, **effective}

@@ -27,7 +27,7 @@ How it is found (`substring_deduplication.py`), with far less than a record for 
 - `scan`, per partition: anchors, a winnowed choice of the hashes of k < N tokens (`anchor_kernels.py`). Two equal windows
   share an anchor. Of each distinct one of a partition 8 bytes go to its range.
 - `repeats`, per range: which anchors occur twice; one byte back for each.
-- `blocks`, per partition: the windows that elect the same repeated anchor, as one unit (`token_runs.py`). Of equal
+- `blocks`, per partition: the windows that elect the same repeated anchor, as one unit. Of equal
   ones in a chunk of documents only the first goes to its range, so that nothing is hot.
 - `settle`, per range: if all blocks with an anchor are equal, the first of them stays and the others go; where
   blocks differ, at the ends of repeated runs, the first of each kind is contested.

@@ -1,13 +1,22 @@
-"""Tokens, and anchors: a few of the runs of k tokens, chosen so that equal texts choose the same.
+"""Numba kernels from texts to what is compared across the corpus: tokens, anchors, blocks of windows, single windows.
 
 A token begins where a word begins, by the word rule of `pipeline/text/word_rule.py`, and ends where the next one begins
 or the text ends. What precedes the first word of a text is no token. Nothing is folded: two runs of tokens are equal
 if every byte is, from the first letter of the first word to the last separator before the next word. A token hashes to
 64 bits by FNV-1a over its bytes, finished by MurmurHash3's mixer.
 
-Of the w = N - k + 1 runs of k tokens in a window of N tokens the one with the least hash, the rightmost of equals,
-is elected (Schleimer, Wilkerson and Aiken 2003, "Winnowing"). Equal windows elect equal anchors, wherever
-they are; consecutive windows mostly elect the same, so that there are about 2 / (w + 1) anchors per token.
+Anchors are a few of the runs of k tokens, chosen so that equal texts choose the same. Of the w = N - k + 1 runs of k
+tokens in a window of N tokens the one with the least hash, the rightmost of equals, is elected (Schleimer, Wilkerson and
+Aiken 2003, "Winnowing"). Equal windows elect equal anchors, wherever they are; consecutive windows mostly elect the same,
+so that there are about 2 / (w + 1) anchors per token.
+
+A block is the windows of N consecutive tokens that elect the same anchor, 13 of them on average for N = 50. Where
+a run of tokens is repeated, so are the blocks inside it, whatever stands around it; only those at its ends
+differ, and of these alone single windows are compared.
+
+A block or window hashes to 64 bits by two polynomials of its token hashes, one modulo 2^64 and one modulo a prime, so that
+no structure of a text (Thue-Morse words collide in the first) defeats both. Two are equal if these and their anchors' 64
+bits are; only those with the same anchor can collide by chance in the first.
 """
 
 from __future__ import annotations
@@ -20,15 +29,24 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.text import word_rule
+from corpusmill.pipeline.text.minhash import ROLL, roll
 from corpusmill.pipeline.text.word_hashes import FNV_BASIS, FNV_PRIME, code_point, mix64
 
 # What a character does: end a word, go on with whatever is there, belong to a word of several, be one alone.
 BETWEEN, GOES_ON, INSIDE, ALONE = range(4)
 RULE = f"1/{word_rule.RULE}"  # of tokens and their hashes; raised with every change of either
 
-ROLL = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 / golden ratio
 MANY = np.uint64(1)  # the lowest bit of an anchor: it was elected more than once in its partition
 SHORTEST = 12  # tokens of an anchor: shorter ones repeat by themselves
+# `count` windows of the text in `row`, the first at token `token`; `start` and `length` in bytes of the text.
+UNIT = np.dtype(
+    [("key", "<u8"), ("check", "<u8"), ("row", "<u4"), ("count", "<u4"), ("token", "<u4"), ("start", "<u4"),
+     ("length", "<u4")]
+)  # fmt: skip
+LONGEST = 1 << 32  # bytes of a text: more do not fit a unit
+PRIME = np.uint64(4294967291)  # the largest below 2^32
+BASE = np.uint64(2654435769)
+_HALF = np.uint64(32)
 
 
 @lru_cache(maxsize=1)
@@ -105,26 +123,9 @@ class Winnow(NamedTuple):
         return cls(k, min_tokens - k + 1)
 
 
-@compiled
-def grams(hashes: Any, count: int, k: int, out: Any) -> int:
-    """Hashes of all runs of k tokens; how many. `out` may be `hashes` itself."""
-    top = np.uint64(1)
-    for _ in range(k - 1):
-        top *= ROLL
-    rolling = np.uint64(0)
-    for i in range(k - 1):
-        rolling = rolling * ROLL + hashes[i]
-    for i in range(count - k + 1):
-        rolling = rolling * ROLL + hashes[i + k - 1]
-        first = hashes[i]
-        out[i] = mix64(rolling)
-        rolling -= first * top
-    return count - k + 1
-
-
 @compiled(inline="always")
 def elected(hashes: Any, window: int, w: int, last: int) -> int:
-    """Where the anchor of a window begins among `grams`, given that of the window before it (-1: none)."""
+    """Where the anchor of a window begins among the hashes of all runs of k tokens, given that of the window before it (-1: none)."""
     newest = window + w - 1
     if last >= window:
         return newest if hashes[newest] <= hashes[last] else last
@@ -156,7 +157,7 @@ def winnow(offsets: Any, data: Any, rows: Any, table: Any, k: int, w: int) -> An
         if count < k + w - 1:
             continue
         last = -1
-        for window in range(grams(hashes, count, k, hashes) - w + 1):
+        for window in range(roll(hashes, count, k, hashes) - w + 1):
             best = elected(hashes, window, w, last)
             if best != last:
                 last = best
@@ -208,3 +209,97 @@ def holds(slots: Any, shift: Any, anchor: Any) -> bool:
             return True
         i = (i + 1) & (len(slots) - 1)
     return False
+
+
+@compiled(inline="always")
+def _put(
+    unit: Any, key: Any, rolling: Any, check: Any, row: int, count: int, token: int, starts: Any, n: int
+) -> None:
+    unit.key = key
+    unit.check = mix64(rolling ^ mix64(check + (np.uint64(count) << _HALF)))
+    unit.row = row
+    unit.count = count
+    unit.token = token
+    unit.start = starts[token]
+    unit.length = starts[token + count - 1 + n] - starts[token]
+
+
+@compiled
+def blocks(
+    offsets: Any, data: Any, rows: Any, begin: int, table: Any, k: int, w: int, slots: Any, out: Any
+) -> Any:
+    """Blocks whose anchor is in the set `slots`: of the texts `rows[begin:]`, as many whole texts as fit `out`
+    (`UNIT`), in order; key is the anchor.
+
+    Returns (the first of `rows` that is not done, blocks written, room that this text needs).
+    """
+    n = k + w - 1
+    shift = np.uint64(64)
+    size = len(slots)
+    while size > 1:
+        shift -= np.uint64(1)
+        size >>= 1
+    room = most_tokens(offsets, rows[begin:])
+    hashes, starts = np.empty(room, np.uint64), np.empty(room, np.int64)
+    anchors = np.empty(room, np.uint64)
+    found = 0
+    for i in range(begin, len(rows)):
+        row = rows[i]
+        count = tokens(data, offsets[row], offsets[row + 1], table, hashes, starts)
+        if count < n:
+            continue
+        roll(hashes, count, k, anchors)
+        before = found
+        first, last = 0, elected(anchors, 0, w, -1)
+        for window in range(1, count - n + 2):
+            best = elected(anchors, window, w, last) if window <= count - n else -1
+            if best == last:
+                continue
+            name = named(anchors[last])
+            if holds(slots, shift, name):
+                if found < len(out):
+                    rolling, check = np.uint64(0), np.uint64(0)
+                    for j in range(first, window - 1 + n):
+                        rolling = rolling * ROLL + hashes[j]
+                        check = (check * BASE + (hashes[j] >> _HALF)) % PRIME
+                    _put(out[found], name, rolling, check, row, window - first, first, starts, n)
+                found += 1
+            first, last = window, best
+        if found > len(out):
+            return i, before, found - before
+    return len(rows), found, 0
+
+
+@compiled
+def windows(offsets: Any, data: Any, units: Any, table: Any, n: int) -> Any:
+    """The single windows of n tokens (`UNIT`) of blocks, in order, one `count` after the other."""
+    total, longest = 0, np.int64(0)
+    for unit in units:
+        total += unit.count
+        longest = max(longest, np.int64(unit.length))
+    # A block begins and ends with a token: on its own it has the same tokens as in its text.
+    hashes, starts = np.empty(longest // 2 + 2, np.uint64), np.empty(longest // 2 + 2, np.int64)
+    top, top_prime = np.uint64(1), np.uint64(1)
+    for _ in range(n):
+        top *= ROLL
+        top_prime = top_prime * BASE % PRIME
+    out = np.empty(total, units.dtype)
+    found = 0
+    for unit in units:
+        begin = offsets[unit.row] + np.int64(unit.start)
+        tokens(data, begin, begin + np.int64(unit.length), table, hashes, starts)
+        rolling, check = np.uint64(0), np.uint64(0)
+        for j in range(n):
+            rolling = rolling * ROLL + hashes[j]
+            check = (check * BASE + (hashes[j] >> _HALF)) % PRIME
+        for window in range(np.int64(unit.count)):
+            if window:
+                new, old = hashes[window + n - 1], hashes[window - 1]
+                rolling = rolling * ROLL + new - old * top
+                gone = (old >> _HALF) * top_prime % PRIME
+                check = (check * BASE + (new >> _HALF) + (PRIME - gone)) % PRIME
+            _put(out[found], unit.key, rolling, check, unit.row, 1, window, starts, n)
+            out[found].token = np.int64(unit.token) + window
+            out[found].start = np.int64(unit.start) + starts[window]
+            found += 1
+    return out

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.job import Kept
 from corpusmill.pipeline.dedup.substrings import anchor_kernels
 from corpusmill.pipeline.dedup.substrings.anchor_kernels import Winnow
-from corpusmill.pipeline.dedup.substrings.blocks import CHUNKS, Scanned, blocks, repeats, scan, settle
 from corpusmill.pipeline.dedup.substrings.substring_job import (
     ANCHOR_COST,
     BLOCK_COST,
@@ -18,7 +17,19 @@ from corpusmill.pipeline.dedup.substrings.substring_job import (
     Job,
     ranges_of,
 )
-from corpusmill.pipeline.dedup.substrings.windows import Elected, Settled, cut, elect, windows
+from corpusmill.pipeline.dedup.substrings.substring_steps import (
+    CHUNKS,
+    Elected,
+    Scanned,
+    Settled,
+    blocks,
+    cut,
+    elect,
+    repeats,
+    scan,
+    settle,
+    windows,
+)
 from corpusmill.pipeline.engine.shuffle import Done, File, Slice, by_part
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.schemas.dedup import SubstringParams

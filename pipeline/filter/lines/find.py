@@ -16,7 +16,7 @@ from corpusmill.pipeline.filter.lines import line_kernels
 from corpusmill.pipeline.filter.rules.rule_files import LineRule
 from corpusmill.pipeline.filter.text.view import TextView, share, text_buffers
 from corpusmill.pipeline.filter.text.view import spans as pieces
-from corpusmill.pipeline.text import splicing
+from corpusmill.pipeline.text import buffers
 from corpusmill.pipeline.text.unicode_tables import class_table
 from corpusmill.schemas.ledger import KEPT
 
@@ -123,22 +123,22 @@ def cut(docs: pa.Table, spans: Array, names: Sequence[str]) -> tuple[pa.Table, p
             low, high = np.searchsorted(spans[:, 0], [first + head, first + tail])
             mine = spans[low:high] - np.array([first + head, 0, 0, 0])
             data, offsets = text_buffers(chunk.slice(head, tail - head))
-            characters.append(splicing.in_characters(data, offsets, mine[:, 0], mine[:, 1], mine[:, 2]))
-            new, bounds = splicing.splice(data, offsets, mine)
+            characters.append(buffers.in_characters(data, offsets, mine[:, 0], mine[:, 1], mine[:, 2]))
+            new, bounds = buffers.splice(data, offsets, mine)
             texts.append(
                 pa.LargeStringArray.from_buffers(tail - head, pa.py_buffer(bounds), pa.py_buffer(new))
             )
-            hashes += splicing.hashes(new, bounds, np.unique(mine[:, 0]))
+            hashes += buffers.hashes(new, bounds, np.unique(mine[:, 0]))
         first += len(chunk)
     rows = np.unique(spans[:, 0])
     changed = _with(docs, "text", pa.chunked_array(texts, pa.large_string()))
-    changed = _with(changed, "text_hash", splicing.with_hashes(docs["text_hash"], rows, hashes))
+    changed = _with(changed, "text_hash", buffers.with_hashes(docs["text_hash"], rows, hashes))
     kinds = pa.array(names, pa.string()).take(pa.array(spans[:, 3] - 1))
     return changed, decisions(
         doc_id=docs["doc_id"].take(pa.array(rows)).combine_chunks(),
         outcome=pa.repeat(pa.scalar(KEPT), len(rows)),
         stage=pa.repeat(pa.scalar(STAGE), len(rows)),
-        edits=splicing.edits(STAGE, spans[:, 0], kinds, np.concatenate(characters)),
+        edits=buffers.edits(STAGE, spans[:, 0], kinds, np.concatenate(characters)),
     )
 
 

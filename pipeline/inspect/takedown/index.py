@@ -11,7 +11,7 @@ from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.deduplication import Deduplication
 from corpusmill.pipeline.dedup.index.change import NobodyNamed
 from corpusmill.pipeline.dedup.index.index_file import read_index
-from corpusmill.pipeline.dedup.quality_report import publish_json
+from corpusmill.pipeline.dedup.quality.summary import publish_json
 from corpusmill.pipeline.dedup.stage import Dedup
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress

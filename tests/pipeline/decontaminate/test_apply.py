@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import text_hash
-from corpusmill.pipeline.decontaminate.apply import Decontamination, cut_spans, rest
-from corpusmill.pipeline.decontaminate.judge import MATCHES
+from corpusmill.pipeline.decontaminate.stage import Decontamination, cut_spans, rest
 from corpusmill.schemas.stages import DecontaminateParams
+from corpusmill.schemas.tables import MATCHES
 from tests.pipeline.corpus import Here, documents
 from tests.pipeline.decontaminate.helpers import ANSWER, FILLER, QUESTION, SHORT, decontaminate, write_set
 from tests.pipeline.inspect.lineage.edited import check_edits

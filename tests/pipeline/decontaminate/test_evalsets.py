@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.decontaminate.evalsets import EvalFile, find_files, records
-from corpusmill.pipeline.decontaminate.items import Item, read_items
+from corpusmill.pipeline.decontaminate.evalsets import EvalFile, Item, find_files, read_items, records
 
 ROWS = [{"question": "What?", "answer": "That"}, {"question": "Qui, lui?", "answer": 'il "y" a'}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()

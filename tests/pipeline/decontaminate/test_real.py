@@ -14,8 +14,7 @@ import pytest
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import index as indexes
 from corpusmill.pipeline.decontaminate.evalsets import find_files
-from corpusmill.pipeline.decontaminate.judge import judge
-from corpusmill.pipeline.decontaminate.scan import find_hits
+from corpusmill.pipeline.decontaminate.matches import find_hits, judge
 from corpusmill.schemas.stages import DecontaminateParams
 
 SETS = {"gsm8k": 1319, "mmlu": 14_000, "hellaswag_val": 10_000, "blimp": 66_000}

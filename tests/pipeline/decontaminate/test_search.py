@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import index as indexes
 from corpusmill.pipeline.decontaminate.evalsets import find_files
-from corpusmill.pipeline.decontaminate.judge import judge
+from corpusmill.pipeline.decontaminate.matches import find_hits, judge
 from corpusmill.pipeline.decontaminate.ngram_kernels import candidates, matches
-from corpusmill.pipeline.decontaminate.scan import find_hits
-from corpusmill.pipeline.text.shingles import view
+from corpusmill.pipeline.text.buffers import view
 from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.stages import DecontaminateParams
 from tests.pipeline.decontaminate.helpers import write_set

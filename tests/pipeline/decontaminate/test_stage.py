@@ -248,7 +248,7 @@ def test_hits_serve_other_thresholds(tmp_path: Path, riddles: Path, monkeypatch:
     """Once measured, thresholds and actions are judged without reading a document."""
     texts = [FILLER + QUESTION, FILLER + " ".join(QUESTION.split()[:13])]
     assert len(decontaminate(tmp_path / "run", texts, riddles).texts) == 1
-    import corpusmill.pipeline.decontaminate.scan as scan
+    import corpusmill.pipeline.decontaminate.matches as scan
 
     monkeypatch.setattr(scan, "find_hits", None)
     assert decontaminate(tmp_path / "run", texts, riddles, threshold=0.1).texts == []

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup import cluster_walk
-from corpusmill.pipeline.dedup.cluster_walk import Compare, elect
+from corpusmill.pipeline.dedup import election
+from corpusmill.pipeline.dedup.election import Compare, choose_survivors
 from corpusmill.pipeline.engine.unionfind import components
 
 
@@ -16,7 +16,7 @@ def choose(
     compare: Compare, protected: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
     safe = np.zeros(len(labels), bool) if protected is None else protected
-    return elect(labels, sizes, safe, known, similarity, similarity, compare)
+    return choose_survivors(labels, sizes, safe, known, similarity, similarity, compare)
 
 
 def reference(
@@ -102,8 +102,8 @@ def test_a_giant_cluster_of_unlike_texts_ends_and_says_so() -> None:
     labels, sizes = np.zeros(count, np.int64), np.full(count, 9, np.int64)
     survivor, _, cut = choose(labels, sizes, (a, b, np.full(count - 1, 0.9)), 0.8, compare)
     assert survivor[hub] == 0 and (survivor[:hub] == np.arange(hub)).all()
-    assert cut == count - 1 - sum(min(2**t, cluster_walk.FRONT) for t in range(cluster_walk.ROUNDS))
-    assert len(asked) == cluster_walk.ROUNDS
+    assert cut == count - 1 - sum(min(2**t, election.FRONT) for t in range(election.ROUNDS))
+    assert len(asked) == election.ROUNDS
 
 
 def test_no_texts() -> None:

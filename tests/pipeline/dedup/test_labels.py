@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.election import label
+from corpusmill.pipeline.dedup.exact_similarity import label
 from corpusmill.pipeline.dedup.job import EDGE, LABEL, Job
 from corpusmill.pipeline.engine.shuffle import Done, by_part, read_slices, write
 from corpusmill.schemas.dedup import DedupParams

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.spans import SPANS, Kept, cut
+from corpusmill.pipeline.dedup.job import Kept
+from corpusmill.pipeline.dedup.stage import cut
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.stage import Outcome, check_conservation
+from corpusmill.schemas.tables import SPANS
 from tests.pipeline.dedup.helpers import Doc, docs_of, partitions, table
 from tests.pipeline.dedup.lines import reference
 from tests.pipeline.inspect.lineage.edited import check_edits

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.quality.summary import share
+from corpusmill.pipeline.dedup.quality.precision import share
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 
 BANDING = Banding(13, 7)

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from corpusmill.common.ids import doc_id
-from corpusmill.pipeline.split.components import Components, components_of
-from corpusmill.pipeline.split.measure import summed
+from corpusmill.pipeline.split.measure import Components, components_of, summed
 from corpusmill.schemas.documents import ID
 
 Row = tuple[str, int, str, int]  # source, cluster, host, bytes

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpusmill.pipeline.split.choose import choose
-from corpusmill.pipeline.split.notes import notes
+from corpusmill.pipeline.split.choose import choose, notes
 from corpusmill.schemas.split import SplitParams
 from tests.pipeline.split.made import Row, components_of_rows
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import SIMILARITY, groups_of, read_validation_groups, split_of
 from corpusmill.pipeline.split.measure import MEMBERS, members
-from corpusmill.pipeline.split.nearest_documents import VIEW, draw, fair, views
+from corpusmill.pipeline.split.similarity import VIEW, draw, fair, views
 from corpusmill.pipeline.split.stage import Split
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams

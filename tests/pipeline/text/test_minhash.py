@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.text import minhash
-from corpusmill.pipeline.text.shingles import Shingle, permutations, shingle_sets, sign, signatures
+from corpusmill.pipeline.text.shingling import Shingle, permutations, shingle_sets, sign, signatures
 from corpusmill.pipeline.text.word_hashes import CHUNK
 from tests.pipeline.text.golden.texts import texts as golden_texts
 from tests.pipeline.text.reference import HARD, MILLION, expected_sets, mix64, shingles_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.text import word_rule
-from corpusmill.pipeline.text.shingles import Shingle, fingerprints, shingle_sets
+from corpusmill.pipeline.text.shingling import Shingle, fingerprints, shingle_sets
 from corpusmill.pipeline.text.word_hashes import CHUNK
 from corpusmill.pipeline.text.word_rule import CLASS_SHIFT, SEPARATOR, classify
 from tests.pipeline.text.reference import HARD, MILLION, expected_fingerprint, words_of

@@ -12,16 +12,22 @@ from hypothesis import strategies as st
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding, banding
-from corpusmill.pipeline.dedup.compaction import COPIES, MOST_SLICES, NUMBERS, parts
 from corpusmill.pipeline.dedup.deduplication import new_job
-from corpusmill.pipeline.dedup.estimate.corpus import assumed
-from corpusmill.pipeline.dedup.estimate.exchange import Exchange, comparison, exchanges, slices_bytes
-from corpusmill.pipeline.dedup.estimate.measured import measured
+from corpusmill.pipeline.dedup.estimate.corpus import assumed, measured
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
-from corpusmill.pipeline.dedup.estimate.quantities import Quantities, quantities, verify_tasks, widths
+from corpusmill.pipeline.dedup.estimate.quantities import (
+    Exchange,
+    Quantities,
+    comparison,
+    exchanges,
+    quantities,
+    slices_bytes,
+    verify_tasks,
+    widths,
+)
 from corpusmill.pipeline.dedup.estimate.step_loads import loads
 from corpusmill.pipeline.dedup.exact_similarity import TASKS, groups_of
-from corpusmill.pipeline.dedup.job import BAND
+from corpusmill.pipeline.dedup.job import BAND, COPIES, MOST_SLICES, NUMBERS, parts
 from corpusmill.pipeline.engine.shuffle import Done, once, write
 from corpusmill.schemas.dedup import DedupParams
 

@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.banding import Banding, banding
-from corpusmill.pipeline.dedup.estimate.corpus import assumed
-from corpusmill.pipeline.dedup.estimate.measured import LOCAL, measured
+from corpusmill.pipeline.dedup.estimate.corpus import LOCAL, assumed, measured
 from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
 from corpusmill.pipeline.dedup.estimate.plan_text import Limits, exceeded
 from corpusmill.pipeline.dedup.estimate.quantities import cells, quantities, runs, widths

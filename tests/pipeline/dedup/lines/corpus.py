@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.dedup.job import Kept
 from corpusmill.pipeline.dedup.lines.line_deduplication import find
-from corpusmill.pipeline.dedup.spans import SPANS, Kept, cut
+from corpusmill.pipeline.dedup.stage import cut
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.stage import Scheduler, check_conservation
 from corpusmill.schemas.dedup import LineParams
 from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.tables import SPANS
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, partitions
 

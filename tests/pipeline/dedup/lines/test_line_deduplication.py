@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.dedup.job import Kept
 from corpusmill.pipeline.dedup.lines import line_steps
 from corpusmill.pipeline.dedup.lines.line_deduplication import find
-from corpusmill.pipeline.dedup.spans import Kept
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.schemas.dedup import LineParams
 from tests.conftest import Serial

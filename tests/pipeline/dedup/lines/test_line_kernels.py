@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.lines import line_kernels
 from corpusmill.pipeline.text import word_rule
-from corpusmill.pipeline.text.shingles import view
+from corpusmill.pipeline.text.buffers import view
 from corpusmill.schemas.dedup import LineParams
 from tests.pipeline.dedup.lines import reference
 

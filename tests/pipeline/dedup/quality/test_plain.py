@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.quality import plain
-from corpusmill.pipeline.text.shingles import Shingle, shingle_sets
+from corpusmill.pipeline.text.shingling import Shingle, shingle_sets
 from tests.pipeline.text.reference import HARD
 
 MIXED = "aB 漢ก\u0301\u0316\u00ad1,é\u1100\u1161\u11a8각か\u3099が\u0345\U0001d15e≠İß"

@@ -16,7 +16,7 @@ from corpusmill.pipeline.dedup.quality import precision
 from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit, measure_precision
 from corpusmill.pipeline.engine.shuffle import Records
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.text import minhash
+from corpusmill.pipeline.text import shingling
 from tests.pipeline.dedup.helpers import docs_of, partitions
 from tests.pipeline.dedup.quality.made import job_of, made_up, map_for, replaced
 
@@ -72,7 +72,7 @@ def test_colliding_hashes_do_not_hide(
     parts, audits = corpus(Folder(tmp_path), 40)
     audits["survivor"] = np.roll(audits["survivor"], 1)
     monkeypatch.setattr(
-        minhash, "sets", lambda offsets, data, rows, *rest: (np.arange(len(rows) + 1), np.ones(len(rows)))
+        shingling, "_sets", lambda offsets, data, rows, *rest: (np.arange(len(rows) + 1), np.ones(len(rows)))
     )
     found = measure_precision(job, parts, audits, map_for(job))
     assert found["found"] == 0 and found["of"] == 40

@@ -12,6 +12,7 @@ import pytest
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.quality.planted import PLANTED
+from corpusmill.pipeline.dedup.quality.precision import share, wilson
 from corpusmill.pipeline.dedup.quality.recall import (
     PAIR,
     SAMPLE,
@@ -21,7 +22,7 @@ from corpusmill.pipeline.dedup.quality.recall import (
     sample_records,
     scattered,
 )
-from corpusmill.pipeline.dedup.quality.summary import share, summary, wilson
+from corpusmill.pipeline.dedup.quality.summary import summary
 from corpusmill.pipeline.engine.shuffle import Done, Slice, read, write
 from tests.pipeline.dedup.quality.made import job_of, made_up, publish_sets, replaced
 from tests.pipeline.text.reference import expected_sets

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.spans import Kept
+from corpusmill.pipeline.dedup.job import Kept
 from corpusmill.pipeline.dedup.substrings.substring_deduplication import find
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.stage import Scheduler

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.substrings import anchor_kernels
 from corpusmill.pipeline.dedup.substrings.anchor_kernels import MANY, Winnow
-from corpusmill.pipeline.text.shingles import view
+from corpusmill.pipeline.text.buffers import view
 from tests.pipeline.dedup.helpers import words
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.substrings import blocks, equal_units, substring_deduplication, windows
+from corpusmill.pipeline.dedup.substrings import substring_deduplication, substring_job, substring_steps
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
@@ -83,8 +83,7 @@ def test_any_number_of_ranges_and_chunks(
     """What is cut up in a large corpus is found alike in a small one."""
     for name in ("ANCHOR_COST", "BLOCK_COST", "WINDOW_COST"):
         monkeypatch.setattr(substring_deduplication, name, (16 << 20) // room)
-    monkeypatch.setattr(blocks, "UNIT_COST", (16 << 20) // room)
-    monkeypatch.setattr(windows, "UNIT_COST", (16 << 20) // room)
+    monkeypatch.setattr(substring_steps, "UNIT_COST", (16 << 20) // room)
     serial = Serial()
     found = search(Folder(tmp_path), corpus, N, 2, scheduler=serial, **ORDER)
     same(found, expected)
@@ -99,15 +98,14 @@ def test_a_task_holds_what_its_budget_allows(
 ) -> None:
     """A chunk has more units than the budget allows only if one document has."""
     held: list[tuple[int, int]] = []
-    grouped = blocks.grouped
+    grouped = substring_steps.grouped
 
     def watch(units: Any, by: str, ranges: int) -> Any:
         held.append((len(units), len(set(units["row"].tolist()))))
         return grouped(units, by, ranges)
 
-    for module in (blocks, windows):
-        monkeypatch.setattr(module, "UNIT_COST", (16 << 20) // 30)
-        monkeypatch.setattr(module, "grouped", watch)
+    monkeypatch.setattr(substring_steps, "UNIT_COST", (16 << 20) // 30)
+    monkeypatch.setattr(substring_steps, "grouped", watch)
     search(Folder(tmp_path), corpus, N, 2, **ORDER)
     assert all(size <= 30 or docs == 1 for size, docs in held)
     assert max(size for size, _ in held) > 30 and max(docs for _, docs in held) > 1
@@ -145,8 +143,8 @@ def test_finished_steps_are_not_run_again(
 ) -> None:
     first = search(Folder(tmp_path), corpus, N, 3, **ORDER)
 
-    monkeypatch.setattr("corpusmill.pipeline.dedup.spans.Kept.read", refuse)
-    for module, name in ((equal_units, "settle"), (equal_units, "group"), (equal_units, "repeated")):
+    monkeypatch.setattr("corpusmill.pipeline.dedup.job.Kept.read", refuse)
+    for module, name in ((substring_job, "settle"), (substring_job, "group"), (substring_job, "repeated")):
         monkeypatch.setattr(module, name, refuse)
     same(search(Folder(tmp_path), corpus, N, 3, **ORDER), first)
     for change in ({"n": N + 1}, {"priorities": {"web": 3}}, {"own": None}, {"docs": corpus[:-1]}):

@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.substrings import equal_units
-from corpusmill.pipeline.dedup.substrings.equal_units import CONTESTED, GONE, STAYS
-from corpusmill.pipeline.dedup.substrings.substring_job import BLOCK, WINDOW
-from corpusmill.pipeline.dedup.substrings.token_runs import UNIT
+from corpusmill.pipeline.dedup.substrings import substring_job
+from corpusmill.pipeline.dedup.substrings.anchor_kernels import UNIT
+from corpusmill.pipeline.dedup.substrings.substring_job import BLOCK, CONTESTED, GONE, STAYS, WINDOW
 
 SMALL = st.integers(0, 3)
 
@@ -28,14 +27,14 @@ def test_repeated(found: list[tuple[int, bool]]) -> None:
     expected = [
         many or counts[int(anchor) >> 1] > 1 for (_, many), anchor in zip(found, anchors, strict=True)
     ]
-    assert equal_units.repeated(anchors).tolist() == expected
+    assert substring_job.repeated(anchors).tolist() == expected
 
 
 @given(st.lists(st.tuples(SMALL, SMALL)))
 def test_group(found: list[tuple[int, int]]) -> None:
     key = np.array([spread(a) for a, _ in found], np.uint64)
     check = np.array([spread(b) for _, b in found], np.uint64)
-    which, firsts = equal_units.group(key, check)
+    which, firsts = substring_job.group(key, check)
     order = list(dict.fromkeys(found))
     assert which.tolist() == [order.index(pair) for pair in found]
     assert firsts.tolist() == [found.index(pair) for pair in order]
@@ -44,7 +43,7 @@ def test_group(found: list[tuple[int, int]]) -> None:
 @given(st.lists(st.tuples(SMALL, st.integers(0, 2), SMALL)))
 def test_beaten(found: list[tuple[int, int, int]]) -> None:
     windows = np.array([(spread(key), check, order) for key, check, order in found], WINDOW)
-    flags = equal_units.beaten(*(np.ascontiguousarray(windows[name]) for name in ("key", "check", "order")))
+    flags = substring_job.beaten(*(np.ascontiguousarray(windows[name]) for name in ("key", "check", "order")))
     expected = [
         any(other[:2] == mine[:2] and (other[2], j) < (mine[2], i) for j, other in enumerate(found))
         for i, mine in enumerate(found)
@@ -55,7 +54,7 @@ def test_beaten(found: list[tuple[int, int, int]]) -> None:
 @given(st.lists(st.tuples(SMALL, st.integers(0, 2), st.integers(0, 2), SMALL)))
 def test_settle(found: list[tuple[int, int, int, int]]) -> None:
     blocks = np.array([(spread(key), check, rank, ident) for key, check, rank, ident in found], BLOCK)
-    fates = equal_units.settle(blocks).tolist()
+    fates = substring_job.settle(blocks).tolist()
     for i, (key, check, *order) in enumerate(found):
         same = [(other[2:], j) for j, other in enumerate(found) if other[:2] == (key, check)]
         checks = {other[1] for other in found if other[0] == key}
@@ -79,9 +78,9 @@ def test_fates(found: list[tuple[int, int, int]], flags: list[int], n: int) -> N
     found.sort()
     row, token = (np.array([entry[i] for entry in found], np.uint32) for i in (0, 1))
     key = np.array([entry[2] for entry in found], np.uint64)
-    which, firsts = equal_units.group(key, key)
+    which, firsts = substring_job.group(key, key)
     of_group = np.array([flags[int(key[first])] for first in firsts], np.uint32)
-    fates = equal_units.fates(row, token, which, firsts, of_group, n)
+    fates = substring_job.fates(row, token, which, firsts, of_group, n)
     for i, (r, t, value) in enumerate(found):
         first = next(entry for entry in found if entry[2] == value)
         apart = r != first[0] or t >= first[1] + n
@@ -99,7 +98,7 @@ def test_union(found: list[tuple[int, int, int]], n: int) -> None:
         unit["row"], unit["token"], unit["count"] = row, token, count
         unit["start"], unit["length"] = 3 * token, 3 * (count - 1 + n)
     covered = {(row, t) for row, token, count in found for t in range(token, token + count - 1 + n)}
-    spans = equal_units.union(units, n).tolist()
+    spans = substring_job.union(units, n).tolist()
     assert spans == sorted(spans)
     assert {(row, t) for row, start, stop, _ in spans for t in range(start // 3, stop // 3)} == covered
     assert sum(size for *_, size in spans) == len(covered), "apart, and their tokens counted"

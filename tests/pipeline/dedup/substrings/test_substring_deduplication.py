@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.spans import SPANS, Kept
+from corpusmill.pipeline.dedup.job import Kept
 from corpusmill.pipeline.dedup.substrings import anchor_kernels, substring_job
 from corpusmill.pipeline.dedup.substrings.substring_deduplication import find
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.schemas.dedup import SubstringParams
+from corpusmill.schemas.tables import SPANS
 from tests.conftest import Serial
 from tests.pipeline.dedup.helpers import Doc, docs_of, partitions, words
 from tests.pipeline.dedup.substrings.helpers import Corpus, Links, Place, search, tokenize

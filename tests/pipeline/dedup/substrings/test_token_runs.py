@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.substrings import anchor_kernels, token_runs
-from corpusmill.pipeline.text.shingles import view
+from corpusmill.pipeline.dedup.substrings import anchor_kernels
+from corpusmill.pipeline.text.buffers import view
 from tests.pipeline.dedup.substrings.helpers import tokenize
 
 TEXTS = st.lists(st.text(st.sampled_from("ab,語 \n"), max_size=80), min_size=1, max_size=4)
@@ -24,8 +24,8 @@ def blocks_of(texts: list[str], k: int, w: int, room: int, wanted: int = 1) -> t
     names = np.unique(anchor_kernels.winnow(offsets, data, rows, anchor_kernels.classes(), k, w)[0])[::wanted]
     slots, begin, found = anchor_kernels.hash_set(names), 0, []
     while begin < len(rows):
-        out = np.zeros(room, token_runs.UNIT)
-        done, count, needed = token_runs.blocks(
+        out = np.zeros(room, anchor_kernels.UNIT)
+        done, count, needed = anchor_kernels.blocks(
             offsets, data, rows, begin, anchor_kernels.classes(), k, w, slots, out
         )
         if done < len(rows):
@@ -64,8 +64,8 @@ def test_windows_hash_their_tokens_alone(texts: list[str], size: tuple[int, int]
     k, w = size
     n = k + w - 1
     found, offsets, data = blocks_of(texts, k, w, 1000)
-    made = token_runs.windows(offsets, data, found, anchor_kernels.classes(), n)
-    again = token_runs.windows(offsets, data, made, anchor_kernels.classes(), n)
+    made = anchor_kernels.windows(offsets, data, found, anchor_kernels.classes(), n)
+    again = anchor_kernels.windows(offsets, data, made, anchor_kernels.classes(), n)
     assert np.array_equal(made, again)
     text_of: dict[int, bytes] = {}
     for unit in made:
@@ -94,7 +94,7 @@ def test_thue_morse_words_do_not_meet() -> None:
         word += word.translate(str.maketrans("ab", "ba"))
     texts = [" ".join(word) + " ", " ".join(word.translate(str.maketrans("ab", "ba"))) + " "]
     offsets, data = view(pa.array(texts, pa.large_string()))
-    block = np.zeros(2, token_runs.UNIT)
+    block = np.zeros(2, anchor_kernels.UNIT)
     block["row"], block["count"], block["length"] = [0, 1], 1, len(texts[0])
-    made = token_runs.windows(offsets, data, block, anchor_kernels.classes(), 2048)
+    made = anchor_kernels.windows(offsets, data, block, anchor_kernels.classes(), 2048)
     assert made["check"][0] != made["check"][1]

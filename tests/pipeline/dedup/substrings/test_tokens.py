@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.substrings import anchor_kernels
 from corpusmill.pipeline.text import word_rule
-from corpusmill.pipeline.text.shingles import view
+from corpusmill.pipeline.text.buffers import view
 from tests.pipeline.dedup.substrings.helpers import tokenize
 
 LETTERS = st.sampled_from("aZé\u0301 ,\n語ก็각\u1112\u1161\u11ab\u00ad\u200b\u200d1٣😀")

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.text.shingles import Shingle
-from corpusmill.pipeline.text.shingling import Shingling
-from corpusmill.pipeline.text.winnowing import select, winnow
+from corpusmill.pipeline.text.shingling import Shingle, Shingling, select, winnow
 from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.text.reference import HARD, shingles_of
 

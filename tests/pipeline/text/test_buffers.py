@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.common.ids import text_hash
-from corpusmill.pipeline.text import splicing
+from corpusmill.pipeline.text import buffers
 from corpusmill.schemas.documents import ID
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -34,7 +34,7 @@ def test_cut_and_told_in_characters(case: tuple[list[str], list[tuple[int, int, 
     offsets = np.cumsum([len(part) for part in coded])
     in_bytes = [(row, len(texts[row][:a].encode()), len(texts[row][:b].encode()), 7) for row, a, b in spans]
     columns = np.array(in_bytes, np.int64).reshape(-1, 4)
-    out, bounds = splicing.splice(data, offsets, columns)
+    out, bounds = buffers.splice(data, offsets, columns)
     left = [
         "".join(char for i, char in enumerate(text) if not any(r == row and a <= i < b for r, a, b in spans))
         for row, text in enumerate(texts)
@@ -43,12 +43,12 @@ def test_cut_and_told_in_characters(case: tuple[list[str], list[tuple[int, int, 
 
     rows = np.unique(columns[:, 0])
     old = pa.chunked_array([pa.array([text_hash(text)], ID) for text in texts])
-    hashes = splicing.with_hashes(old, rows, splicing.hashes(out, bounds, rows))
+    hashes = buffers.with_hashes(old, rows, buffers.hashes(out, bounds, rows))
     assert hashes.type == ID and hashes.to_pylist() == [text_hash(text) for text in left]
 
-    characters = splicing.in_characters(data, offsets, columns[:, 0], columns[:, 1], columns[:, 2])
+    characters = buffers.in_characters(data, offsets, columns[:, 0], columns[:, 1], columns[:, 2])
     assert characters.tolist() == [[a, b - a] for _, a, b in spans]
-    listed = splicing.edits("filter", columns[:, 0], pa.array(["x"] * len(spans), pa.string()), characters)
+    listed = buffers.edits("filter", columns[:, 0], pa.array(["x"] * len(spans), pa.string()), characters)
     assert listed.to_pylist() == [
         [
             {"stage": "filter", "kind": "x", "offset": a, "length": b - a, "written": 0}
@@ -62,4 +62,4 @@ def test_cut_and_told_in_characters(case: tuple[list[str], list[tuple[int, int, 
 def test_spans_of_different_kinds_may_overlap() -> None:
     data, offsets = np.frombuffer("aéüb".encode(), np.uint8), np.array([0, 6])
     rows, starts, stops = np.array([0, 0, 0]), np.array([0, 1, 1]), np.array([5, 3, 6])
-    assert splicing.in_characters(data, offsets, rows, starts, stops).tolist() == [[0, 3], [1, 1], [1, 3]]
+    assert buffers.in_characters(data, offsets, rows, starts, stops).tolist() == [[0, 3], [1, 1], [1, 3]]

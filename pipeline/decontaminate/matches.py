@@ -1,8 +1,12 @@
-"""Hits to matches: how much of which item stands in which document, and whether that is enough."""
+"""Occurrences of the index's n-grams in a partition (`scan`: hits), and what they amount to (`judge`: matches): how much of
+which item stands in which document, and whether that is enough. Hits are found once and judged again whenever thresholds
+change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,33 +14,78 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.decontaminate.index import Index
+from corpusmill.common.checkpoints import parse, whole
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.decontaminate import ngram_kernels
+from corpusmill.pipeline.decontaminate.index import Index, load
 from corpusmill.pipeline.decontaminate.units import coverage
-from corpusmill.schemas.documents import ID
+from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
+from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.text.buffers import one_array, view
+from corpusmill.pipeline.text.word_rule import rule
+from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
 from corpusmill.schemas.stages import DecontaminateParams
+from corpusmill.schemas.tables import HITS, MATCHED_SPAN, MATCHES
 
+NUMBERS = HITS.names[2:]
 I64 = npt.NDArray[np.int64]
-SPAN = pa.struct([pa.field("offset", pa.int64()), pa.field("length", pa.int64())])
-MATCHES = pa.schema(
-    [
-        pa.field("doc_id", ID, nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("unit", pa.uint32(), nullable=False),
-        pa.field("set", pa.string(), nullable=False),
-        pa.field("item", pa.string(), nullable=False),  # of those that share the unit, the first
-        pa.field("items", pa.int64(), nullable=False),  # how many share it
-        pa.field("part", pa.string(), nullable=False),
-        pa.field("matched", pa.int64(), nullable=False),  # distinct n-grams of the unit in the document
-        pa.field("grams", pa.int64(), nullable=False),  # of so many
-        pa.field("words", pa.int64(), nullable=False),  # of the unit in these n-grams
-        pa.field("of", pa.int64(), nullable=False),  # of so many in any
-        pa.field("value", pa.float64(), nullable=False),  # what is held against the threshold
-        pa.field("found", pa.bool_(), nullable=False),  # value >= threshold
-        pa.field("acts", pa.bool_(), nullable=False),  # found, and the part is one of `parts`
-        # Matched words, in characters of the text; those that touch are one.
-        pa.field("spans", pa.list_(SPAN), nullable=False),
-    ]
-)
+
+
+class HitsRecord(Strict):
+    """Records what a file of hits was made from; written after it."""
+
+    key: str
+    file: PublishedFile
+
+
+@dataclass(frozen=True)
+class Job:
+    """Settings shared by all tasks."""
+
+    folder: Folder
+    key: str  # of the index
+    params: DecontaminateParams
+
+
+def find_hits(text: pa.Array, table: ngram_kernels.Table) -> dict[str, Any]:
+    """The hits in a large_string array, as the numeric columns of `HITS`, in the order of the texts' words."""
+    offsets, data = view(text)
+    rows = np.flatnonzero(ngram_kernels.candidates(offsets, data, rule(), table))
+    found = ngram_kernels.matches(offsets, data, rows, rule(), table)
+    columns = dict(zip(NUMBERS, found.T, strict=True))
+    for row in np.unique(columns["row"]).tolist():
+        own = data[offsets[row] : offsets[row + 1]]
+        first, last = np.searchsorted(columns["row"], [row, row + 1])
+        # Characters before each byte: bytes that continue one are none.
+        before = np.r_[0, np.cumsum((own & 0xC0) != 0x80)]
+        for name in ("start", "stop"):
+            columns[name][first:last] = before[columns[name][first:last]]
+    return columns
+
+
+def scan(job: Job, partition: Partition) -> list[PublishedFile]:
+    """Publish the hits of a partition, unless they are there; their file and its record."""
+    key = hash_json([job.key, partition.name, partition.xxh3])
+    marker = f"hits/{partition.name}.json"
+    known = parse(HitsRecord, job.folder / marker)
+    if known is None or known.key != key or not whole(job.folder, [known.file]):
+        index = load(job.folder, job.key, job.params)
+        docs = partition.read(["doc_id", "source", "text"])
+        tables, first = [HITS.empty_table()], 0
+        for chunk in docs["text"].chunks:
+            columns = find_hits(chunk, index.table)
+            if len(columns["row"]):
+                columns["row"] = columns["row"] + first
+                where = pa.array(columns["row"])
+                arrays = [one_array(docs[name].take(where)) for name in ("doc_id", "source")]
+                numbers = [pa.array(columns[name]).cast(HITS.field(name).type) for name in NUMBERS]
+                tables.append(pa.Table.from_arrays([*arrays, *numbers], schema=HITS))
+            first += len(chunk)
+        file = publish_table(job.folder, f"hits/{partition.name}.parquet", pa.concat_tables(tables))
+        known = HitsRecord(key=key, file=file)
+    # Rewritten also where nothing was scanned: it is the same, and its name, size and checksum are returned.
+    data = (known.model_dump_json(indent=1) + "\n").encode()
+    return [known.file, publish_bytes(job.folder, marker, data)]
 
 
 class Judged(dict[str, Any]):
@@ -144,7 +193,7 @@ def matches_table(hits: pa.Table, judged: Judged, index: Index) -> pa.Table:
     bounds, starts, stops = judged["spans"]
     spans = pa.ListArray.from_arrays(
         pa.array(bounds.astype(np.int32)),
-        pa.StructArray.from_arrays([pa.array(starts), pa.array(stops - starts)], fields=list(SPAN)),
+        pa.StructArray.from_arrays([pa.array(starts), pa.array(stops - starts)], fields=list(MATCHED_SPAN)),
     )
     documents = hits.select(["doc_id", "source"]).take(pa.array(group_starts))
     columns = {

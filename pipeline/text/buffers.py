@@ -1,5 +1,6 @@
-"""Spans cut out of texts, over Arrow buffers, and the ledger's edits: what rules on lines and the spans of deduplication
-share. Which spans, and what goes with them, each says for itself."""
+"""Texts as Arrow buffers: the arrays that kernels take, and spans cut out of texts with the ledger's edits, for the rules
+on lines and for the spans of deduplication, which each decide for themselves what to cut.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,44 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.schemas.documents import ID
 from corpusmill.schemas.ledger import EDIT
 
+U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
+
+
+def view(text: pa.Array) -> tuple[I64, npt.NDArray[np.uint8]]:
+    """(int64[n + 1] offsets, bytes) of a large_string array, not copied and not writable. Nulls count as
+    empty."""
+    if text.type != pa.large_string():
+        text = text.cast(pa.large_string())
+    if text.null_count:
+        text = text.fill_null("")
+    _, offsets, data = text.buffers()
+    where, values = np.zeros(len(text) + 1, np.int64), np.zeros(0, np.uint8)
+    if offsets is not None and len(text):
+        where = np.frombuffer(offsets, np.int64, len(text) + 1, text.offset * 8)
+    if data is not None and data.size and len(text):
+        values = np.frombuffer(data, np.uint8)
+    return _frozen(where), _frozen(values)
+
+
+def arguments(text: pa.Array, rows: I64) -> tuple[I64, npt.NDArray[np.uint8], I64]:
+    """What the kernels take: `view(text)` and `rows`, none of them writable, since Numba compiles again for every
+    kind of array."""
+    return *view(text), _frozen(np.ascontiguousarray(rows, np.int64))
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array = array.view()
+    array.flags.writeable = False
+    return array
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column as a single array."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
+    return array
 
 
 @compiled
