@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from corpusmill.pipeline.filter.classifiers.training import Labelled
+from corpusmill.pipeline.filter.classifiers.labelled import Labelled
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -15,14 +15,9 @@ from typing import Any
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.classifiers.building import Made, build
+from corpusmill.pipeline.filter.classifiers.labelled import Labelled, held_out
 from corpusmill.pipeline.filter.classifiers.predictor import load_bytes
-from corpusmill.pipeline.filter.classifiers.split import held_out
-from corpusmill.pipeline.filter.classifiers.training import (
-    Labelled,
-    Training,
-    evaluate_classifier,
-    train_classifier,
-)
+from corpusmill.pipeline.filter.classifiers.training import Training, evaluate_classifier, train_classifier
 from tools import labelled_sources, made_texts
 from tools.labelled_sources import one_class
 

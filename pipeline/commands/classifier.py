@@ -10,7 +10,7 @@ import typer
 from corpusmill.pipeline.commands.options import Json, print_json
 
 if TYPE_CHECKING:
-    from corpusmill.pipeline.filter.classifiers.identity import IdentityReport
+    from corpusmill.pipeline.filter.classifiers.building import IdentityReport
     from corpusmill.pipeline.filter.classifiers.training import Evaluation
 
 app = typer.Typer(no_args_is_help=True, help="Train and judge fastText classifiers for `filter`.")
@@ -122,7 +122,7 @@ def evaluate(
     from dataclasses import asdict
 
     from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
-    from corpusmill.pipeline.filter.classifiers.identity import identity_report
+    from corpusmill.pipeline.filter.classifiers.building import identity_report
     from corpusmill.pipeline.filter.classifiers.labelled import read_identity, read_labelled
     from corpusmill.pipeline.filter.classifiers.scores import Pool, known_label
     from corpusmill.pipeline.filter.classifiers.training import evaluate_classifier, score_texts

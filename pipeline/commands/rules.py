@@ -69,12 +69,12 @@ def specs(plugins: list[str]) -> list[tuple[SignalSpec, bool]]:
     """(spec, whether it is measured only where a recipe asks for it, by a rule that looks at it, a set that cuts lines,
     lists of URLs) of all signals, by family; plugins' last."""
     from corpusmill.pipeline.filter.classifiers.scores import SPECS
-    from corpusmill.pipeline.filter.lines.measure import LineRules
+    from corpusmill.pipeline.filter.lists.url_lists import ORIGIN, SIGNALS
     from corpusmill.pipeline.filter.plugins import load
+    from corpusmill.pipeline.filter.rules.line_signals import LineRules
     from corpusmill.pipeline.filter.rules.sets import rule_set
     from corpusmill.pipeline.filter.signals.catalogue import every_spec
     from corpusmill.pipeline.filter.signals.registry import ON_DEMAND
-    from corpusmill.pipeline.filter.urls.lists import ORIGIN, SIGNALS
     from corpusmill.schemas.documents import SignalSpec
     from corpusmill.schemas.filter import rule_sets
 

@@ -13,17 +13,17 @@ import pyarrow as pa
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
-from corpusmill.pipeline.filter.lines.find import counters as cut_counters
-from corpusmill.pipeline.filter.lines.find import cut
-from corpusmill.pipeline.filter.lines.measure import LineRules
+from corpusmill.pipeline.filter.lists.url_lists import UrlRules
 from corpusmill.pipeline.filter.lists.word_lists import WordLists
 from corpusmill.pipeline.filter.plugins import load as load_plugins
 from corpusmill.pipeline.filter.rules.judge import exemptions, in_order, judge
+from corpusmill.pipeline.filter.rules.line_matches import counters as cut_counters
+from corpusmill.pipeline.filter.rules.line_matches import cut
+from corpusmill.pipeline.filter.rules.line_signals import LineRules
 from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.pipeline.filter.rules.sets import line_rules
 from corpusmill.pipeline.filter.signals.catalogue import measure, text_specs
 from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
-from corpusmill.pipeline.filter.urls.lists import UrlRules
 from corpusmill.schemas.documents import ARROW_TYPES, SignalSpec, signals_schema
 from corpusmill.schemas.filter import FilterParams
 

@@ -2,7 +2,7 @@
 
 A plugin is code of the user's, run with the user's rights, as a recipe's author means it to be: only local files
 are loaded, never a URL. What it registers stays apart from the built-in signals, so that two recipes in one
-process do not see each other's. A measure's mistake is told in one line that names the file and the signal.
+process do not see each other's. An error in a measure is one line that names the file and the signal.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _loaded(file: str, xxh3: str, data: bytes) -> Registry:
             exec(compile(data, file, "exec"), module.__dict__)
         except (Exception, SystemExit) as error:
             del sys.modules[module.__name__]
-            raise UserError(f"{file}: cannot be loaded: {_said(error, file)}") from None
+            raise UserError(f"{file}: cannot be loaded: {_described(error, file)}") from None
     if not found.measures:
         raise UserError(f"{file}: defines no signal; decorate a function with @signal")
     checked = {name: (spec, _checked(file, spec, own)) for name, (spec, own) in found.measures.items()}
@@ -106,7 +106,7 @@ def _checked(file: str, spec: SignalSpec, measure: Measure) -> Measure:
         try:
             values = measure(view)
         except Exception as error:
-            raise UserError(f"{where}: {_said(error, file)}") from None
+            raise UserError(f"{where}: {_described(error, file)}") from None
         return _column(where, spec, values, len(view))
 
     return measured
@@ -126,7 +126,7 @@ def _column(where: str, spec: SignalSpec, values: Any, documents: int) -> Any:
         try:
             return pa.array(values, pa.string())
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise UserError(f"{where}: returned no strings: {_said(error, where)}") from None
+            raise UserError(f"{where}: returned no strings: {_described(error, where)}") from None
     if isinstance(values, pa.Array):
         if values.null_count:
             raise UserError(f"{where}: returned null for {values.null_count} of {documents} documents")
@@ -152,7 +152,7 @@ def _column(where: str, spec: SignalSpec, values: Any, documents: int) -> Any:
     return stored if spec.dtype == "float" else stored.astype(np.int64)
 
 
-def _said(error: BaseException, file: str) -> str:
+def _described(error: BaseException, file: str) -> str:
     """An exception in one line, with the line of the plugin where it came from."""
     lines = []
     trace = error.__traceback__

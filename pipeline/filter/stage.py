@@ -37,7 +37,7 @@ class Filter(LocalStage):
         params: FilterParams = self.params
         self.rules = resolve(params)
         if params.plugins:
-            plugins.load(params.plugins)  # a mistake in one is told before any work
+            plugins.load(params.plugins)  # an error in one is raised before any work
         for source in params.skip_sources:
             if source not in recipe.sources:
                 hint = nearest(source, recipe.sources)

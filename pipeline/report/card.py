@@ -1,7 +1,7 @@
 """The data card: YAML front matter as the Hugging Face Hub reads it, the headings of its card template, and
 the seven sections of Datasheets for Datasets (Gebru et al. 2018), filled from the run's figures.
 
-What figures cannot know (purpose, contact, upkeep) is not left blank: the card says who must state it.
+What figures cannot know (purpose, contact, upkeep) is not left blank: the card names who must state it.
 """
 
 from __future__ import annotations

@@ -16,8 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.token_rates import TokenRates
-from corpusmill.pipeline.report.rules import Failures, Rule, failure_matrix, numeric_columns
-from corpusmill.pipeline.report.survey import Places, read_columns
+from corpusmill.pipeline.report.survey import (
+    Failures,
+    Places,
+    Rule,
+    failure_matrix,
+    numeric_columns,
+    read_columns,
+)
 from corpusmill.schemas.ledger import REMOVED
 
 POINTS = 61

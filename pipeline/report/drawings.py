@@ -43,7 +43,7 @@ BRANCH = LEFT + TRUNK + 34  # where branches end and their labels begin
 def flow(start: float, head: Sequence[str], steps: Sequence[Step], foot: Sequence[str], label: str) -> Markup:
     """A stream from top to bottom that narrows as branches leave it to the right; widths are true to scale.
 
-    Step lines say it in words. Nothing coming in draws as nothing.
+    Each step's lines give its numbers in words. Without input nothing is drawn.
     """
     scale = TRUNK / max([start, *(s.removed + s.quarantined + s.goes_on for s in steps), 1e-9])
     parts: list[Markup] = [element("rect", x=LEFT, y=4, width=start * scale, height=40, class_="f-kept")]

@@ -13,13 +13,12 @@ from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates, tokens
 from corpusmill.pipeline.report import curves as curve
-from corpusmill.pipeline.report.duplicates import duplicates
 from corpusmill.pipeline.report.excerpts import examples
 from corpusmill.pipeline.report.planted import judge, load_labels
-from corpusmill.pipeline.report.rules import Rule
 from corpusmill.pipeline.report.sections import (
     contamination,
     cuts,
+    duplicates,
     languages,
     lengths,
     loose_json,
@@ -27,7 +26,7 @@ from corpusmill.pipeline.report.sections import (
     shards,
     tokenizer,
 )
-from corpusmill.pipeline.report.survey import Places, Survey, survey
+from corpusmill.pipeline.report.survey import Places, Rule, Survey, survey
 from corpusmill.schemas.ledger import KEPT, OUTCOMES, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import StageManifest, manifest_name
 from corpusmill.schemas.recipe import is_local
@@ -100,16 +99,16 @@ def gather(context: Context, params: ReportParams) -> Facts:
 
 
 def _check(found: Survey, ingest: StageManifest, last: StageManifest) -> None:
-    """The ledger must tell of every record once, and of as many kept ones as there are documents."""
+    """The ledger must hold every record once, and as many kept ones as there are documents."""
     records = sum(found.outcomes.values())
     kept = sum(count for (_, outcome), count in found.outcomes.items() if outcome == KEPT)
-    for what, told, counted in (
+    for what, listed, counted in (
         ("records", records, ingest.counts.docs_in),
         ("kept documents", kept, last.counts.kept),
     ):
-        if told != counted:
+        if listed != counted:
             raise WorkError(
-                f"ledger: {told} {what}, but the manifests count {counted}; run `corpusmill verify`"
+                f"ledger: {listed} {what}, but the manifests count {counted}; run `corpusmill verify`"
             )
 
 
@@ -238,9 +237,9 @@ def _curves(
 
 
 def _measure(name: str, whole: int, failed: list[int], marginal: list[int]) -> Facts:
-    as_said = tokens if name == "tokens" else int
+    amount = tokens if name == "tokens" else int
     return {
-        "of": as_said(whole), "failed": [as_said(n) for n in failed], "marginal": [as_said(n) for n in marginal],
+        "of": amount(whole), "failed": [amount(n) for n in failed], "marginal": [amount(n) for n in marginal],
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The HTML page: one file, no script, nothing fetched. Charts come from `svg`, words from the templates."""
+"""The HTML page: one file, no script, nothing fetched. Charts come from `drawings`, words from the templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted documents: what a label file says should become of them, and what did.
+"""Planted documents: what should become of them by a label file, and what did.
 
 The file is JSON: `kinds` maps a kind to `{"expected": ..., "ids": [...]}`, where an id is a record's own id
 or its locator, and expected is `filter`, `dedup`, `redact`, `quarantine`, `keep` or `repair`. Optional:
@@ -102,7 +102,7 @@ def _groups(labels: dict[str, Any], similarity: float | None) -> list[dict[str, 
 
 
 def _rows(ledger: Folder, wanted: list[str], name: str) -> dict[str, dict[str, Any]]:
-    """Id as the label file gives it -> what the ledger of one partition says of it."""
+    """Id as the label file gives it -> its row in the ledger of one partition."""
     columns = ["doc_id", "source_id", "locator", "outcome", "stage", "rule", "edits"]
     table = read_columns(ledger / f"{name}.parquet", columns)
     names = pa.array(wanted, pa.string())

@@ -30,7 +30,7 @@ class Report(GlobalStage):
             try:
                 params["labels_xxh3"] = checksum(Folder(self.params.labels).read())
             except FileNotFoundError:
-                params["labels_xxh3"] = None  # `run` says what is wrong
+                params["labels_xxh3"] = None  # `run` raises for it
         return params
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.text.unicode_tables import BITS, CODE_POINTS, PIECES, POINT, unpack, write_table
+from corpusmill.pipeline.text.utf8 import encode
 from corpusmill.pipeline.text.word_hashes import byte_at, code_point
 from corpusmill.pipeline.text.word_rule import SYLLABLES
 
@@ -107,28 +108,6 @@ def simple() -> Simple:
     return Simple(entries, pieces, _ascii())
 
 
-@compiled(inline="always")
-def _put(point: Any, out: Any, end: int) -> int:
-    """Appends a code point as UTF-8; the new end."""
-    if point < 0x80:
-        out[end] = point
-        return end + 1
-    if point < 0x800:
-        out[end] = 0xC0 | point >> 6
-        out[end + 1] = 0x80 | point & 0x3F
-        return end + 2
-    if point < 0x10000:
-        out[end] = 0xE0 | point >> 12
-        out[end + 1] = 0x80 | point >> 6 & 0x3F
-        out[end + 2] = 0x80 | point & 0x3F
-        return end + 3
-    out[end] = 0xF0 | point >> 18
-    out[end + 1] = 0x80 | point >> 12 & 0x3F
-    out[end + 2] = 0x80 | point >> 6 & 0x3F
-    out[end + 3] = 0x80 | point & 0x3F
-    return end + 4
-
-
 @compiled
 def _reorder(out: Any, run: int, end: int, table: Any) -> None:
     """Canonical ordering of the LATE characters in `out[run:end]`: by combining class, else as they stand."""
@@ -146,8 +125,8 @@ def _reorder(out: Any, run: int, end: int, table: Any) -> None:
 
 
 @compiled
-def _final(data: Any, i: int, stop: int, table: Any) -> bool:
-    """Whether no cased letter follows, whatever counts for nothing between."""
+def _final(data: Any, i: int, stop: int, table: Any) -> Any:
+    """Whether no cased letter follows, with only ignored characters between."""
     while i < stop:
         point, i = code_point(data, i, stop)
         case = (
@@ -219,23 +198,23 @@ def simplify(data: Any, i: int, stop: int, table: Any, cased: bool, run: int, ou
                 continue
             if kind == _LATE:
                 run = end if run < 0 else run
-                end = _put(point, out, end)
+                end = encode(point, out, end)
                 continue
             if run >= 0:
                 _reorder(out, run, end, table)
                 run = -1
             if kind == _PLAIN:
-                end = _put(point, out, end)
+                end = encode(point, out, end)
             elif kind == _SPACE:
                 if end > 0 and out[end - 1] != 0x20:
                     out[end] = 0x20
                     end += 1
             elif kind == _HANGUL:
                 index = point - np.uint32(0xAC00)
-                end = _put(np.uint32(0x1100) + index // np.uint32(588), out, end)
-                end = _put(np.uint32(0x1161) + index % np.uint32(588) // np.uint32(28), out, end)
+                end = encode(np.uint32(0x1100) + index // np.uint32(588), out, end)
+                end = encode(np.uint32(0x1161) + index % np.uint32(588) // np.uint32(28), out, end)
                 if index % np.uint32(28):
-                    end = _put(np.uint32(0x11A7) + index % np.uint32(28), out, end)
+                    end = encode(np.uint32(0x11A7) + index % np.uint32(28), out, end)
     if i >= stop and run >= 0:
         _reorder(out, run, end, table)
         run = -1

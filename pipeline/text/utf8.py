@@ -48,6 +48,28 @@ def decode(data: Any, i: Any) -> Any:
     ), 4
 
 
+@compiled(inline="always")
+def encode(point: Any, out: Any, end: int) -> int:
+    """Write a code point as UTF-8 at `out[end:]`; the new end."""
+    if point < 0x80:
+        out[end] = point
+        return end + 1
+    if point < 0x800:
+        out[end] = 0xC0 | point >> 6
+        out[end + 1] = 0x80 | point & 0x3F
+        return end + 2
+    if point < 0x10000:
+        out[end] = 0xE0 | point >> 12
+        out[end + 1] = 0x80 | point >> 6 & 0x3F
+        out[end + 2] = 0x80 | point & 0x3F
+        return end + 3
+    out[end] = 0xF0 | point >> 18
+    out[end + 1] = 0x80 | point >> 12 & 0x3F
+    out[end + 2] = 0x80 | point >> 6 & 0x3F
+    out[end + 3] = 0x80 | point & 0x3F
+    return end + 4
+
+
 @compiled
 def before(data: Any, first: int, i: int) -> int:
     """Start of the character that ends before byte `i`."""

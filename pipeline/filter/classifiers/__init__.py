@@ -1,2 +1,2 @@
-"""fastText: models found, checked, loaded and asked (`scores.py`); classifiers trained, judged and described.
-Their command line is `cli.py`."""
+"""fastText classifiers: models found, checked and loaded (`fasttext_model.py`, `model_file.py`), documents scored (`scores.py`);
+classifiers trained, evaluated and described in a model card (`training.py`, `building.py`)."""

@@ -1,4 +1,5 @@
-"""Labelled text of the user's own: JSONL, CSV or TSV files, gzipped or not, into `Labelled` sets."""
+"""Labelled text: JSONL, CSV and TSV files of the user, gzipped or not, read into `Labelled` sets; and which texts are held
+out of training, so that a near copy of a text that the model learns from does not judge it."""
 
 from __future__ import annotations
 
@@ -7,14 +8,43 @@ import gzip
 import io
 import json
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from corpusmill.common.errors import UserError, nearest
-from corpusmill.pipeline.filter.classifiers.training import NOT_STATED, Labelled
+from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.filter.classifiers.model_words import cleaned
+from corpusmill.pipeline.filter.text.view import text_buffers
 
+Array = npt.NDArray[Any]
+
+NOT_STATED = "not stated"  # the licence of data, unless it is given
 SHOWN = 8  # labels named in an error
 TEMPLATES = ("phrase", "toxicity")  # fields of the identity template set
+RUN: Final = 4  # words: what two texts are compared by
+COPY: Final = 0.5  # of a text's runs: with more of them in the training part it is a copy
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One set of labelled texts. `positive[i]` says whether `texts[i]` is what the classifier looks for."""
+
+    name: str
+    texts: Sequence[str]
+    positive: Sequence[bool]
+    licence: str = NOT_STATED
+    note: str = ""
+
+    def __len__(self) -> int:
+        return len(self.texts)
 
 
 def read_labelled(
@@ -97,3 +127,77 @@ def _records(path: Path) -> list[Any]:
                     " their ending"
                 ) from None
     return rows
+
+
+def concatenated(name: str, parts: Sequence[Labelled]) -> Labelled:
+    """All texts of several sets as one."""
+    texts = [text for part in parts for text in part.texts]
+    return Labelled(name, texts, [bool(p) for part in parts for p in part.positive])
+
+
+def chosen(part: Labelled, wanted: npt.NDArray[np.bool_]) -> Labelled:
+    rows = np.flatnonzero(wanted).tolist()
+    return Labelled(
+        part.name,
+        [part.texts[i] for i in rows],
+        [bool(part.positive[i]) for i in rows],
+        part.licence,
+        part.note,
+    )
+
+
+def held_out(texts: Sequence[str], share: float, seed: int) -> npt.NDArray[np.bool_]:
+    """bool[texts]: about `share` of them, by the seed and the lowest hash of a text's runs of four words.
+
+    So equal texts are on one side, and near copies are as often as they share their runs (min-wise hashing,
+    Broder 1997), whatever their case and punctuation.
+    """
+    runs, offsets = runs_of(texts)
+    side = np.empty(len(texts), np.float64)
+    _sides(runs, offsets, np.uint64(seed), side)
+    return side < share
+
+
+def copies(texts: Sequence[str], learnt: Array) -> npt.NDArray[np.bool_]:
+    """bool[texts]: whether more than `COPY` of a text's runs are among `learnt`, the hashes of the training part's."""
+    runs, offsets = runs_of(texts)
+    before = np.concatenate([[0], np.cumsum(np.isin(runs, learnt))])
+    shared, every = before[offsets[1:]] - before[offsets[:-1]], np.diff(offsets)
+    return np.asarray((shared > COPY * every) & (every > 0))
+
+
+def runs_of(texts: Sequence[str]) -> tuple[Array, Array]:
+    """(uint64 hashes of every run of four words, int64[texts + 1]); a shorter text is one run, an empty one none."""
+    data, offsets = text_buffers(pa.array(texts, pa.large_string()))
+    words, _ = cleaned(data, offsets[:-1], offsets[1:])
+    count = np.diff(words.bounds, axis=1)[:, 0]
+    ends = np.concatenate([[0], np.cumsum(np.minimum(count, np.maximum(count - RUN + 1, 1)))]).astype(
+        np.int64
+    )
+    runs = np.empty(ends[-1], np.uint64)
+    _runs(words.hashes, words.bounds, ends, runs)
+    return runs, ends
+
+
+@compiled
+def _runs(hashes: Any, bounds: Any, ends: Any, runs: Any) -> None:
+    for d in range(len(bounds)):
+        for r in range(ends[d + 1] - ends[d]):
+            first = bounds[d, 0] + r
+            h = np.uint64(0)
+            for w in range(first, min(first + RUN, bounds[d, 1])):
+                h = (h ^ np.uint64(hashes[w])) * _MIX
+                h ^= h >> np.uint64(29)
+            runs[ends[d] + r] = h
+
+
+@compiled
+def _sides(runs: Any, offsets: Any, seed: Any, side: Any) -> None:
+    for d in range(len(side)):
+        least = np.uint64(0xFFFFFFFFFFFFFFFF)
+        for r in range(offsets[d], offsets[d + 1]):
+            least = min(least, runs[r])
+        # The lowest hash only says which texts belong together: it is mixed again to choose the side.
+        h = (least ^ (seed + np.uint64(1)) * _MIX) * np.uint64(0xFF51AFD7ED558CCD)
+        h = (h ^ (h >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+        side[d] = np.float64((h ^ (h >> np.uint64(33))) >> np.uint64(11)) / 9007199254740992.0

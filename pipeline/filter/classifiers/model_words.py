@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text.unicode_tables import CLOSER, OTHER, SPACE, TERMINAL, class_table
-from corpusmill.pipeline.text.utf8 import class_at_end, decode
+from corpusmill.pipeline.text.unicode_tables import CLOSER, OTHER, SPACE, TERMINAL, class_table, lower_table
+from corpusmill.pipeline.text.utf8 import class_at_end, decode, encode
 
 KEPT: Final = 1  # letters, digits and marks: what is left of a cleaned text, with apostrophes inside words
 BLANK: Final = 2  # str.isspace()
@@ -32,9 +32,8 @@ def tables() -> tuple[Array, Array]:
     bits[known & SPACE != 0] |= BLANK
     bits[known & TERMINAL != 0] |= END
     bits[known & CLOSER != 0] |= CLOSE
-    lower = np.arange(len(known), dtype=np.int32)
-    for point in range(0x20000):  # no letter with case lies beyond
-        lower[point] = ord(chr(point).lower()[0])
+    lower = lower_table().copy()
+    lower[0x130] = ord("i")  # İ: of its two code points in lower case the first
     alone = np.flatnonzero(bits & END)
     bits[alone[(alone >= 128) & (alone != 0x2026)]] |= END_ALONE
     bits.flags.writeable = lower.flags.writeable = False
@@ -61,7 +60,7 @@ class Words(NamedTuple):
 def as_it_stands(data: Array, first: Array, last: Array) -> Words:
     """The words of the pieces data[first[p]:last[p]], parted by fastText's white space (line feeds too)."""
     size = int((last - first).sum() + len(first)) // 2 + 1
-    words = _room(data, size, len(first))
+    words = _empty(data, size, len(first))
     count = _split(
         data, first, last, class_table(), words.starts, words.ends, words.hashes, words.breaks, words.bounds
     )
@@ -76,7 +75,7 @@ def cleaned(data: Array, first: Array, last: Array) -> tuple[Words, Array]:
     """
     size = int((last - first).sum())
     # A character of two bytes may be one of three in lower case.
-    words = _room(
+    words = _empty(
         np.empty(size + size // 2 + 2 * len(first), np.uint8), (size + len(first)) // 2 + 1, len(first)
     )
     lines = np.empty((len(first), 2), np.int64)
@@ -87,7 +86,7 @@ def cleaned(data: Array, first: Array, last: Array) -> tuple[Words, Array]:
     return _cut(words, count), lines
 
 
-def _room(data: Array, words: int, pieces: int) -> Words:
+def _empty(data: Array, words: int, pieces: int) -> Words:
     return Words(
         data, np.empty(words, np.int64), np.empty(words, np.int64), np.empty(words, np.uint32),
         np.empty(words, np.bool_), np.empty((pieces, 2), np.int64),
@@ -207,19 +206,7 @@ def _clean(
                         fresh = False
                     ended = False
                     c = lower[c]
-                    if c < 0x80:
-                        out[o] = c
-                        o += 1
-                    elif c < 0x800:
-                        out[o], out[o + 1] = 0xC0 | c >> 6, 0x80 | c & 0x3F
-                        o += 2
-                    elif c < 0x10000:
-                        out[o], out[o + 1], out[o + 2] = 0xE0 | c >> 12, 0x80 | c >> 6 & 0x3F, 0x80 | c & 0x3F
-                        o += 3
-                    else:
-                        out[o], out[o + 1] = 0xF0 | c >> 18, 0x80 | c >> 12 & 0x3F
-                        out[o + 2], out[o + 3] = 0x80 | c >> 6 & 0x3F, 0x80 | c & 0x3F
-                        o += 4
+                    o = encode(c, out, o)
                     i += size
                     continue
                 i = skip

@@ -23,8 +23,8 @@ def windows_of(data: Array, offsets: Array, chars: int, most: int) -> tuple[Arra
     A document of more than `chars` characters is cut at white space into windows of about that length, evenly
     spread if they would be more than `most`; a shorter one is one window.
     """
-    room = int(np.minimum((offsets[1:] - offsets[:-1]) // chars + 1, most).sum())
-    first, last = np.empty(room, np.int64), np.empty(room, np.int64)
+    most_windows = int(np.minimum((offsets[1:] - offsets[:-1]) // chars + 1, most).sum())
+    first, last = np.empty(most_windows, np.int64), np.empty(most_windows, np.int64)
     owner = np.zeros(len(offsets), np.int64)
     count = int(_windows(data, offsets, chars, most, tables()[0], first, last, owner))
     return first[:count], last[:count], owner

@@ -1,4 +1,4 @@
-"""One door to a model's predictions, whichever works: the kernels, or the fastText library for what they do not know."""
+"""A model's predictions, by the kernels, or by the fastText library for models that they do not support."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Predictor:
 
     def best(self, words: Words, ranges: Array) -> tuple[Array, Array]:
         """(int32[R] number of the most probable label, float32[R] its probability) of the words
-        [ranges[r, 0], ranges[r, 1]); (-1, 0) where the model knows nothing of them."""
+        [ranges[r, 0], ranges[r, 1]); (-1, 0) where the model has no row for them."""
         label, probability, _ = self._predict(words, ranges, self.known(words), -1, False)
         return label, probability
 
@@ -104,7 +104,7 @@ def load(path: str, xxh3: str) -> Predictor:
     try:
         arrays, labels = read_model(Path(path))
     except NotUnderstood as error:
-        # The library knows more kinds, and says what it does not know.
+        # The library supports more kinds, and raises for those that it does not.
         library = fasttext_model.load(path, xxh3)
         logging.getLogger(__name__).info("%s: read by the fastText library: %s", path, error)
         return Predictor(None, library.get_labels(), library)

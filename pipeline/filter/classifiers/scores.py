@@ -65,7 +65,7 @@ Array = npt.NDArray[Any]
 Pool = Literal["worst", "mean"]
 Form = Literal["windows", "text"]
 
-LANGUAGE_WINDOWS: Final = 10  # the language is read off so many windows, spread over the text,
+LANGUAGE_WINDOWS: Final = 10  # the language is predicted from so many windows, spread over the text,
 LANGUAGE_CHARS: Final = 200  # of so many characters: bench/language.py shows what that costs
 WINDOW_CHARS: Final = 400  # a classifier sees text in windows of about 60 words: what it was trained on
 MAX_WINDOWS: Final = 50  # of a longer document, so many windows evenly spread

@@ -15,27 +15,11 @@ import pyarrow as pa
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers import scores
-from corpusmill.pipeline.filter.classifiers.fasttext_model import LABEL
-from corpusmill.pipeline.filter.classifiers.fit import fit
+from corpusmill.pipeline.filter.classifiers.fasttext_model import LABEL, fit
+from corpusmill.pipeline.filter.classifiers.labelled import Labelled, chosen, copies, held_out, runs_of
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
-from corpusmill.pipeline.filter.classifiers.split import copies, held_out, runs_of
 
-NOT_STATED = "not stated"  # the licence of data, unless it is given
 OTHER = "other"  # the label of everything that is not `positive`
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """One set of labelled texts. `positive[i]` says whether `texts[i]` is what the classifier looks for."""
-
-    name: str
-    texts: Sequence[str]
-    positive: Sequence[bool]
-    licence: str = NOT_STATED
-    note: str = ""
-
-    def __len__(self) -> int:
-        return len(self.texts)
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,7 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
     """Train and quantise a model, deterministically.
 
     Texts are cut into the windows that scoring uses, each under its text's label. Which are held out goes by
-    their words (`split.held_out`); one that is still a near copy of what was learnt from is in neither part.
+    their words (`labelled.held_out`); one that is still a near copy of what was learnt from is in neither part.
     Raises `UserError` if a class has no text to train on, `WorkError` if fastText fails.
     """
     if any(char.isspace() for char in training.label) or training.label in ("", OTHER):
@@ -95,8 +79,8 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
     classes: set[bool] = set()
     for part in data:
         out = held_out(part.texts, training.held_out, training.seed)
-        parts.append(_choose(part, out))
-        learn = _choose(part, ~out)
+        parts.append(chosen(part, out))
+        learn = chosen(part, ~out)
         learnt.extend(learn.texts)
         clean, offsets = scores.windows(learn.texts)
         for row, (a, b) in enumerate(pairwise(offsets)):
@@ -127,7 +111,7 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
         )  # fmt: skip
         binary = target.read_bytes()
     runs = np.unique(runs_of(learnt)[0])
-    fresh = [_choose(part, ~copies(part.texts, runs)) for part in parts]
+    fresh = [chosen(part, ~copies(part.texts, runs)) for part in parts]
     return Trained(binary, fresh, sum(map(len, parts)) - sum(map(len, fresh)))
 
 
@@ -220,23 +204,6 @@ def rounded(threshold: float, found: npt.NDArray[np.float32]) -> float:
         if ((found > np.float32(short)) == above).all():
             return short
     return threshold
-
-
-def concatenated(name: str, parts: Sequence[Labelled]) -> Labelled:
-    """All texts of several sets as one."""
-    texts = [text for part in parts for text in part.texts]
-    return Labelled(name, texts, [bool(p) for part in parts for p in part.positive])
-
-
-def _choose(part: Labelled, chosen: npt.NDArray[np.bool_]) -> Labelled:
-    rows = np.flatnonzero(chosen).tolist()
-    return Labelled(
-        part.name,
-        [part.texts[i] for i in rows],
-        [bool(part.positive[i]) for i in rows],
-        part.licence,
-        part.note,
-    )
 
 
 def _ratio(part: int, whole: int) -> float | None:

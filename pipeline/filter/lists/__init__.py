@@ -1,2 +1,2 @@
-"""Lists that the user gives: their files (`files.py`), letters and words (`letters.py`), all entries found in one pass
-(`automaton.py`), whole keys looked up (`keys.py`), and how often a list's words occur in a text (`words.py`)."""
+"""Lists that the user gives: their files (`list_files.py`), words of lists in texts (`word_lists.py`), and block lists of
+domains, URLs and words in URLs (`url_lists.py`, with its kernels in `url_kernels.py`)."""

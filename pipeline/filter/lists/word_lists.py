@@ -1,21 +1,148 @@
-"""How often the words of the user's lists occur in a text: a signal a list, `<list>.listed_words`."""
+"""Words of the user's lists, found in texts in one pass over a batch (Aho and Corasick 1975), and how often each list's words
+occur: one signal per list, `<list>.listed_words`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.filter.lists.automaton import Automaton, automaton, occurrences
-from corpusmill.pipeline.filter.lists.keys import small
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.lists.list_files import read_entries, state
 from corpusmill.pipeline.filter.rules.sets import LISTED
 from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.pipeline.text.unicode_tables import joins_table, lower, lower_table
+from corpusmill.pipeline.text.utf8 import decode
 from corpusmill.schemas.documents import SignalSpec
 from corpusmill.schemas.filter import WordList
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """Entries in lower case, as a machine over the bytes of their UTF-8.
+
+    `step[state, kind[byte]]` is the next state, kinds being the bytes that entries hold and one for all others;
+    `chars[state]` the length in characters of the longest entry that ends in a state, 0 if none does, and `shorter[state]`
+    the state of the next shorter one, 0 if there is none.
+    """
+
+    step: Array  # int32[states, kinds]
+    kind: Array  # uint8[256]
+    chars: Array  # int32[states]
+    shorter: Array  # int32[states]
+    longest: int  # characters of the longest entry
+
+
+def automaton(entries: Sequence[str]) -> Automaton:
+    """The machine that finds `entries`, which are distinct, not empty and in lower case."""
+    coded = [entry.encode("utf-8") for entry in entries]
+    used = sorted(set(b"".join(coded)))
+    kind = np.zeros(256, np.uint8)  # 0: a byte of no entry
+    kind[used] = np.arange(1, len(used) + 1)
+    children: list[dict[int, int]] = [{}]
+    ends = [0]
+    for entry, data in zip(entries, coded, strict=True):
+        state = 0
+        for byte in data:
+            after = children[state].get(byte)
+            if after is None:
+                after = len(children)
+                children[state][byte] = after
+                children.append({})
+                ends.append(0)
+            state = after
+        ends[state] = len(entry)
+    step = np.zeros((len(children), len(used) + 1), np.int32)
+    fail, link = [0] * len(children), [0] * len(children)  # longest suffix; longest suffix that is an entry
+    waiting = deque([0])
+    while waiting:
+        state = waiting.popleft()
+        if state:
+            step[state] = step[fail[state]]
+            link[state] = state if ends[state] else link[fail[state]]
+        for byte, after in children[state].items():
+            fail[after] = int(step[fail[state], kind[byte]]) if state else 0
+            step[state, kind[byte]] = after
+            waiting.append(after)
+    chars = np.array([ends[entry] for entry in link], np.int32)
+    shorter = np.array([link[fail[entry]] for entry in link], np.int32)
+    return Automaton(step, kind, chars, shorter, max((len(entry) for entry in entries), default=0))
+
+
+def occurrences(machine: Automaton, data: Array, offsets: Array, whole_words: bool = True) -> Array:
+    """int64[D]: characters of each document at which an entry ends, whatever the case of its letters.
+
+    `whole_words`: an entry counts only between characters that are no part of a word, the `(\\W|^)w(\\W|$)` of C4.
+    Letters of scripts written without spaces do not count as parts of words, and entries in them need no such neighbours.
+    """
+    return np.asarray(
+        _occurrences(
+            machine.step, machine.kind, machine.chars, machine.shorter, machine.longest, lower_table(),
+            joins_table(), data, offsets, whole_words,
+        )
+    )  # fmt: skip
+
+
+@compiled
+def _occurrences(
+    step: Any, kind: Any, chars: Any, shorter: Any, longest: int, lower: Any, joins: Any, data: Any, offsets: Any,
+    whole_words: bool,
+) -> Any:  # fmt: skip
+    found = np.zeros(len(offsets) - 1, np.int64)
+    size = longest + 2
+    recent = np.zeros(size, np.uint8)  # `joins` of the last characters, by their number
+    for d in range(len(offsets) - 1):
+        state, number, last = 0, 0, offsets[d + 1]
+        i = offsets[d]
+        while i < last:
+            point, width = decode(data, i)
+            i += width
+            here = joins[point]
+            recent[number % size] = here
+            number += 1
+            if point < 128:
+                state = step[state, kind[lower[point]]]
+            else:
+                p = lower[point]
+                if p < 0x80:
+                    state = step[state, kind[p]]
+                elif p < 0x800:
+                    state = step[state, kind[0xC0 | p >> 6]]
+                    state = step[state, kind[0x80 | (p & 0x3F)]]
+                elif p < 0x10000:
+                    state = step[state, kind[0xE0 | p >> 12]]
+                    state = step[state, kind[0x80 | (p >> 6 & 0x3F)]]
+                    state = step[state, kind[0x80 | (p & 0x3F)]]
+                else:
+                    state = step[state, kind[0xF0 | p >> 18]]
+                    state = step[state, kind[0x80 | (p >> 12 & 0x3F)]]
+                    state = step[state, kind[0x80 | (p >> 6 & 0x3F)]]
+                    state = step[state, kind[0x80 | (p & 0x3F)]]
+            if chars[state] == 0:
+                continue
+            if not whole_words:
+                found[d] += 1
+                continue
+            if here != 1 and i < last:
+                after, _ = decode(data, i)
+                if joins[after] == 2:
+                    continue
+            ending = state
+            while ending != 0:
+                begins = number - chars[ending]  # the number of its first character
+                if begins == 0 or recent[begins % size] == 1 or recent[(begins - 1) % size] != 2:
+                    found[d] += 1
+                    break
+                ending = shorter[ending]
+    return found
 
 
 class WordLists:
@@ -56,5 +183,5 @@ def _machine(where: str, files: tuple[str, ...], allow: tuple[str, ...], states:
 
 
 def _normal(entry: str) -> str:
-    """Small letters, and one space between words."""
-    return small(" ".join(entry.split()))
+    """Lower case, and one space between words."""
+    return lower(" ".join(entry.split()))

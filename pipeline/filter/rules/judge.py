@@ -119,7 +119,7 @@ def _decisions(
     )
     language = signals["language.code"].take(pa.array(removed))
     by_language = pa.array(np.array([rule.comparison == "among" for rule in rules])[first])
-    said = pc.binary_join_element_wise("language", pc.fill_null(language, "unknown"), " ")
+    labels = pc.binary_join_element_wise("language", pc.fill_null(language, "unknown"), " ")
     columns = {
         "doc_id": docs["doc_id"].take(pa.array(removed)),
         "outcome": pa.array([REMOVED] * len(removed), pa.string()),
@@ -127,7 +127,7 @@ def _decisions(
         "rule": names.take(pa.array(first)),
         "value": pa.array(values[np.arange(len(removed)), first]),
         "threshold": limits.take(pa.array(first)),
-        "detail": pc.if_else(by_language, said, pa.scalar(None, pa.string())),
+        "detail": pc.if_else(by_language, labels, pa.scalar(None, pa.string())),
         "failed": pa.ListArray.from_arrays(pa.array(offsets), entries),
     }
     return pa.Table.from_arrays(

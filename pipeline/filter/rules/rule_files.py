@@ -223,5 +223,5 @@ def _check_pattern(here: str, pattern: str) -> None:
     try:
         pc.match_substring_regex(pa.array([""]), pattern)  # Arrow matches by RE2
     except pa.ArrowInvalid as error:
-        said = str(error).removeprefix("Invalid regular expression: ")
-        raise ValueError(f"{here}: pattern: not a regular expression of RE2: {said}") from None
+        reason = str(error).removeprefix("Invalid regular expression: ")
+        raise ValueError(f"{here}: pattern: not a regular expression of RE2: {reason}") from None

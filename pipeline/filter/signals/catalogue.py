@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy.typing as npt
 
-from corpusmill.pipeline.filter.signals import document, gopher, redpajama, web_corpora
+from corpusmill.pipeline.filter.signals import document, gopher, web_corpora
 from corpusmill.pipeline.filter.signals.registry import BUILT_IN, MEASURES, Measure, Registry
-from corpusmill.pipeline.filter.signals.variants import datatrove, dclm
-from corpusmill.pipeline.filter.signals.variants import dolma as gopher_dolma
-from corpusmill.pipeline.filter.signals.variants import nemo as gopher_nemo
+from corpusmill.pipeline.filter.signals.variants import datatrove, gopher_tools
 from corpusmill.pipeline.filter.text.view import TextView
 from corpusmill.schemas.documents import SignalSpec
 
 # Imported: their decorators have registered them.
-FAMILIES = (document, gopher, redpajama, web_corpora)
-VARIANTS = (datatrove, dclm, gopher_dolma, gopher_nemo)  # measured on demand alone
+FAMILIES = (document, gopher, web_corpora, web_corpora)
+VARIANTS = (datatrove, gopher_tools)  # measured on demand alone
 
 NO_PLUGINS = Registry({}, set())
 

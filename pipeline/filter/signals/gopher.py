@@ -11,7 +11,7 @@ from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, share_of
 from corpusmill.pipeline.filter.text import scan as k
 from corpusmill.pipeline.filter.text.repetition import DUPLICATE, TOP
 from corpusmill.pipeline.filter.text.view import TextView, share
-from corpusmill.pipeline.filter.text.word_hashes import STOP_WORDS
+from corpusmill.pipeline.filter.text.words import STOP_WORDS
 
 GOPHER = "Rae et al. 2021 (Gopher), arXiv:2112.11446, section A.1.1"
 

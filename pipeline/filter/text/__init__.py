@@ -1,2 +1,1 @@
-"""The text view of a batch: one pass over its bytes (`scan.py`), repetition inside documents, Unicode classes.
-`view.py` is the door."""
+"""The text view of a batch (`view.py`): one pass over its bytes (`scan.py`), words, repetition inside documents, kinds of lines."""

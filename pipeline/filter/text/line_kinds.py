@@ -1,4 +1,4 @@
-"""Lines that are page furniture by the words in them: counters ("3 likes"), and three phrases of menus and shops.
+"""Lines that are boilerplate by the words in them: counters ("3 likes"), and three phrases of menus and shops.
 
 RefinedWeb's line rules as DCLM has them (`counter_line_modifier`, `substring_line_modifier`).
 """

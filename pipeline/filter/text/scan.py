@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.text.word_hashes import (
+from corpusmill.pipeline.filter.text.words import (
     MIX,
     PRIME,
     SEED,

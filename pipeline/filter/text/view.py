@@ -14,7 +14,7 @@ import pyarrow as pa
 from corpusmill.pipeline.filter.text import scan as kernels
 from corpusmill.pipeline.filter.text.line_kinds import line_kinds
 from corpusmill.pipeline.filter.text.repetition import later_copies, ngram_shares
-from corpusmill.pipeline.filter.text.vocabulary import function_words, vocabulary
+from corpusmill.pipeline.filter.text.words import function_words, vocabulary
 from corpusmill.pipeline.text.unicode_tables import class_table, lower_table
 
 Array = npt.NDArray[Any]
@@ -26,7 +26,7 @@ VIEW_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class TextView:
-    """Flat arrays over a batch of D documents; `x_offsets` int64[D + 1] says which x belong to a document.
+    """Flat arrays over a batch of D documents; `x_offsets` int64[D + 1] are the bounds of each document's x.
 
     Hashes are uint64 of the words' code points, `word_bare` of what is left of them as bare words (0: nothing);
     `*_chars`, `line_upper` and `line_digits` count code points; `line_start` and `line_end` are byte positions in

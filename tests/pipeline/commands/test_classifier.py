@@ -22,7 +22,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.commands import classifier
 from corpusmill.pipeline.filter.classifiers import fasttext_model
-from corpusmill.pipeline.filter.classifiers.training import Labelled
+from corpusmill.pipeline.filter.classifiers.labelled import Labelled
 from tests.pipeline.filter.classifiers.helpers import made_set
 from tests.pipeline.filter.helpers import PROSE
 

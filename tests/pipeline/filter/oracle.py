@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from corpusmill.pipeline.filter.text.line_kinds import COUNTED
-from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS
+from corpusmill.pipeline.filter.text.words import FUNCTION_WORDS
 from corpusmill.pipeline.text.unicode_tables import CLOSER, TERMINAL, class_table
 
 STOP = {"the", "be", "to", "of", "and", "that", "have", "with"}

@@ -17,7 +17,7 @@ from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.stage import LocalStage, Outcome
 from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.apply import all_specs
-from corpusmill.pipeline.filter.lines import find as edit_module
+from corpusmill.pipeline.filter.rules import line_matches as edit_module
 from corpusmill.schemas.documents import DOCUMENTS, signals_schema
 from corpusmill.schemas.ledger import DECISIONS
 from corpusmill.schemas.recipe import Recipe

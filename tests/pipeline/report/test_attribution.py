@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.report.curves import _failing
-from corpusmill.pipeline.report.rules import Failures, Rule, count_failures
+from corpusmill.pipeline.report.survey import Failures, Rule, count_failures
 from corpusmill.schemas.ledger import LEDGER
 
 NAMES = ("a.x", "a.y", "b.z")

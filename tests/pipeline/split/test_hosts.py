@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.filter.urls.address import parts
+from corpusmill.pipeline.filter.lists.url_kernels import parts
 from corpusmill.pipeline.split.measure import hosts
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.text.word_hashes import MIX, PRIME, SEED, SHIFT
+from corpusmill.pipeline.filter.text.words import hash_of
 
 _PRONOUNS = "he i it she they we you"
 _WORDS = "that there these this those what when where who why how"
 _AUX = "ca could did does do had may might must need ought sha should wo would"
-# endings -> the words that take them; each also with a capital, with ’ for ', and, as far as `_KEEP` does not say
-# otherwise, without the apostrophe.
+# endings -> the words that take them; each also with a capital, with ’ for ', and, unless the result is in `_KEEP`,
+# without the apostrophe.
 _ENDINGS: Final = {
     "'d": f"{_PRONOUNS} {_WORDS}",
     "'d 've": f"{_PRONOUNS} {_WORDS}",
@@ -117,17 +117,6 @@ def _table(entries: list[tuple[str, ...]]) -> Known:
         keys[slot], parts[slot] = key, len(form)
         sizes[4 * slot : 4 * slot + len(form)] = [len(piece.encode()) for piece in form]
     return Known(keys, parts, sizes, longest)
-
-
-@compiled
-def hash_of(data: Any, first: int, last: int) -> Any:
-    """uint64 of the bytes [first, last); never 0. Mixed at the end, so that the low bits serve as a slot."""
-    h = SEED
-    for i in range(first, last):
-        h = (h ^ np.uint64(data[i])) * PRIME
-    h = (h ^ (h >> SHIFT)) * MIX
-    h ^= h >> np.uint64(29)
-    return h if h else np.uint64(1)
 
 
 @compiled

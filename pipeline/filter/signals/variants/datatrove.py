@@ -1,7 +1,8 @@
 """`gopher_datatrove`, `c4_datatrove` and `fineweb_datatrove`: what datatrove's four quality filters look at.
 
 Definitions are those of its code (0.10: `pipeline/filters/gopher_quality_filter.py`, `gopher_repetition_filter.py`,
-`c4_filters.py`, `fineweb_quality_filter.py`), with its English words (`spacy_words.py`).
+`c4_filters.py`, `fineweb_quality_filter.py`), with its English words (`spacy_words.py`); C4's sentences are those of spaCy's
+sentencizer.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
-from corpusmill.pipeline.filter.signals.variants import c4_lines, tokens
-from corpusmill.pipeline.filter.signals.variants.codepoints import STOP, bits
+from corpusmill.pipeline.filter.signals.variants import spacy_words
+from corpusmill.pipeline.filter.signals.variants.contractions import known_units, known_words
 from corpusmill.pipeline.filter.signals.variants.grams import DATATROVE, gram_characters, walked_duplicates
 from corpusmill.pipeline.filter.signals.variants.segments import (
     BLANK_LINES,
@@ -26,9 +27,172 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
     repeats,
     segments,
 )
-from corpusmill.pipeline.filter.text import scan as k
+from corpusmill.pipeline.filter.signals.variants.spacy_words import words_of
+from corpusmill.pipeline.filter.text import scan
 from corpusmill.pipeline.filter.text.view import TextView, once, share
-from corpusmill.pipeline.text.utf8 import before, decode
+from corpusmill.pipeline.text.unicode_tables import (
+    DIGIT,
+    PUNCT,
+    SENTENCE,
+    SPACE,
+    STOP,
+    class_table,
+    tool_table,
+)
+from corpusmill.pipeline.text.utf8 import (
+    COOKIE,
+    EDIT,
+    JAVASCRIPT,
+    LOREM,
+    NEEDED,
+    PRIVACY,
+    TERMS,
+    USE,
+    USE_OF,
+    USES,
+    before,
+    decode,
+    ends_in_ellipsis,
+    holds,
+    is_just_at,
+)
+
+# Columns of `c4_counts`.
+KEPT_LINES: Final = 0
+SENTENCES: Final = 1  # of the lines kept
+LOREM_LINES: Final = 2  # lines with "lorem ipsum" that no rule on lines had dropped by then
+BRACE_LINES: Final = 3  # such lines with {
+COUNTS: Final = 4
+
+LONG_WORD: Final = 1000
+MIN_WORDS: Final = 3
+
+
+@once
+def c4_counts(view: TextView) -> npt.NDArray[np.int64]:
+    """int64[D, COUNTS]."""
+    lines = segments(view.data, view.offsets, SPLITLINES, strip=True)
+    longest = int((lines.ends - lines.starts).max(initial=0))
+    # A line without its citations, and its words: one place a byte.
+    scratch = np.empty(longest, np.uint8)
+    starts, ends = np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64)
+    counts = np.zeros((len(view), COUNTS), np.int64)
+    words, units = known_words(), known_units()
+    _count(
+        view.data, lines.offsets, lines.starts, lines.ends, class_table(), tool_table(), *words, units.keys,
+        units.longest, scratch, starts, ends, counts,
+    )  # fmt: skip
+    return counts
+
+
+@compiled
+def _citation(data: Any, i: int, last: int, classes: Any) -> int:
+    """Bytes of the `[1]`, `[]`, `[edit]` or `[citation needed]` at byte `i`, 0 if there is none."""
+    end = i + 1
+    while end < last:
+        point, size = decode(data, end)
+        if not classes[point] & DIGIT:
+            break
+        end += size
+    if end < last and data[end] == 93:
+        return end + 1 - i
+    if is_just_at(data, i, i, last, EDIT):
+        return len(EDIT)
+    return len(NEEDED) if is_just_at(data, i, i, last, NEEDED) else 0
+
+
+@compiled
+def _line_words(data: Any, a: int, b: int, table: Any) -> Any:
+    """(words of the line, characters of the longest)."""
+    words, size, longest, i = 0, 0, 0, a
+    while i < b:
+        point, width = decode(data, i)
+        if table[point] & SPACE:
+            size = 0
+        else:
+            words += size == 0
+            size += 1
+            longest = max(longest, size)
+        i += width
+    return words, longest
+
+
+@compiled
+def _well_ended(line: Any, size: int) -> Any:
+    """Whether the line ends in one of . ? ! " ' and not in three full stops."""
+    if size == 0:
+        return False
+    b = line[size - 1]
+    if b == 46:
+        return not ends_in_ellipsis(line, 0, size)
+    return b == 63 or b == 33 or b == 34 or b == 39
+
+
+@compiled
+def _sentences(line: Any, starts: Any, ends: Any, words: int, table: Any) -> int:
+    """A sentence begins with a word that is no punctuation, after one that ends sentences."""
+    total, ended = 1, False
+    for k in range(words):
+        point, size = decode(line, starts[k])
+        mark = starts[k] + size == ends[k] and table[point] & SENTENCE
+        if mark:
+            ended = True
+        elif ended:
+            i, punctuation = starts[k], True
+            while i < ends[k] and punctuation:
+                point, size = decode(line, i)
+                punctuation = (table[point] & PUNCT) != 0
+                i += size
+            if not punctuation:
+                total += 1
+                ended = False
+    return total
+
+
+@compiled
+def _count(
+    data: Any, offsets: Any, line_starts: Any, line_ends: Any, classes: Any, table: Any, keys: Any,
+    parts: Any, sizes: Any, longest: int, unit_keys: Any, unit_longest: int, line: Any, starts: Any, ends: Any, counts: Any,
+) -> None:  # fmt: skip
+    for d in range(len(offsets) - 1):
+        row = counts[d]
+        for k in range(offsets[d], offsets[d + 1]):
+            a, b = line_starts[k], line_ends[k]
+            words, longest_word = _line_words(data, a, b, table)
+            if longest_word > LONG_WORD:
+                continue
+            size, i = 0, a
+            while i < b:
+                cited = _citation(data, i, b, classes) if data[i] == 91 else 0
+                if cited:
+                    i += cited
+                    continue
+                line[size] = data[i]
+                size, i = size + 1, i + 1
+            if not _well_ended(line, size) or words < MIN_WORDS:
+                continue
+            if holds(line, 0, size, LOREM):
+                row[LOREM_LINES] += 1
+                continue
+            if holds(line, 0, size, JAVASCRIPT):
+                continue
+            brace = False
+            for i in range(size):
+                brace = brace or line[i] == 123
+            if brace:
+                row[BRACE_LINES] += 1
+                continue
+            if (
+                holds(line, 0, size, TERMS) or holds(line, 0, size, PRIVACY) or holds(line, 0, size, COOKIE)
+                or holds(line, 0, size, USES) or holds(line, 0, size, USE_OF) or holds(line, 0, size, USE)
+            ):  # fmt: skip
+                continue
+            row[KEPT_LINES] += 1
+            n = words_of(
+                line, 0, size, table, keys, parts, sizes, longest, unit_keys, unit_longest, starts, ends, 0
+            )
+            row[SENTENCES] += _sentences(line, starts, ends, n, table)
+
 
 Array = npt.NDArray[Any]
 ORIGIN: Final = "datatrove 0.10, {}"
@@ -57,13 +221,14 @@ def line_counts(view: TextView) -> Array:
 @once
 def mark_counts(view: TextView) -> Array:
     """int64[D, 2]: hash signs; "..." and "…", each counted from the left."""
-    return _marks(view.data, view.offsets)
+    counts: Array = _marks(view.data, view.offsets)
+    return counts
 
 
 @once
 def grams(view: TextView) -> Array:
     """int64[D, 9]: characters of the top and duplicate n-grams."""
-    words = tokens.tokens(view)
+    words = spacy_words.tokens(view)
     found: Array = gram_characters(words.hashes, words.chars, words.offsets, DATATROVE)[0]
     found[:, 3:] = walked_duplicates(words.joins, words.powers, words.chars, words.offsets)
     return found
@@ -87,7 +252,7 @@ def fineweb_lines(view: TextView) -> Array:
     of later copies."""
     lines = segments(view.data, view.offsets, NEWLINE, blank=False)
     counts = np.zeros((len(view), 4), np.int64)
-    _fineweb(view.data, lines.offsets, lines.starts, lines.ends, lines.chars, bits(), counts)
+    _fineweb(view.data, lines.offsets, lines.starts, lines.ends, lines.chars, tool_table(), counts)
     counts[:, 3] = repeats(lines)[:, 3]
     return counts
 
@@ -128,22 +293,22 @@ def _column(found: Callable[[TextView], Array], column: int) -> Measure:
 
 
 def _chars(view: TextView) -> Array:
-    return view.count(k.CHARS)
+    return view.count(scan.CHARS)
 
 
 def _token(column: int) -> Measure:
-    return lambda v: tokens.tokens(v).counts[:, column]
+    return lambda v: spacy_words.tokens(v).counts[:, column]
 
 
 def _all_words(view: TextView) -> Array:
-    return np.diff(tokens.tokens(view).offsets)
+    return np.diff(spacy_words.tokens(view).offsets)
 
 
 _NAME = "gopher_datatrove.{}".format
-_signal(_NAME("word_count"), "words of other than symbols", GOPHER, _token(tokens.WORDS), "int")
+_signal(_NAME("word_count"), "words of other than symbols", GOPHER, _token(spacy_words.WORDS), "int")
 _signal(
     _NAME("mean_word_length"), "characters", GOPHER,
-    lambda v: share(tokens.tokens(v).counts[:, tokens.WORD_CHARS], tokens.tokens(v).counts[:, tokens.WORDS]),
+    lambda v: share(spacy_words.tokens(v).counts[:, spacy_words.WORD_CHARS], spacy_words.tokens(v).counts[:, spacy_words.WORDS]),
 )  # fmt: skip
 _signal(_NAME("hash_ratio"), "hash signs per word", GOPHER, _ratio(mark_counts, 0, _all_words))
 _signal(
@@ -160,11 +325,11 @@ _signal(
 )  # fmt: skip
 _signal(
     _NAME("alpha_words"), "share of words with a letter, punctuation being words too", GOPHER,
-    lambda v: share(tokens.tokens(v).counts[:, tokens.ALPHA_WORDS], _all_words(v)), range=SHARE,
+    lambda v: share(spacy_words.tokens(v).counts[:, spacy_words.ALPHA_WORDS], _all_words(v)), range=SHARE,
 )  # fmt: skip
 _signal(
     _NAME("stop_words"), "distinct words of the, be, to, of, and, that, have, with, in lower case", GOPHER,
-    lambda v: (tokens.tokens(v).counts[:, tokens.STOPS, None] >> np.arange(8) & 1).sum(axis=1), "int", (0, 8),
+    lambda v: (spacy_words.tokens(v).counts[:, spacy_words.STOPS, None] >> np.arange(8) & 1).sum(axis=1), "int", (0, 8),
 )  # fmt: skip
 for _unit, _repeats in (("line", line_repeats), ("para", paragraph_repeats)):
     _signal(
@@ -185,18 +350,18 @@ for _n in range(2, 11):
 
 
 for _value, _unit, _place in (
-    ("kept_lines", "lines that its rules on lines keep", c4_lines.KEPT_LINES),
-    ("kept_sentences", "sentences in those lines", c4_lines.SENTENCES),
-    ("lorem_ipsum", "lines with 'lorem ipsum', of those kept so far", c4_lines.LOREM_LINES),
-    ("curly_brackets", "lines with '{', of those kept so far", c4_lines.BRACE_LINES),
+    ("kept_lines", "lines that its rules on lines keep", KEPT_LINES),
+    ("kept_sentences", "sentences in those lines", SENTENCES),
+    ("lorem_ipsum", "lines with 'lorem ipsum', of those kept so far", LOREM_LINES),
+    ("curly_brackets", "lines with '{', of those kept so far", BRACE_LINES),
 ):
-    _signal(f"c4_datatrove.{_value}", _unit, C4, _column(c4_lines.c4_counts, _place), "int", version="2")
+    _signal(f"c4_datatrove.{_value}", _unit, C4, _column(c4_counts, _place), "int", version="2")
 
 _signal("fineweb_datatrove.line_punct_ratio", "share of lines whose last character is a sentence mark", FINEWEB,
         _ratio(fineweb_lines, 1, _column(fineweb_lines, 0)), range=SHARE)  # fmt: skip
 _signal("fineweb_datatrove.short_line_ratio", "share of lines of at most 30 characters, white space too", FINEWEB,
         _ratio(fineweb_lines, 2, _column(fineweb_lines, 0)), range=SHARE)  # fmt: skip
 _signal("fineweb_datatrove.char_dup_ratio", "share of characters, line feeds left out, in later copies", FINEWEB,
-        lambda v: share(fineweb_lines(v)[:, 3], v.count(k.CHARS) - v.count(k.NEWLINES)), range=SHARE)  # fmt: skip
+        lambda v: share(fineweb_lines(v)[:, 3], v.count(scan.CHARS) - v.count(scan.NEWLINES)), range=SHARE)  # fmt: skip
 _signal("fineweb_datatrove.newline_ratio", "line feeds per word", FINEWEB,
-        lambda v: share(v.count(k.NEWLINES), _all_words(v)))  # fmt: skip
+        lambda v: share(v.count(scan.NEWLINES), _all_words(v)))  # fmt: skip

@@ -5,7 +5,7 @@
 | datatrove | of the most frequent ones the first in the text, times how often, even once, spaces too | walked from the left: a copy of one passed before counts, and the walk goes on behind it |
 | Dolma | the same without spaces | all copies, the first too, of all n-grams (overlaps counted as often as they overlap) |
 | DCLM | of the most frequent ones, if they come twice, the longest, times how often | the words covered by all copies, the first too, each word once |
-| NeMo | as datatrove picks it; characters by `nemo.removed` | the words covered by later copies, each once, and the spaces between |
+| NeMo | as datatrove picks it; characters by `gopher_tools.removed` | the words covered by later copies, each once, and the spaces between |
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.signals.variants.codepoints import SPACE, bits
-from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
 from corpusmill.pipeline.filter.text.repetition import table_size
+from corpusmill.pipeline.filter.text.words import hash_of
+from corpusmill.pipeline.text.unicode_tables import SPACE, tool_table
 from corpusmill.pipeline.text.utf8 import before, decode, is_at
 
 # How a text is cut. The comments are what a Python tool calls.
@@ -38,9 +38,9 @@ def segments(data: Any, offsets: Any, how: int, strip: bool = False, blank: bool
     """Cut documents `data[offsets[d]:offsets[d + 1]]`; `strip` white space off segments, leave `blank` ones out."""
     none = np.empty(0, np.int64)
     found = np.empty(len(offsets), np.int64)
-    total = _cut(data, offsets, bits(), how, strip, blank, found, none, none)
+    total = _cut(data, offsets, tool_table(), how, strip, blank, found, none, none)
     starts, ends = np.empty(total, np.int64), np.empty(total, np.int64)
-    _cut(data, offsets, bits(), how, strip, blank, found, starts, ends)
+    _cut(data, offsets, tool_table(), how, strip, blank, found, starts, ends)
     chars, hashes = _described(data, starts, ends)
     return Segments(found, starts, ends, chars, hashes)
 
@@ -54,7 +54,7 @@ def marked(
     """
     lead, tail = "".join(leads).encode(), "".join(tails).encode()
     counts: npt.NDArray[np.int64] = _marked(
-        data, found.offsets, found.starts, found.ends, bits(), strip,
+        data, found.offsets, found.starts, found.ends, tool_table(), strip,
         np.frombuffer(lead, np.uint8), np.cumsum([len(mark.encode()) for mark in leads]),
         np.frombuffer(tail, np.uint8), np.cumsum([len(mark.encode()) for mark in tails]),
     )  # fmt: skip
@@ -139,7 +139,7 @@ def _cut(
     starts: Any,
     ends: Any,
 ) -> int:
-    """Fill `found`, and `starts` and `ends` where they have room; how many segments there are."""
+    """Fill `found`, and `starts` and `ends` as far as they are long enough; returns the number of segments."""
     n = 0
     found[0] = 0
     for d in range(len(offsets) - 1):

@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.signals.variants.codepoints import (
+from corpusmill.pipeline.filter.signals.variants.contractions import find
+from corpusmill.pipeline.text.unicode_tables import (
     ALPHA,
     BEFORE_STOP,
     ICON,
-    LETTER,
-    LOWER,
     PREFIX,
     QUOTE,
+    SPACY_LETTER,
+    SPACY_LOWER,
+    SPACY_UPPER,
     SUFFIX,
-    UPPER,
 )
-from corpusmill.pipeline.filter.signals.variants.contractions import find
 from corpusmill.pipeline.text.utf8 import before, decode
 
 
@@ -29,7 +29,7 @@ def _digit(b: Any) -> Any:
 
 
 @compiled
-def prefix_of(data: Any, a: int, b: int, table: Any) -> int:
+def prefix_of(data: Any, a: int, b: int, table: Any) -> Any:
     """Bytes of the prefix of [a, b), 0 if it has none."""
     point, size = decode(data, a)
     if point == 46:  # two full stops or more
@@ -60,7 +60,7 @@ def _stop_suffix(data: Any, a: int, b: int, table: Any) -> bool:
         return True
     if i > a:
         other, _ = decode(data, before(data, a, i))
-        if c & UPPER and table[other] & UPPER:
+        if c & SPACY_UPPER and table[other] & SPACY_UPPER:
             return True
         if other == 0xB0 and (point | 32 == 102 or point | 32 == 99 or point | 32 == 107):
             return True
@@ -101,7 +101,7 @@ def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longes
 
 
 @compiled
-def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> int:
+def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> Any:
     """Bytes of the infix at byte `i` of [a, b), 0 if there is none."""
     point, size = decode(data, i)
     if point == 46:
@@ -120,26 +120,26 @@ def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> int:
     right, _ = decode(data, i + size)
     c, d = table[left], table[right]
     if point == 46:
-        return 1 if c & (LOWER | QUOTE) and d & (UPPER | QUOTE) else 0
+        return 1 if c & (SPACY_LOWER | QUOTE) and d & (SPACY_UPPER | QUOTE) else 0
     if point == 44:
-        return 1 if c & LETTER and d & LETTER else 0
+        return 1 if c & SPACY_LETTER and d & SPACY_LETTER else 0
     if (
         (point == 43 or point == 45 or point == 42 or point == 94)
         and _digit(left)
         and (_digit(right) or right == 45)
     ):
         return 1
-    if not (c & LETTER or _digit(left)):
+    if not (c & SPACY_LETTER or _digit(left)):
         return 0
     if point == 58 or 60 <= point <= 62 or point == 47 or point == 126 or point == 0x2013:  # : < = > / ~ –
-        return size if d & LETTER else 0
+        return size if d & SPACY_LETTER else 0
     if point == 45 or point == 0x2014:  # - -- --- — ——
         end, most = i + size, 3 if point == 45 else 2
         for _ in range(most):
             if end >= b:
                 return 0
             following, more = decode(data, end)
-            if table[following] & LETTER:
+            if table[following] & SPACY_LETTER:
                 return end - i
             if following != point:
                 return 0
@@ -160,7 +160,7 @@ def has_affix(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longes
     return False
 
 
-_LOGINS = 8  # at so many `@` of a chunk the host is looked for
+_LOGINS = 8  # the host is looked for after at most so many `@` of a chunk
 
 
 @compiled
@@ -234,10 +234,10 @@ def _domain(data: Any, a: int, b: int, table: Any) -> bool:
         else:
             good = 48 <= point <= 57 or 65 <= point <= 90 or 97 <= point <= 122 or 0xA1 <= point <= 0xFFFF
             inside = chars > 0 and (point == 45 or point == 95)
-            if not (good or inside or table[point] & LOWER):
+            if not (good or inside or table[point] & SPACY_LOWER):
                 return False
             chars += 1
-            low += (table[point] & LOWER) != 0
+            low += (table[point] & SPACY_LOWER) != 0
             ends_well = good
         i += size
     return labels > 0 and 2 <= chars <= 63 and low == chars
@@ -245,7 +245,7 @@ def _domain(data: Any, a: int, b: int, table: Any) -> bool:
 
 @compiled
 def _address(data: Any, a: int, b: int) -> bool:
-    """Four numbers with dots between: no network that is private or local."""
+    """Four numbers with dots between, of a network that is neither private nor local."""
     part, value, digits = 0, 0, 0
     first = second = 0
     for i in range(a, b + 1):

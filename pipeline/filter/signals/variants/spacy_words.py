@@ -2,18 +2,18 @@
 
 White space parts chunks. From a chunk, prefixes and suffixes are cut one by one until what is left is a known
 word (`contractions.py`) or has neither; a URL stays whole; anything else is parted at infixes. Neighbours that
-make up a known word are put together again at the end.
+make up a known word are joined again at the end. `tokens` counts on them what datatrove's Gopher rules look at.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.signals.variants.codepoints import SPACE
-from corpusmill.pipeline.filter.signals.variants.contractions import find
+from corpusmill.pipeline.filter.signals.variants.contractions import find, known_units, known_words
 from corpusmill.pipeline.filter.signals.variants.spacy_affixes import (
     has_affix,
     infix_at,
@@ -21,9 +21,13 @@ from corpusmill.pipeline.filter.signals.variants.spacy_affixes import (
     prefix_of,
     suffix_of,
 )
+from corpusmill.pipeline.filter.signals.variants.white_words import stop_word
+from corpusmill.pipeline.filter.text.view import TextView, once
+from corpusmill.pipeline.filter.text.words import hash_of
+from corpusmill.pipeline.text.unicode_tables import ALPHA, SPACE, SYMBOL, tool_table
 from corpusmill.pipeline.text.utf8 import decode
 
-_NEIGHBOURS = 8  # so many words of a chunk, at most, make up a known one
+_NEIGHBOURS = 8  # a known word is made up of at most so many words of a chunk
 
 
 @compiled
@@ -168,7 +172,7 @@ def words_of(
 ) -> int:  # fmt: skip
     """Append the words of [first, last) to `starts` and `ends` from place `n`; the next free place.
 
-    Both need room for one word a byte of [first, last) beyond `n`.
+    Both need space for one word per byte of [first, last) beyond `n`.
     """
     i = chunk = first
     while i <= last:
@@ -191,3 +195,108 @@ def words_of(
             chunk = i + size
         i += size
     return n
+
+
+# Columns of `counts`.
+WORDS: Final = 0  # not made of symbols alone
+WORD_CHARS: Final = 1  # characters of those
+ALPHA_WORDS: Final = 2  # with a letter, of all
+STOPS: Final = 3  # bit k: stop word k occurs
+COUNTS: Final = 4
+
+_BASE = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Tokens(NamedTuple):
+    """Words of D documents: `offsets` int64[D + 1], `chars`, `hashes` of each; `joins` and `powers` as in
+    `grams.walked_duplicates`; `counts` int64[D, COUNTS]."""
+
+    offsets: npt.NDArray[np.int64]
+    chars: npt.NDArray[np.int32]
+    hashes: npt.NDArray[np.uint64]
+    joins: npt.NDArray[np.uint64]
+    powers: npt.NDArray[np.uint64]
+    counts: npt.NDArray[np.int64]
+
+
+@once
+def tokens(view: TextView) -> Tokens:
+    """The words of a view."""
+    size = int(view.offsets[-1] - view.offsets[0])
+    starts, ends = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
+    offsets, counts = np.empty(len(view) + 1, np.int64), np.zeros((len(view), COUNTS), np.int64)
+    words, units = known_words(), known_units()
+    found = _split(
+        view.data, view.offsets, tool_table(), *words, units.keys, units.longest, starts, ends, offsets
+    )
+    chars, hashes = np.empty(found, np.int32), np.empty(found, np.uint64)
+    joins, powers = np.empty(found, np.uint64), np.empty(found, np.uint64)
+    _describe(view.data, tool_table(), starts, ends, offsets, chars, hashes, joins, powers, counts)
+    return Tokens(offsets, chars, hashes, joins, powers, counts)
+
+
+def split(text: str) -> list[str]:
+    """The words of one text as strings: to compare with spaCy's, not for a batch."""
+    raw = text.encode()
+    words, units = known_words(), known_units()
+    starts, ends = np.empty(len(raw) + 1, np.int64), np.empty(len(raw) + 1, np.int64)
+    n = words_of(
+        np.frombuffer(raw, np.uint8),
+        0,
+        len(raw),
+        tool_table(),
+        *words,
+        units.keys,
+        units.longest,
+        starts,
+        ends,
+        0,
+    )
+    return [raw[a:b].decode() for a, b in zip(starts[:n], ends[:n], strict=True)]
+
+
+@compiled
+def _split(
+    data: Any, offsets: Any, table: Any, keys: Any, parts: Any, sizes: Any, longest: int, unit_keys: Any,
+    unit_longest: int, starts: Any, ends: Any, found: Any,
+) -> int:  # fmt: skip
+    n = 0
+    found[0] = 0
+    for d in range(len(offsets) - 1):
+        n = words_of(
+            data, offsets[d], offsets[d + 1], table, keys, parts, sizes, longest, unit_keys, unit_longest,
+            starts, ends, n,
+        )  # fmt: skip
+        found[d + 1] = n
+    return n
+
+
+@compiled
+def _describe(
+    data: Any, table: Any, starts: Any, ends: Any, offsets: Any, chars: Any, hashes: Any, joins: Any,
+    powers: Any, counts: Any,
+) -> None:  # fmt: skip
+    for d in range(len(offsets) - 1):
+        row = counts[d]
+        for k in range(offsets[d], offsets[d + 1]):
+            i, size, letters, plain = starts[k], 0, False, False
+            while i < ends[k]:
+                point, width = decode(data, i)
+                c = table[point]
+                letters = letters or (c & ALPHA) != 0
+                plain = plain or (c & SYMBOL) == 0
+                size += 1
+                i += width
+            chars[k], hashes[k] = size, hash_of(data, starts[k], ends[k])
+            join, power = np.uint64(0), np.uint64(1)
+            for i in range(starts[k], ends[k]):
+                join = join * _BASE + np.uint64(data[i]) + np.uint64(1)
+                power *= _BASE
+            joins[k], powers[k] = join, power
+            row[ALPHA_WORDS] += letters
+            if plain:
+                row[WORDS] += 1
+                row[WORD_CHARS] += size
+                stop = stop_word(data, starts[k], ends[k], False)
+                if stop >= 0:
+                    row[STOPS] |= 1 << stop

@@ -1,4 +1,6 @@
-"""Words between white space, and what Dolma, DCLM and NeMo count on them."""
+"""Words between white space, and what Dolma, DCLM and NeMo count on them. Words as DCLM's repetition rules see them: pieces
+between the word breaks of Unicode (UAX #29, as `uniseg` finds them) that begin with a letter or a digit. Hebrew's quotation
+marks and emoji sequences are no pieces of their own."""
 
 from __future__ import annotations
 
@@ -9,11 +11,102 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.signals.variants.codepoints import ALPHA, SPACE, bits
-from corpusmill.pipeline.filter.signals.variants.contractions import hash_of
 from corpusmill.pipeline.filter.text.view import TextView, once, per_document
-from corpusmill.pipeline.filter.text.word_hashes import STOP_WORDS
+from corpusmill.pipeline.filter.text.words import STOP_WORDS, hash_of
+from corpusmill.pipeline.text.unicode_tables import (
+    ALPHA,
+    SPACE,
+    WB_ALONE,
+    WB_EXTEND,
+    WB_JOINER,
+    WB_KATAKANA,
+    WB_LETTER,
+    WB_MID_BOTH,
+    WB_MID_LETTER,
+    WB_MID_NUMBER,
+    WB_NUMBER,
+    tool_table,
+    word_break_table,
+)
 from corpusmill.pipeline.text.utf8 import decode
+
+
+class UnicodeWords(NamedTuple):
+    """Words of D documents: `offsets` int64[D + 1], `chars` and `hashes` of each."""
+
+    offsets: npt.NDArray[np.int64]
+    chars: npt.NDArray[np.int32]
+    hashes: npt.NDArray[np.uint64]
+
+
+@once
+def unicode_words(view: TextView) -> UnicodeWords:
+    """The words of a view."""
+    most = int(view.offsets[-1] - view.offsets[0]) + 1
+    offsets, chars, hashes = (
+        np.empty(len(view) + 1, np.int64),
+        np.empty(most, np.int32),
+        np.empty(most, np.uint64),
+    )
+    words = _scan_breaks(view.data, view.offsets, word_break_table(), offsets, chars, hashes)
+    return UnicodeWords(offsets, chars[:words], hashes[:words])
+
+
+@compiled
+def _extended(data: Any, i: int, last: int, table: Any) -> Any:
+    """(place behind the marks that extend the character before byte `i`, how many)."""
+    count = 0
+    while i < last:
+        point, size = decode(data, i)
+        if table[point] != WB_EXTEND:
+            break
+        i += size
+        count += 1
+    return i, count
+
+
+@compiled
+def _scan_breaks(data: Any, offsets: Any, table: Any, word_offsets: Any, chars: Any, hashes: Any) -> int:
+    n = 0
+    word_offsets[0] = 0
+    for d in range(len(offsets) - 1):
+        i, last = offsets[d], offsets[d + 1]
+        while i < last:
+            start, (point, size) = i, decode(data, i)
+            before = table[point]
+            i, more = _extended(data, i + size, last, table)
+            length = 1 + more
+            first = before
+            while i < last and (before in (WB_LETTER, WB_NUMBER, WB_KATAKANA, WB_JOINER)):
+                point, size = decode(data, i)
+                own = table[point]
+                end, more = _extended(data, i + size, last, table)
+                own_length = 1 + more
+                joined = (own == WB_JOINER) or (own == before and own != WB_JOINER)
+                joined = joined or (before == WB_JOINER and (own in (WB_LETTER, WB_NUMBER, WB_KATAKANA)))
+                joined = (
+                    joined
+                    or (before == WB_LETTER and own == WB_NUMBER)
+                    or (before == WB_NUMBER and own == WB_LETTER)
+                )
+                middle = own == WB_MID_BOTH or (before == WB_LETTER and own == WB_MID_LETTER)
+                middle = middle or (before == WB_NUMBER and own == WB_MID_NUMBER)
+                if not joined and middle and (before in (WB_LETTER, WB_NUMBER)) and end < last:
+                    point, size = decode(data, end)
+                    if table[point] == before:
+                        own = before
+                        end, more = _extended(data, end + size, last, table)
+                        own_length += 1 + more
+                        joined = True
+                if not joined:
+                    break
+                before, i, length = own, end, length + own_length
+            if first in (WB_LETTER, WB_NUMBER, WB_KATAKANA, WB_ALONE):
+                chars[n], hashes[n] = length, hash_of(data, start, i)
+                n += 1
+        word_offsets[d + 1] = n
+    return n
+
 
 # Columns of `counts`.
 ALPHA_WORDS: Final = 0  # with a letter
@@ -56,7 +149,7 @@ def white_words(view: TextView) -> WhiteWords:
         np.empty(len(view) + 1, np.int64), np.empty(most, np.int64), np.empty(most, np.int64),
         np.empty(most, np.int32), np.empty(most, np.uint64), np.zeros((len(view), COUNTS), np.int64),
     )  # fmt: skip
-    words = _scan(view.data, view.offsets, bits(), _omissions(), *found)
+    words = _scan(view.data, view.offsets, tool_table(), _omissions(), *found)
     return found._replace(
         starts=found.starts[:words],
         ends=found.ends[:words],

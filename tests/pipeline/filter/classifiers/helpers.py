@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from corpusmill.pipeline.filter.classifiers.training import Labelled
+from corpusmill.pipeline.filter.classifiers.labelled import Labelled
 
 
 def made_set(seed: int, count: int = 300) -> Labelled:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.filter.classifiers import fasttext_model
-from corpusmill.pipeline.filter.classifiers.fit import fit
+from corpusmill.pipeline.filter.classifiers.fasttext_model import fit
 from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stands
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from corpusmill.pipeline.filter.text.view import text_buffers

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers import predictor, training
 from corpusmill.pipeline.filter.classifiers.building import thresholds_table
-from corpusmill.pipeline.filter.classifiers.split import held_out
+from corpusmill.pipeline.filter.classifiers.labelled import Labelled, held_out
 from corpusmill.pipeline.filter.classifiers.training import (
-    Labelled,
     Training,
     auc,
     choose_threshold,

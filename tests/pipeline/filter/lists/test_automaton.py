@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.filter.lists.automaton import automaton, occurrences
-from corpusmill.pipeline.filter.lists.keys import joins_table, small
+from corpusmill.pipeline.filter.lists.word_lists import automaton, occurrences
 from corpusmill.pipeline.filter.text.view import text_buffers
+from corpusmill.pipeline.text.unicode_tables import joins_table, lower
 
 
 def found(entries: list[str], texts: list[str], whole_words: bool = True) -> list[int]:
@@ -20,7 +20,7 @@ def found(entries: list[str], texts: list[str], whole_words: bool = True) -> lis
 
 def plainly(entries: list[str], text: str, whole_words: bool = True) -> int:
     """Characters of `text` at which an entry ends, by looking everywhere."""
-    text, joins = small(text), joins_table()
+    text, joins = lower(text), joins_table()
 
     def apart(edge: str, beside: str) -> bool:
         return not beside or joins[ord(beside)] != 2 or joins[ord(edge)] == 1
@@ -39,7 +39,7 @@ def plainly(entries: list[str], text: str, whole_words: bool = True) -> int:
 
 
 CHARS = st.sampled_from([*"abAB_ .$é中性グーЖж'\n0", "e\u0301", "İ", "ẞ", "K"])
-ENTRY = st.lists(CHARS, min_size=1, max_size=4).map(lambda chars: small("".join(chars)))
+ENTRY = st.lists(CHARS, min_size=1, max_size=4).map(lambda chars: lower("".join(chars)))
 
 
 @settings(max_examples=300, deadline=None)
@@ -55,7 +55,7 @@ def test_as_looking_everywhere(entries: list[str], texts: list[str], whole_words
 @settings(max_examples=100, deadline=None)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_any_text(texts: list[str]) -> None:
-    entries = sorted({small(text) for text in texts if text})
+    entries = sorted({lower(text) for text in texts if text})
     assert found(entries, texts, whole_words=False) == [plainly(entries, text, False) for text in texts]
 
 

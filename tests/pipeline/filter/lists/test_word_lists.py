@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.filter.lists.keys import find, keys
 from corpusmill.pipeline.filter.lists.list_files import list_hashes, read_entries
+from corpusmill.pipeline.filter.lists.url_kernels import find, keys
 from corpusmill.pipeline.filter.lists.word_lists import WordLists
 from corpusmill.pipeline.filter.text.view import text_buffers, view_of
 from corpusmill.schemas.filter import FilterParams, WordList

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from corpusmill.pipeline.filter.apply import signals_of_text
 from corpusmill.pipeline.filter.signals.catalogue import every_spec, text_specs
 from corpusmill.pipeline.filter.signals.registry import signal
-from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS
+from corpusmill.pipeline.filter.text.words import FUNCTION_WORDS
 from tests.conftest import ROOT
 from tests.pipeline.filter import oracle
 from tests.pipeline.filter.helpers import PROSE, measured, one

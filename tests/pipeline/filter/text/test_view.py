@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
-from corpusmill.pipeline.filter.text.vocabulary import FUNCTION_WORDS, function_words
-from corpusmill.pipeline.filter.text.word_hashes import word_hash_of
+from corpusmill.pipeline.filter.text.words import FUNCTION_WORDS, function_words, word_hash_of
 from corpusmill.pipeline.text.unicode_tables import (
     ALPHA,
     CJK,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from corpusmill.pipeline.filter.signals.variants import unicode_words as u
+from corpusmill.pipeline.filter.signals.variants import white_words as u
 
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
 Grams = list[tuple[str, ...]]

@@ -26,7 +26,7 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
     TWO_NEWLINES,
     segments,
 )
-from corpusmill.pipeline.filter.signals.variants.tokens import split
+from corpusmill.pipeline.filter.signals.variants.spacy_words import split
 from corpusmill.pipeline.filter.signals.variants.white_words import white_words
 from corpusmill.pipeline.filter.text.view import TextView, once, text_buffers, view_of
 from tests.pipeline.filter.variants import oracle

@@ -1,4 +1,5 @@
-"""The words of a document as a set: how many distinct ones, how evenly they are used, how many say nothing alone."""
+"""Words: the hash of one, its bare form, how it is written, whether it is one of the Gopher paper's eight; and the words of a
+document as a set: how many distinct ones, how evenly they are used, how many are function words."""
 
 from __future__ import annotations
 
@@ -10,7 +11,82 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.repetition import most_between, slot_of, table_size
-from corpusmill.pipeline.filter.text.word_hashes import word_hash_of
+from corpusmill.pipeline.text.unicode_tables import ALPHA, OTHER, UPPER
+from corpusmill.pipeline.text.utf8 import decode
+
+SEED = np.uint64(0xCBF29CE484222325)
+PRIME = np.uint64(0x100000001B3)
+MIX = np.uint64(0x9E3779B97F4A7C15)
+ZERO = np.uint64(0)
+SHIFT = np.uint64(32)
+
+
+def word_hash_of(word: str) -> int:
+    """What the scan gives a word as hash: FNV-1a over its code points, mixed; of a bare word, its bare hash."""
+    h = int(SEED)
+    for char in word:
+        h = (h ^ ord(char)) * int(PRIME) % (1 << 64)
+    return (h ^ h >> int(SHIFT)) * int(MIX) % (1 << 64)
+
+
+@compiled
+def hash_of(data: Any, first: int, last: int) -> Any:
+    """uint64 of the bytes [first, last); never 0. Mixed at the end, so that the low bits serve as a slot."""
+    h = SEED
+    for i in range(first, last):
+        h = (h ^ np.uint64(data[i])) * PRIME
+    h = (h ^ (h >> SHIFT)) * MIX
+    h ^= h >> np.uint64(29)
+    return h if h else np.uint64(1)
+
+
+# The Gopher paper's list; bit i of `counts[STOPS]` is word i.
+STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+# A table in which each has a slot of its own: the bits of its hash from `STOP_SHIFT` on.
+STOP_SLOTS = 64
+_stops = [word_hash_of(word) for word in STOP_WORDS]
+STOP_SHIFT = np.uint64(
+    next(s for s in range(58) if len({h >> s & (STOP_SLOTS - 1) for h in _stops}) == len(_stops))
+)
+STOP_KEYS = np.zeros(STOP_SLOTS, np.uint64)
+STOP_BITS = np.zeros(STOP_SLOTS, np.int64)
+for _i, _hash in enumerate(_stops):
+    _slot = _hash >> int(STOP_SHIFT) & (STOP_SLOTS - 1)
+    STOP_KEYS[_slot], STOP_BITS[_slot] = _hash, 1 << _i
+
+
+@compiled
+def bare_word(data: Any, first: int, last: int, table: Any, lower: Any) -> Any:
+    """(hash, characters) of the bare word of [first, last); (0, 0) if nothing is left of it."""
+    h, chars = SEED, 0
+    i = first
+    while i < last:
+        point, size = decode(data, i)
+        c = np.int64(table[point])
+        if not c & OTHER:
+            if c & UPPER:
+                point = np.int64(lower[point])
+            h = (h ^ np.uint64(point)) * PRIME
+            chars += 1
+        i += size
+    return ((h ^ (h >> SHIFT)) * MIX if chars else ZERO), chars
+
+
+@compiled
+def is_title(data: Any, first: int, last: int, table: Any) -> bool:
+    """Whether the first letter of [first, last) is its one upper case letter."""
+    letters, uppers, leads = 0, 0, False
+    i = first
+    while i < last:
+        point, size = decode(data, i)
+        c = np.int64(table[point])
+        if c & UPPER:
+            uppers += 1
+            leads = leads or letters == 0
+        letters += (c & ALPHA) != 0
+        i += size
+    return leads and uppers == 1
+
 
 # English words of the closed classes: articles, pronouns, prepositions, conjunctions, auxiliary verbs, particles.
 _WORDS = """a about above across after again against all almost along already also although always am among an and
@@ -29,7 +105,7 @@ hadnt wont wouldnt cant couldnt shouldnt im ive youre hes shes theyre thats ther
 FUNCTION_WORDS: Final = tuple(_WORDS.split())
 
 
-_SLOTS = 1024  # four times the words: most that are none of them meet an empty slot
+_SLOTS = 1024  # four times the words: most other words meet an empty slot
 
 
 @lru_cache(maxsize=1)

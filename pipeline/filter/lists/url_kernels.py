@@ -1,49 +1,89 @@
-"""Numba kernels that take URLs apart and look their parts up, over the buffers of a column."""
+"""Numba kernels that take URLs apart and look their parts up, over the buffers of a column; and the sets of byte strings
+that they look them up in: hash tables, with the bytes compared at each hit."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.lists.keys import find
-from corpusmill.pipeline.filter.text.scan import decode
+from corpusmill.pipeline.filter.text.words import hash_of
+from corpusmill.pipeline.text.utf8 import decode, encode
+
+Array = npt.NDArray[Any]
+
+_SHIFT = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Distinct keys, `data[offsets[k]:offsets[k + 1]]`; `slots` int32, a power of two of them: key + 1, 0 is free."""
+
+    data: Array
+    offsets: Array
+    slots: Array
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def keys(entries: Sequence[str]) -> Keys:
+    """The set of `entries`, which are distinct."""
+    coded = [entry.encode("utf-8") for entry in entries]
+    offsets = np.zeros(len(coded) + 1, np.int64)
+    np.cumsum([len(entry) for entry in coded], out=offsets[1:])
+    data = np.frombuffer(b"".join(coded), np.uint8)
+    slots = np.zeros(1 << max(3, (2 * len(coded)).bit_length()), np.int32)
+    _fill(data, offsets, slots)
+    return Keys(data, offsets, slots)
+
+
+@compiled
+def _fill(data: Any, offsets: Any, slots: Any) -> None:
+    mask = np.uint64(len(slots) - 1)
+    for k in range(len(offsets) - 1):
+        at = (hash_of(data, offsets[k], offsets[k + 1]) >> _SHIFT) & mask
+        while slots[np.int64(at)] != 0:
+            at = (at + np.uint64(1)) & mask
+        slots[np.int64(at)] = k + 1
+
+
+@compiled
+def find(data: Any, offsets: Any, slots: Any, text: Any, first: int, last: int) -> Any:
+    """The number of the key `text[first:last]`, -1 if there is none."""
+    mask = np.uint64(len(slots) - 1)
+    at = (hash_of(text, first, last) >> _SHIFT) & mask
+    while slots[np.int64(at)] != 0:
+        k = slots[np.int64(at)] - 1
+        if offsets[k + 1] - offsets[k] == last - first:
+            same = True
+            for i in range(last - first):
+                if data[offsets[k] + i] != text[first + i]:
+                    same = False
+                    break
+            if same:
+                return k
+        at = (at + np.uint64(1)) & mask
+    return -1
+
 
 # Columns of what `look_up` finds.
 DOMAIN, SUBDOMAIN, PAGE, HARD, SOFT = range(5)
 
-_SOFT_TOLD_APART = 64  # different soft words of one URL; more count no further
+_MOST_SOFT = 64  # different soft words of one URL; more are not counted
 
 
 @compiled
-def put(out: Any, at: int, point: int) -> int:
-    """Write a code point as UTF-8; the place after it."""
-    if point < 0x80:
-        out[at] = point
-        return at + 1
-    if point < 0x800:
-        out[at], out[at + 1] = 0xC0 | point >> 6, 0x80 | (point & 0x3F)
-        return at + 2
-    if point < 0x10000:
-        out[at], out[at + 1], out[at + 2] = (
-            0xE0 | point >> 12,
-            0x80 | (point >> 6 & 0x3F),
-            0x80 | (point & 0x3F),
-        )
-        return at + 3
-    out[at], out[at + 1] = 0xF0 | point >> 18, 0x80 | (point >> 12 & 0x3F)
-    out[at + 2], out[at + 3] = 0x80 | (point >> 6 & 0x3F), 0x80 | (point & 0x3F)
-    return at + 4
-
-
-@compiled
-def small_letters(data: Any, first: int, last: int, small: Any, out: Any) -> int:
-    """Write the URL in small letters; its bytes."""
+def lower_case(data: Any, first: int, last: int, lower: Any, out: Any) -> int:
+    """Write the URL in lower case to `out`; returns its number of bytes."""
     i, n = first, 0
     while i < last:
         point, width = decode(data, i)
-        n = put(out, n, small[point])
+        n = encode(lower[point], out, n)
         i += width
     return n
 
@@ -52,8 +92,8 @@ def small_letters(data: Any, first: int, last: int, small: Any, out: Any) -> int
 def parts(url: Any, n: int) -> Any:
     """(start of the host, its end, end of the page) in `url[:n]`, in which the path is moved to the end of the host.
 
-    The scheme, a user's name and the port are no part of the host, nor dots at its end; a fragment and slashes at the
-    end are no part of the page, which begins at the host.
+    The host excludes the scheme, a user's name, the port and dots at its end; the page begins at the host and excludes a
+    fragment and slashes at its end.
     """
     first, i = 0, 0
     while i < n and (
@@ -92,7 +132,7 @@ def parts(url: Any, n: int) -> Any:
 
 
 @compiled
-def _digit(byte: Any) -> int:
+def _digit(byte: Any) -> Any:
     if 48 <= byte <= 57:
         return byte - 48
     byte |= 32
@@ -140,22 +180,22 @@ def _point(data: Any, i: int, n: int) -> Any:
 
 @compiled
 def look_up(
-    data: Any, offsets: Any, small: Any, joins: Any, domains: Any, hosts: Any, pages: Any, hard: Any, soft: Any,
+    data: Any, offsets: Any, lower: Any, joins: Any, domains: Any, hosts: Any, pages: Any, hard: Any, soft: Any,
     found: Any, letters: Any, bounds: Any,
 ) -> None:  # fmt: skip
     """Fill `found`, int64[D, 5], and the letters and digits of each URL, `letters[bounds[d]:bounds[d + 1]]`.
 
-    `domains` to `soft` are (data, offsets, slots) of `lists.keys.Keys`. Words are runs of letters and digits, escapes
+    `domains` to `soft` are (data, offsets, slots) of `Keys`. Words are runs of letters and digits, escapes
     such as `%C3` resolved; soft words count once each.
     """
     longest = 0
     for d in range(len(offsets) - 1):
         longest = max(longest, offsets[d + 1] - offsets[d])
     url, plain = np.empty(2 * longest + 8, np.uint8), np.empty(longest + 8, np.uint8)
-    seen = np.empty(_SOFT_TOLD_APART, np.int64)
+    seen = np.empty(_MOST_SOFT, np.int64)
     bounds[0], end = 0, 0
     for d in range(len(offsets) - 1):
-        n = small_letters(data, offsets[d], offsets[d + 1], small, url)
+        n = lower_case(data, offsets[d], offsets[d + 1], lower, url)
         start, host, page = parts(url, n)
         row = found[d]
         row[SUBDOMAIN] = host > start and find(hosts[0], hosts[1], hosts[2], url, start, host) >= 0
@@ -169,23 +209,23 @@ def look_up(
                 at += 1
             at += 1
         n = _unescaped(data, offsets[d], offsets[d + 1], plain)
-        at, word, told = 0, end, 0
+        at, word, distinct = 0, end, 0
         while at <= n:
             point, size = _point(plain, at, n)
             at += size
             if point >= 0 and point != 95 and joins[point] != 0:
-                end = put(letters, end, small[point])
+                end = encode(lower[point], letters, end)
                 continue
             if end > word:
                 row[HARD] += find(hard[0], hard[1], hard[2], letters, word, end) >= 0
                 key = find(soft[0], soft[1], soft[2], letters, word, end)
-                if key >= 0 and told < _SOFT_TOLD_APART:
+                if key >= 0 and distinct < _MOST_SOFT:
                     known = False
-                    for k in range(told):
+                    for k in range(distinct):
                         known = known or seen[k] == key
                     if not known:
-                        seen[told] = key
-                        told += 1
+                        seen[distinct] = key
+                        distinct += 1
                 word = end
-        row[SOFT] = told
+        row[SOFT] = distinct
         bounds[d + 1] = end

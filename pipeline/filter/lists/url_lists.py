@@ -12,11 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.filter.lists.automaton import Automaton, automaton, occurrences
-from corpusmill.pipeline.filter.lists.keys import Keys, joins_table, keys, small, small_table
+from corpusmill.pipeline.filter.lists import url_kernels
 from corpusmill.pipeline.filter.lists.list_files import read_entries, state
+from corpusmill.pipeline.filter.lists.url_kernels import Keys, keys
+from corpusmill.pipeline.filter.lists.word_lists import Automaton, automaton, occurrences
 from corpusmill.pipeline.filter.text.view import text_buffers
-from corpusmill.pipeline.filter.urls import address
+from corpusmill.pipeline.text.unicode_tables import joins_table, lower, lower_table
 from corpusmill.schemas.documents import SignalSpec
 from corpusmill.schemas.filter import UrlLists
 
@@ -34,11 +35,11 @@ SIGNALS: Final = {
 _PLAIN_HOST: Final = re.compile("[A-Za-z0-9.-]+")
 _NO_WORD: Final = re.compile("[^a-z0-9]+")
 _COLUMNS: Final = {
-    "domains": address.DOMAIN,
-    "subdomains": address.SUBDOMAIN,
-    "urls": address.PAGE,
-    "hard_words": address.HARD,
-    "soft_words": address.SOFT,
+    "domains": url_kernels.DOMAIN,
+    "subdomains": url_kernels.SUBDOMAIN,
+    "urls": url_kernels.PAGE,
+    "hard_words": url_kernels.HARD,
+    "soft_words": url_kernels.SOFT,
 }
 
 
@@ -74,8 +75,8 @@ class UrlRules:
         letters = np.empty(2 * int(offsets[-1] - offsets[0]) + 8, np.uint8)
         bounds = np.zeros(len(urls) + 1, np.int64)
         tables = [(table.data, table.offsets, table.slots) for table in self.tables]
-        look_up: Any = address.look_up
-        look_up(data, offsets, small_table(), joins_table(), *tables, found, letters, bounds)
+        look_up: Any = url_kernels.look_up
+        look_up(data, offsets, lower_table(), joins_table(), *tables, found, letters, bounds)
         columns = {name: found[:, column] for name, column in _COLUMNS.items()}
         columns["substrings"] = occurrences(self.machine, letters, bounds, whole_words=False)
         nothing = pa.scalar(None, pa.int64())
@@ -103,10 +104,10 @@ def _entries(where: str, paths: Sequence[str], normal: Callable[[str], list[str]
     return sorted({form for line in lines for form in normal(line)} - {""})
 
 
-def _taken_apart(entry: str) -> tuple[str, str]:
+def _parsed(entry: str) -> tuple[str, str]:
     """(host, page) of an entry, as the kernels see those of a URL."""
-    url = bytearray(small(entry), "utf-8")
-    start, host, page = address.parts(np.frombuffer(url, np.uint8), len(url))
+    url = bytearray(lower(entry), "utf-8")
+    start, host, page = url_kernels.parts(np.frombuffer(url, np.uint8), len(url))
     return url[start:host].decode("utf-8", "ignore"), url[start:page].decode("utf-8", "ignore")
 
 
@@ -114,18 +115,18 @@ def _hosts(entry: str) -> list[str]:
     """A host as it stands in URLs: in letters, and as `xn--` writes it."""
     if _PLAIN_HOST.fullmatch(entry) and "xn--" not in entry.lower():  # most, of millions
         return [entry.lower().strip(".")]
-    host = _taken_apart(entry.removeprefix("*"))[0].lstrip(".")
+    host = _parsed(entry.removeprefix("*"))[0].lstrip(".")
     forms = [host]
-    for other in (lambda: host.encode("idna").decode("ascii"), lambda: host.encode("ascii").decode("idna")):
+    for before, after in (("idna", "ascii"), ("ascii", "idna")):
         try:
-            forms.append(other())
+            forms.append(host.encode(before).decode(after))
         except UnicodeError:
             continue
     return forms
 
 
 def _page(entry: str) -> list[str]:
-    return [_taken_apart(entry)[1]]
+    return [_parsed(entry)[1]]
 
 
 def _letters(entry: str) -> list[str]:
@@ -133,7 +134,7 @@ def _letters(entry: str) -> list[str]:
     if entry.isascii():
         return [_NO_WORD.sub("", entry.lower())]
     joins: npt.NDArray[Any] = joins_table()
-    return ["".join(char for char in small(entry) if char != "_" and joins[ord(char)])]
+    return ["".join(char for char in lower(entry) if char != "_" and joins[ord(char)])]
 
 
 _NORMAL: Final[dict[str, Callable[[str], list[str]]]] = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.filter.lines.find import LineText
+from corpusmill.pipeline.filter.rules.line_matches import LineText
 from corpusmill.pipeline.filter.rules.rule_files import LineEntry
 from corpusmill.pipeline.filter.rules.sets import rule_set
 from corpusmill.pipeline.filter.text.view import text_buffers, view_of

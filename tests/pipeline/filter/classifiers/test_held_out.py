@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.filter.classifiers.identity import identity_report
-from corpusmill.pipeline.filter.classifiers.split import copies, held_out, runs_of
-from corpusmill.pipeline.filter.classifiers.training import Labelled
+from corpusmill.pipeline.filter.classifiers.building import identity_report
+from corpusmill.pipeline.filter.classifiers.labelled import Labelled, copies, held_out, runs_of
 from tests.pipeline.filter.helpers import PROSE
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.filter.urls.lists import UrlRules
+from corpusmill.pipeline.filter.lists.url_lists import UrlRules
 from corpusmill.schemas.filter import FilterParams, UrlLists
 from tests.pipeline.filter.helpers import PROSE, apply, documents, stage, without_models
 

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.filter.lines import line_kernels
-from corpusmill.pipeline.filter.lines.find import LineText, verdicts
+from corpusmill.pipeline.filter.rules import line_matches
+from corpusmill.pipeline.filter.rules.line_matches import LineText, verdicts
 from corpusmill.pipeline.filter.rules.rule_files import LineRule, family_of
 from corpusmill.pipeline.filter.rules.sets import ALL_CUT
 from corpusmill.pipeline.filter.text.view import TextView, share, view_of
@@ -75,11 +75,11 @@ class LineRules:
             return values, np.empty((0, 4), np.int64)
         values[ALL_CUT.signal] = share(view.lines_where(verdict != 0), view.lines)
         if verdict.any():
-            bounds = line_kernels.whole_lines(
+            bounds = line_matches.whole_lines(
                 view.data, view.offsets, view.line_offsets, view.line_start, view.line_end
             )
-            line_kernels.claim_lines(view.data, view.line_offsets, bounds, verdict, owner)
-        return values, line_kernels.runs(view.offsets, owner)
+            line_matches.claim_lines(view.data, view.line_offsets, bounds, verdict, owner)
+        return values, line_matches.runs(view.offsets, owner)
 
     def _cut(self, view: TextView, rules: tuple[LineRule, ...]) -> Cut:
         codes = [self.codes[rule.name] for rule in rules]

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.ids import text_hash
-from corpusmill.pipeline.filter.lines.find import cut
-from corpusmill.pipeline.filter.lines.measure import LineRules
+from corpusmill.pipeline.filter.rules.line_matches import cut
+from corpusmill.pipeline.filter.rules.line_signals import LineRules
 from corpusmill.pipeline.filter.rules.rule_files import LineEntry, LineRule
 from corpusmill.pipeline.filter.rules.sets import line_rules, rule_set
 from corpusmill.pipeline.filter.text.view import text_buffers, view_of
