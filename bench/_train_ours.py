@@ -9,8 +9,8 @@ from torch import Tensor
 
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel.build import build
 from corpusmill.train.parallel.mesh import World
+from corpusmill.train.parallel.model import build
 from corpusmill.train.step import TrainState
 
 

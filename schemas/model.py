@@ -16,7 +16,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class RopeScaling(Strict):
-    """RoPE beyond the length that a model was trained on: its frequencies changed (`corpusmill.train.model.rope`)."""
+    """RoPE beyond the length that a model was trained on: its frequencies changed."""
 
     kind: Literal["linear", "ntk", "yarn", "llama3"]
     factor: float = Field(gt=1, description="new length / original length")

@@ -36,7 +36,7 @@ def train(
 
 def evaluate(run: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Loss and bits per byte by source of the newest checkpoint, beside a unigram model. `run`: a config, or a run's folder."""
-    from corpusmill.train.evaluate.evaluate import evaluate as work
+    from corpusmill.train.evaluate import evaluate as work
 
     return work(*_open(run, settings))
 
@@ -46,7 +46,7 @@ def generate(
     top_k: int = 50, top_p: float = 0.95, seed: int = 0,
 ) -> Iterator[str]:  # fmt: skip
     """Pieces of text that go on with `prompt`, by the newest checkpoint; temperature 0 takes the likeliest token."""
-    from corpusmill.train.generate.generate import generate as work
+    from corpusmill.train.generate import generate as work
 
     return work(
         *_open(run, settings), prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p,

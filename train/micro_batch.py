@@ -15,8 +15,8 @@ import torch
 
 from corpusmill.common.errors import WorkError
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.optim.state import prepare
-from corpusmill.train.precision.autocast import computing
+from corpusmill.train.optim.make import prepare
+from corpusmill.train.precision.adapt import computing
 from corpusmill.train.step import Batch, TrainState, inputs
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from corpusmill.train.model.statistics import activation_rms
 from corpusmill.train.optim import rate_at, set_rate
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.parallel.sharded_parameter import local
-from corpusmill.train.precision.autocast import computing
+from corpusmill.train.precision.adapt import computing
 from corpusmill.train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:

@@ -17,27 +17,24 @@ from corpusmill.train import checkpoint, run_state
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
-from corpusmill.train.evaluate.validate import validation_losses
-from corpusmill.train.guard.guard import Guard
+from corpusmill.train.evaluate import validation_losses
+from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
 from corpusmill.train.guard.judge import Verdict
-from corpusmill.train.guard.recover import delete_abandoned, documents, roll_back
-from corpusmill.train.log.console import Console, log_line
 from corpusmill.train.log.metrics import MetricsLog
-from corpusmill.train.log.probe import look_inside
-from corpusmill.train.log.rows import Span, row_of, totals
-from corpusmill.train.log.sinks import open_log
+from corpusmill.train.log.rows import Span, look_inside, row_of, totals
+from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.micro_batch import fit_micro_batch
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel.build import build
 from corpusmill.train.parallel.mesh import World, join
-from corpusmill.train.precision.autocast import autocast
+from corpusmill.train.parallel.model import build
+from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.run_folder import CONFIG, PLAN, RESULT, TOKENIZER, dumped, write_json
 from corpusmill.train.step import Batch, Metrics, TrainState, train_step
-from corpusmill.train.tools.convert.load import load_weights
+from corpusmill.train.tools.convert.hugging_face import load_weights
 
 Row = dict[str, Any]
 

@@ -20,13 +20,13 @@ from corpusmill.common.config import load, read_yaml
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import evaluate
 from corpusmill.train.commands.app import register
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.evaluate import evaluate
-from corpusmill.train.generate.generate import choose
+from corpusmill.train.generate import choose
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
 from tests.train.conftest import EOS, VOCAB
@@ -86,9 +86,7 @@ def test_a_second_evaluation_scores_nothing_again(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = json.loads(command("evaluate", str(finished), "--json"))
-    monkeypatch.setattr(
-        "corpusmill.train.evaluate.evaluate.load_model", lambda *_: pytest.fail("scored again")
-    )
+    monkeypatch.setattr("corpusmill.train.evaluate.load_model", lambda *_: pytest.fail("scored again"))
     assert json.loads(command("evaluate", str(finished), "--json")) == first
     stored = tmp_path / "run/evaluation.json"
     stored.write_text(stored.read_text().replace(first["of"], "other weights"))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from corpusmill.train.checkpoint.pieces import Piece, live, pieces_of
     from corpusmill.train.checkpoint.read import load_newest, load_step, read_tensors, restore
-    from corpusmill.train.checkpoint.saver import Saver
     from corpusmill.train.checkpoint.store import (
         MODEL,
         OPTIMIZER,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
         prune,
         steps,
     )
-    from corpusmill.train.checkpoint.write import save
+    from corpusmill.train.checkpoint.write import Saver, save
 
 __all__ = [
     "MODEL", "OPTIMIZER", "STATE", "Checkpoint", "Piece", "Saver", "abandon", "live", "load_newest", "load_step",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.optim.state import prepare, quantised, state_tensors
+from corpusmill.train.optim.make import prepare, quantised, state_tensors
 from corpusmill.train.parallel.sharded_parameter import Cut, Cuts, local, part_of
 
 

@@ -7,10 +7,8 @@ from collections.abc import Callable
 import typer
 
 from corpusmill.train.commands.checkpoint import app as checkpoint
-from corpusmill.train.commands.dashboard import dashboard
-from corpusmill.train.commands.data import batch, plan
-from corpusmill.train.commands.estimate import estimate
-from corpusmill.train.commands.train import evaluate, export, generate, train
+from corpusmill.train.commands.data import batch, estimate, plan
+from corpusmill.train.commands.train import dashboard, evaluate, export, generate, train
 from corpusmill.train.commands.tune import lr_find, search
 
 TRAIN, SEARCH = "configs/train/quickstart.yaml", "configs/search/quickstart.yaml"

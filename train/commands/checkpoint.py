@@ -79,7 +79,7 @@ def reshard(
     """Rewrite the newest checkpoint into another number of files."""
     from corpusmill.common.errors import UserError
     from corpusmill.common.storage import Folder
-    from corpusmill.train.checkpoint.reshard import reshard as work
+    from corpusmill.train.checkpoint.read import reshard as work
 
     if files and max_bytes:
         raise UserError("--files and --max-bytes: give one of them")
@@ -120,7 +120,7 @@ def _steps(folder: Folder) -> dict[int, Listing]:
 def _newest(folder: Folder, step: int | None) -> Checkpoint:
     from corpusmill.common.errors import UserError
     from corpusmill.train.checkpoint.read import load_step
-    from corpusmill.train.evaluate.evaluate import newest_checkpoint
+    from corpusmill.train.evaluate import newest_checkpoint
 
     if step is None:
         return newest_checkpoint(folder)

@@ -1,4 +1,4 @@
-"""`corpusmill train | evaluate | generate | export`: a model trained, judged, sampled from and converted."""
+"""`corpusmill train | evaluate | generate | export | dashboard`; and one process of torchrun."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def train(
 
 def evaluate(run: Run, set_: Set = None, json_: Json = False) -> None:
     """Loss and bits per byte by source, beside a unigram model."""
-    from corpusmill.train.evaluate.evaluate import evaluate as work
-    from corpusmill.train.evaluate.evaluate import table
+    from corpusmill.train.evaluate import evaluate as work
+    from corpusmill.train.evaluate import table
     from corpusmill.train.run_folder import open_run
 
     result = work(*open_run(run, set_))
@@ -56,7 +56,7 @@ def generate(
     json_: Json = False,
 ) -> None:
     """Sample text from the newest checkpoint."""
-    from corpusmill.train.generate.generate import generate as work
+    from corpusmill.train.generate import generate as work
     from corpusmill.train.run_folder import open_run
 
     config, folder = open_run(run, set_)
@@ -90,7 +90,7 @@ def export(
     """Write the newest checkpoint in the Hugging Face layout."""
     from corpusmill.common.storage import Folder
     from corpusmill.train.run_folder import open_run
-    from corpusmill.train.tools.convert.export import export as work
+    from corpusmill.train.tools.convert.hugging_face import export as work
 
     result = work(*open_run(run, set_), Folder(out), dtype)
     if json_:
@@ -99,6 +99,32 @@ def export(
         typer.echo(
             f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights"
         )
+
+
+def dashboard(
+    run: Run,
+    out: Annotated[
+        str | None, typer.Option(help="file or URL of the page; default: dashboard.html in the run's folder")
+    ] = None,
+    watch: Annotated[
+        float | None, typer.Option(min=1, help="write it again every so many seconds until the run is done")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="override, such as output=s3://b/run"),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """One HTML page of a run, live while it trains: losses, schedule, norms, speed, the guard's events."""
+    from corpusmill.train.log.dashboard import write, write_until_done
+    from corpusmill.train.run_folder import open_run
+
+    config, folder = open_run(run, set_)
+    result = write_until_done(config, folder, out, watch) if watch else write(config, folder, out)
+    if json_:
+        print_json(result)
+    else:
+        typer.echo(f"{result['page']}: {result['rows']:,} rows up to step {result['step']:,}")
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ def search(
     """Try settings of a training config: grid, random, TPE, successive halving, population-based."""
     from corpusmill.common.config import load
     from corpusmill.schemas.search import SearchConfig
-    from corpusmill.train.log.console import log_line
+    from corpusmill.train.log.sinks import log_line
     from corpusmill.train.tools.tune.report import tables
     from corpusmill.train.tools.tune.search import search as work
 

@@ -11,9 +11,8 @@ from concurrent.futures import Future
 from corpusmill.common.errors import WorkError
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.shards import BlockDocuments
-from corpusmill.train.data.block import BlockData, memory_of, substitutes
-from corpusmill.train.data.memory import Key, Memory, NextUse
-from corpusmill.train.data.reader import VERIFY, Reader
+from corpusmill.train.data.cache import Key, Memory, NextUse
+from corpusmill.train.data.reader import VERIFY, BlockData, Reader, memory_of, substitutes
 from corpusmill.train.data.requests import Closed, Damaged, Say
 from corpusmill.train.data.shards import Source
 

@@ -1,4 +1,12 @@
-"""Which slots of a batch belong to a source, so that every part of a batch has the mixture, and which sequences to each."""
+"""The sequences of a source as chunks, which slots of a batch belong to the source, and which chunks go to which slot.
+
+A source is an endless row of chunks of equal size, each with its place in an epoch. A chunk is `size` sequences of one
+block, read together. What whole chunks leave over at the ends of blocks makes chunks of its own, out of several blocks; and
+since an epoch need not be a whole number of chunks, its last leftovers share a chunk with the first of the next epoch. So
+every chunk is full, every sequence comes once in every epoch, and which chunk is which takes a few divisions: nothing is
+listed, however large the source. Chunks are permuted differently in each epoch. Slots are laid out so that every part of a
+batch has the mixture.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +16,111 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.sequences import Sequences
-from corpusmill.train.data.shuffle import key_of, keys_of, permute
+from corpusmill.train.data.shuffle import key_of, keys_of, permute, unpermute
 
 Ints = npt.NDArray[np.int64]
+
+
+def runs(per_block: npt.ArrayLike) -> tuple[Ints, Ints]:
+    """(counts, sequences) of `Sequences`, from the number of sequences in each block."""
+    sequences = np.asarray(per_block, dtype=np.int64)
+    first = np.flatnonzero(np.diff(sequences, prepend=sequences[:1] - 1))
+    return np.diff(first, append=len(sequences)), sequences[first]
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """`counts[i]` blocks in a row hold `sequences[i]` sequences each; `size`: of a chunk; `name` and `seed` key the order."""
+
+    name: str
+    seed: int
+    size: int
+    counts: Ints
+    sequences: Ints
+
+    @cached_property
+    def total(self) -> int:
+        """Sequences in an epoch."""
+        return int((self.counts * self.sequences).sum())
+
+    @cached_property
+    def full(self) -> int:
+        """Chunks in an epoch that lie in one block."""
+        return int((self.counts * (self.sequences // self.size)).sum())
+
+    @cached_property
+    def over(self) -> int:
+        """Sequences in an epoch that lie in no such chunk."""
+        return self.total - self.full * self.size
+
+    def chunks_before(self, epoch: npt.ArrayLike) -> Ints:
+        """Number of the first chunk of an epoch."""
+        return np.asarray(epoch, dtype=np.int64) * self.total // self.size
+
+    def at(self, chunk: npt.ArrayLike, place: npt.ArrayLike) -> tuple[Ints, Ints, Ints]:
+        """(epoch, block, sequence in the block) of each place (0 to size - 1) in chunks of the endless row."""
+        chunk, place = np.asarray(chunk, dtype=np.int64), np.asarray(place, dtype=np.int64)
+        epoch = self.epoch_of(chunk)
+        first = self.chunks_before(epoch)
+        which = permute(chunk - first, self.chunks_before(epoch + 1) - first, keys_of(self._key, epoch))
+        run, block, number = self._find(which, self._chunk_ends, self._per_block)
+        sequence = number * self.size + place
+        pooled = np.flatnonzero(which >= self.full)
+        if len(pooled):
+            e = epoch[pooled]
+            row = (e * self.over // self.size + which[pooled] - self.full) * self.size + place[pooled]
+            epoch = epoch.copy()
+            epoch[pooled], row = np.divmod(row, self.over)
+            run, block[pooled], number = self._find(row, self._over_ends, self._over_block)
+            sequence[pooled] = self._per_block[run] * self.size + number
+        return epoch, block, sequence
+
+    def epoch_of(self, chunk: Ints) -> Ints:
+        """The epoch that a chunk is counted in."""
+        return -(-(chunk + 1) * self.size // self.total) - 1
+
+    def chunks_of(self, blocks: Ints, epoch: npt.ArrayLike) -> tuple[Ints, Ints]:
+        """(index into `blocks`, chunk) of every chunk of an epoch that lies in one of the blocks. Leftovers are not in it."""
+        starts = self._first_blocks
+        run = np.searchsorted(starts, blocks, side="right") - 1
+        per = self._per_block[run]
+        first = (self._chunk_ends - self.counts * self._per_block)[run] + (blocks - starts[run]) * per
+        owner = np.repeat(np.arange(len(blocks)), per)
+        which = np.repeat(first - (np.cumsum(per) - per), per) + np.arange(per.sum())
+        now = np.broadcast_to(np.asarray(epoch, dtype=np.int64), blocks.shape)[owner]
+        base = self.chunks_before(now)
+        return owner, base + unpermute(which, self.chunks_before(now + 1) - base, keys_of(self._key, now))
+
+    @cached_property
+    def _key(self) -> int:
+        return key_of(self.seed, self.name, "epoch")
+
+    @cached_property
+    def _per_block(self) -> Ints:
+        return self.sequences // self.size
+
+    @cached_property
+    def _over_block(self) -> Ints:
+        return self.sequences % self.size
+
+    @cached_property
+    def _chunk_ends(self) -> Ints:
+        return np.cumsum(self.counts * self._per_block)
+
+    @cached_property
+    def _over_ends(self) -> Ints:
+        return np.cumsum(self.counts * self._over_block)
+
+    def _find(self, index: Ints, ends: Ints, per_block: Ints) -> tuple[Ints, Ints, Ints]:
+        """(run, block, number within the block) of things counted `per_block` in each run; beyond the last: anything."""
+        run = np.minimum(np.searchsorted(ends, index, side="right"), len(ends) - 1)
+        per = np.maximum(per_block[run], 1)
+        block, number = np.divmod(index - (ends - self.counts * per_block)[run], per)
+        return run, self._first_blocks[run] + block, number
+
+    @cached_property
+    def _first_blocks(self) -> Ints:
+        return np.cumsum(self.counts) - self.counts
 
 
 def layout(counts: list[int], batch: int) -> Ints:

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.lanes import LaneAssignment, layout
-from corpusmill.train.data.sequences import Sequences
+from corpusmill.train.data.lanes import LaneAssignment, Sequences, layout
 
 Ints = npt.NDArray[np.int64]
 

@@ -1,4 +1,5 @@
-"""When the page of a run is written: once, again and again until the run is done, or by the run itself (`log.dashboard`)."""
+"""The dashboard: facts of a run as one HTML file with its own style and script, which fetches nothing and runs nothing else;
+written once, again and again until the run is done, or by the run itself (`log.dashboard`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which plots the page has, and the numbers of each, small enough for one file."""
+"""The rows of metrics.jsonl as columns of numbers; which plots the dashboard has, and the numbers of each, small enough for
+one file."""
 
 from __future__ import annotations
 

@@ -12,14 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from corpusmill.train.model.attend import Boundaries, boundaries, document_mask
-from corpusmill.train.model.dropout import dropout, keys_of_layer
+from corpusmill.train.model.attend import Boundaries, boundaries, document_mask, rotation
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
-from corpusmill.train.model.layer import Layer, make_norm
+from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
 from corpusmill.train.model.losses import token_losses
 from corpusmill.train.model.moe import Experts
-from corpusmill.train.model.rope import rotation
 from corpusmill.train.model.split import WHOLE, Split
 from corpusmill.train.model.statistics import Probe, Statistics
 
@@ -50,7 +48,7 @@ class Decoder(nn.Module):
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
         self.score = token_losses  # which `corpusmill.train.precision.adapt` may compile
         self.statistics = Statistics(config)  # of training passes
-        self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.probe`
+        self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.rows`
         if not self.embedding.weight.is_meta:
             initialise(self, seed, config.layers, vocab_size)
 
@@ -61,7 +59,7 @@ class Decoder(nn.Module):
         documents: Tensor | None = None,  # integers [B, T]; None: each row is one document
         positions: Tensor | None = None,  # integers [B, T]; None: 0 .. T-1
         cu_seqlens: Tensor | None = None,  # `sequence_starts(documents)`, for the faster kernel on CUDA
-        keys: Tensor | None = None,  # int64 [B]: of dropout (`corpusmill.train.model.dropout`); None: none
+        keys: Tensor | None = None,  # int64 [B]: of dropout (`corpusmill.train.model.layer`); None: none
     ) -> Tensor:
         """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); of a stage
         without a head the hidden states.

@@ -2,23 +2,51 @@
 
 Shapes: B rows, T positions, C = dim, H heads, K key-value heads, D = head_size. Under tensor parallelism over n processes
 (`corpusmill.train.model.split`) T is a part, T / n, outside of the products, and within them H, K and the width are.
+
+Dropout's mask (Srivastava et al. 2014) is a pure function of (seed, step, sequence, place in the model, position, feature):
+the same in every layout, micro-batch and recomputation, with no generator whose state would need saving.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from corpusmill.train.model.attend import Boundaries, attend
-from corpusmill.train.model.dropout import dropout
+from corpusmill.train.model.attend import Boundaries, Rotation, attend, rotate
+from corpusmill.train.model.initialise import mix
 from corpusmill.train.model.moe import Experts, Routed
-from corpusmill.train.model.rope import Rotation, rotate
 from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
+
+LEVELS = 1 << 16  # the share that is dropped is rounded to one of these
+
+
+def keys_of_layer(keys: Tensor | None, number: int) -> Tensor | None:
+    """The keys of a layer's dropout, int64 [B], from those of the rows; None: no dropout."""
+    return None if keys is None else mix(keys + number + 1)
+
+
+def dropout(x: Tensor, share: float, keys: Tensor | None, place: int, split: Split) -> Tensor:
+    """x [B, T, C] (this process's part of the sequence) with `share` of its elements 0 and the others scaled up.
+
+    `keys`, int64 [B], tell sequences, steps and layers apart; `place` the calls within a layer. None: x as it is.
+    """
+    if keys is None or not share:
+        return x
+    B, T, C = x.shape
+    words = -(-C // 4)  # one 64-bit number decides over four features
+    first = split.rank * T * words
+    index = torch.arange(first, first + T * words, device=x.device)
+    key = mix(keys + place)[:, None]
+    bits = mix(mix(index[None] + key) ^ key)
+    level = bits.view(B, T, words).view(torch.int16)[:, :, :C]
+    dropped = round(share * LEVELS)
+    return torch.where(level >= dropped - LEVELS // 2, x * (LEVELS / (LEVELS - dropped)), 0.0)
 
 
 class RMSNorm(nn.RMSNorm):

@@ -44,7 +44,7 @@ class Experts(nn.Module):
         assert moe is not None
         self.split: Split = WHOLE
         self.exchange: Callable[..., Tensor] | None = (
-            None  # with other processes' experts: `corpusmill.train.parallel.expert`
+            None  # with other processes' experts: `corpusmill.train.parallel.tensor`
         )
         self.config, self.activation = moe, config.activation
         hidden = moe.ffn_dim or config.hidden

@@ -89,7 +89,7 @@ def activation_rms(sums: dict[str, Tensor]) -> Tensor | None:
 
 
 class Probe:
-    """What one pass shows of itself, for `corpusmill.train.log.probe`: of each layer the `entropies` [B, T] of its
+    """What one pass shows of itself, for `corpusmill.train.log.rows`: of each layer the `entropies` [B, T] of its
     attention, and where the head is the `highest` logit [B, T] of its part of the vocabulary."""
 
     def __init__(self) -> None:

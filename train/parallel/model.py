@@ -1,4 +1,5 @@
-"""A decoder as one process holds it, in any layout: forward, backward, norms and values of the parts that are here."""
+"""A decoder as one process holds it, in any layout: forward, backward, norms and values of the parts that are here; and
+`build`, from a config to this process's part."""
 
 from __future__ import annotations
 
@@ -13,15 +14,18 @@ from torch.nn.parallel import DistributedDataParallel
 
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import first_values
-from corpusmill.train.parallel.fsdp import sync_gradients
+from corpusmill.train.parallel.fsdp import shard, sync_gradients
 from corpusmill.train.parallel.gradients import complete
-from corpusmill.train.parallel.mesh import Mesh, World
-from corpusmill.train.parallel.pipeline import Pipeline, Rows
+from corpusmill.train.parallel.mesh import Mesh, World, make_mesh
+from corpusmill.train.parallel.pipeline import Pipeline, Rows, keep
 from corpusmill.train.parallel.sharded_parameter import Cuts, Part, local, part_of, replicas, total_norm
-from corpusmill.train.precision.adapt import uncompiled
+from corpusmill.train.parallel.tensor import split_model
+from corpusmill.train.precision.adapt import TYPES, adapt, computing, offload_policy, uncompiled
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from corpusmill.schemas.training import TrainConfig
 
 
 class ParallelModel:
@@ -193,3 +197,31 @@ class ParallelModel:
                 dist.all_reduce(value)
                 sums[name] = value // self.world.tensor if name == "load" else value / self.world.tensor
         return sums
+
+
+def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
+    """The decoder of a config in this process's place, with its first values; collective."""
+    if world.size == 1:
+        with world.device:  # a GPU makes the first values at once, and the same
+            whole = Decoder(config.model, vocab_size, config.seed)
+        adapt(whole, config, world.device)
+        return ParallelModel([whole], world)
+    mesh, parallel = make_mesh(config.parallel, world), config.parallel
+    parts: list[Decoder] = []
+    cuts: Cuts = {}
+    for piece in range(mesh.stage, parallel.pieces, parallel.pipeline):
+        with torch.device("meta"):
+            part = keep(Decoder(config.model, vocab_size), piece, parallel.pieces)
+            cuts.update(split_model(part, mesh))
+        adapt(part, config, world.device)
+        if parallel.zero:
+            shard(part, mesh, TYPES.get(config.precision), offload_policy(config.memory))
+        part.to_empty(device="cpu" if config.memory.offload == "optimizer" else world.device)
+        for buffer in part.buffers():  # which are never offloaded
+            buffer.data = buffer.data.to(world.device)
+        if parallel.pipeline > 1:  # whose schedule calls it
+            part.forward = computing(config, world.device)(part.forward)  # type: ignore[method-assign]
+        parts.append(part)
+    model = ParallelModel(parts, world, mesh, cuts)
+    model.initialise(config.seed)
+    return model

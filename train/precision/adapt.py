@@ -1,12 +1,13 @@
-"""What a config asks of a model beside its mathematics, in the one order that works: fp8, checkpointing, compile.
-
-Before `fully_shard` or DistributedDataParallel, which put their hooks outside of all this.
+"""What a config asks of a model beside its mathematics: the type of matrix products and attention (`autocast`; parameters,
+sums of norms and losses stay float32 in every precision), and `adapt`, in the one order that works: fp8, checkpointing,
+compile; before `fully_shard` or DistributedDataParallel, which put their hooks outside of all this.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,12 +16,30 @@ from torch import nn
 from corpusmill.common.errors import UserError
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.layer import Layer
-from corpusmill.train.precision.activation_checkpointing import apply_checkpointing
+from corpusmill.train.precision.activation_checkpointing import apply_checkpointing, offloaded
 from corpusmill.train.precision.fp8 import use_fp8
 
 if TYPE_CHECKING:
     from corpusmill.schemas.parallel import MemoryConfig
     from corpusmill.schemas.training import TrainConfig
+
+# Sharded weights are gathered in these too. fp8 is for the layers' products alone (`corpusmill.train.precision.fp8`); around
+# them it is bfloat16.
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+
+
+def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:
+    """The context of a forward pass."""
+    dtype = TYPES.get(config.precision)
+    return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+@contextmanager
+def computing(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """Around a forward pass of training: `autocast`, and what is kept for the backward pass goes where it is to wait."""
+    with autocast(config, device), offloaded(config.memory, device):
+        yield
+
 
 VARIANTS = 64  # of a layer's code: training or not, documents or not, lengths of a ramp, kinds of layers
 

@@ -58,7 +58,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 2) ->
 
 def whole(pieces: dict[str, Piece], model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The whole tensors by PyTorch's own gathering; all processes call it."""
-    from corpusmill.train.optim.state import state_tensors
+    from corpusmill.train.optim.make import state_tensors
 
     found = {**model.state_dict(), **state_tensors(model, optimizer)}
     assert found.keys() == pieces.keys()

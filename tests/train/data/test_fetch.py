@@ -18,8 +18,8 @@ import pytest
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder, Tagged
 from corpusmill.schemas.data import FetchConfig
-from corpusmill.train.data.block import decode, memory_of, spans, substitutes
 from corpusmill.train.data.fetch import Blocks, Key
+from corpusmill.train.data.reader import decode, memory_of, spans, substitutes
 from corpusmill.train.data.requests import Closed, Wrong
 from corpusmill.train.data.shards import Source, open_shards
 from tests.train.conftest import write_shards

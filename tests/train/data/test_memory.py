@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.train.data.memory import Key, Memory, NextUse
+from corpusmill.train.data.cache import Key, Memory, NextUse
 
 
 def future(reads: list[Key]) -> NextUse:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.train import step as step_module
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.optim.state import state_tensors
+from corpusmill.train.optim.make import state_tensors
 from corpusmill.train.step import step_signals, step_where
 
 INF = math.inf

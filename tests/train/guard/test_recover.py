@@ -18,9 +18,9 @@ from corpusmill.train.checkpoint import STATE
 from corpusmill.train.data.inspect import describe_batch
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
+from corpusmill.train.guard.guard import branch, delete_abandoned, documents, target
 from corpusmill.train.guard.journal import of_run
 from corpusmill.train.guard.judge import History
-from corpusmill.train.guard.recover import branch, delete_abandoned, documents, target
 from tests.train.guard.test_journal import journal, rollback, skip
 
 CONFIG = GuardConfig()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from corpusmill.train.log.probe import POSITIONS, ROWS, look_inside
+from corpusmill.train.log.rows import POSITIONS, ROWS, look_inside
 from corpusmill.train.model.attend import Boundaries, attend, attention_entropy, document_mask
 from corpusmill.train.model.statistics import activation_rms
 from corpusmill.train.parallel.model import ParallelModel
@@ -70,7 +70,7 @@ def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[float]:
         if module.q_norm is not None:
             q, k = module.q_norm(q), module.k_norm(k)
         if rope is not None:
-            from corpusmill.train.model.rope import rotate
+            from corpusmill.train.model.attend import rotate
 
             q, k = rotate(q, rope), rotate(k, rope)
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from corpusmill.train.model.dropout import dropout
+from corpusmill.train.model.layer import dropout
 from corpusmill.train.model.split import WHOLE, Split
 
 

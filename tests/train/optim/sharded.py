@@ -14,7 +14,7 @@ from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.optim.state import prepare, state_tensors
+from corpusmill.train.optim.make import prepare, state_tensors
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from corpusmill.train import checkpoint, trainer
 from corpusmill.train.checkpoint import OPTIMIZER
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.optim.state import prepare, state_tensors
+from corpusmill.train.optim.make import prepare, state_tensors
 from corpusmill.train.trainer import train
 
 KINDS = {

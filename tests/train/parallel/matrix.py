@@ -15,9 +15,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel.build import build
 from corpusmill.train.parallel.mesh import World, join
-from corpusmill.train.parallel.model import ParallelModel
+from corpusmill.train.parallel.model import ParallelModel, build
 from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.step import TrainState, train_step
 from tests.train.parallel.layouts import SOURCES, STEPS, VOCAB, batch_of, config_of

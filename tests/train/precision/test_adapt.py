@@ -14,8 +14,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.schemas.parallel import MemoryConfig
 from corpusmill.schemas.training import TrainConfig, changed
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.precision.adapt import adapt, compile_layers, compiles, offload_policy
-from corpusmill.train.precision.autocast import autocast
+from corpusmill.train.precision.adapt import adapt, autocast, compile_layers, compiles, offload_policy
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -12,7 +12,7 @@ from corpusmill.schemas.parallel import LossScaleConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.optim.state import state_tensors
+from corpusmill.train.optim.make import state_tensors
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.step import TrainState, train_step

@@ -12,8 +12,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.model.flops import Gpu, flops_per_token, gpu_named, recomputed_per_token
 from corpusmill.train.tools.estimate.layout import Layout
-from corpusmill.train.tools.estimate.memory import WIDTH, Memory, Work, memory
-from corpusmill.train.tools.estimate.search import Found, fits, sent, smallest
+from corpusmill.train.tools.estimate.memory import WIDTH, Found, Memory, Work, fits, memory, sent, smallest
 from corpusmill.train.tools.estimate.shape import shape_of
 
 GIB = 2**30

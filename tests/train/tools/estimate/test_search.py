@@ -17,8 +17,7 @@ from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.schemas.parallel import ParallelConfig
 from corpusmill.train.model.flops import GPUS, Gpu
 from corpusmill.train.tools.estimate.layout import Layout
-from corpusmill.train.tools.estimate.memory import Work, memory
-from corpusmill.train.tools.estimate.search import fits, layouts, sent, smallest
+from corpusmill.train.tools.estimate.memory import Work, fits, layouts, memory, sent, smallest
 from corpusmill.train.tools.estimate.shape import shape_of
 from tests.train.test_commands import command
 

@@ -11,9 +11,9 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_run_data
-from corpusmill.train.evaluate.evaluate import load_model, newest_checkpoint
+from corpusmill.train.evaluate import load_model, newest_checkpoint
 from corpusmill.train.parallel.mesh import join
-from corpusmill.train.precision.autocast import autocast
+from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.run_folder import TOKENIZER
 
 

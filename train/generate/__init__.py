@@ -1,1 +1,0 @@
-"""Text sampled from a trained model."""
