@@ -78,7 +78,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     parts = [{name: batch[name][start : start + micro] for name in ROWS} for start in starts]
     keys: Sequence[Tensor | None] = [None] * len(parts)
     if config.model.dropout:
-        keys = dropout_keys(config.seed, state.step, batch["n"]).split(micro)
+        keys = torch.split(dropout_keys(config.seed, state.step, batch["n"]), micro)
     rows = [inputs(part, state.device, key) for part, key in zip(parts, keys, strict=True)]
     weight = 1 / valid if scaler is None else scaler.scale / valid
     found = model.backward(rows, weight, lambda: computing(config, state.device))

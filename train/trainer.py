@@ -143,7 +143,7 @@ class Trainer:
         steps = config.schedule.steps if data == config.data else None
         self.plan = make_plan(data, self.shards, config.seed, steps)
         self.stream = StreamingTokens(
-            self.shards, plan=self.plan, dp_rank=self.world.data_rank, dp_world=self.world.data_size, say=log_line,
+            self.shards, plan=self.plan, dp_rank=self.world.data_rank, dp_world=self.world.data_size, log=log_line,
             **data.model_dump(exclude={"shards"}),
         )  # fmt: skip
 

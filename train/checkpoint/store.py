@@ -167,7 +167,7 @@ def finish(folder: Folder, step: int, files: list[PublishedFile], table: TensorT
 
 
 def remove(folder: Folder) -> None:
-    """Delete what lies in a checkpoint's folder, the manifest first: what is left at any moment vouches for nothing."""
+    """Delete what lies in a checkpoint's folder, the manifest first: what is left at any moment is no valid checkpoint."""
     folder.delete([MANIFEST])
     folder.sweep()
     folder.delete()

@@ -86,7 +86,7 @@ def save(
     folder = folder_of(run, step)
 
     def assign(held: list[list[Item]]) -> list[Files]:
-        remove(folder)  # before any process writes: what lies there must not vouch for the new files
+        remove(folder)  # before any process writes: an old manifest must not seem to cover the new files
         shares = without_replicas(held)
         _check_cover([item for share in shares for item in share])
         return files_of(shares, file_bytes)
@@ -226,7 +226,7 @@ def packed(sizes: Iterable[int], most: int) -> list[list[int]]:
 class Saver:
     """Saves a run's checkpoints and deletes those that are not kept; one save is under way at a time.
 
-    All processes make one, and call `save` and `wait` at the same steps. In the background they speak through a gloo
+    All processes make one, and call `save` and `wait` at the same steps. In the background they communicate through a gloo
     group of their own, so that nothing mixes with what training sends.
     """
 
@@ -254,7 +254,7 @@ class Saver:
         if not self.config.asynchronous:
             return self._publish(step, found, state, more)
         staged = {name: piece._replace(local=self._copy(name, piece.local)) for name, piece in found.items()}
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # the copies were only begun
         self.under_way = self.thread.submit(self._publish, step, staged, state, more)
 

@@ -26,7 +26,7 @@ BUFFERS = 64  # arrays of past batches that may be used again
 
 
 class Batch(Mapping[str, torch.Tensor]):
-    """The tensors of a batch by name, each made when it is asked for: in the thread of who asks, and never for nothing."""
+    """The tensors of a batch by name, each made when it is first read, in the thread that reads it."""
 
     def __init__(self, rows: Rows, source: Ints, n: Ints) -> None:
         self._rows = rows
@@ -89,7 +89,7 @@ class Builder:
         if group.steps.stop not in self._groups:
             self._make_group(group.steps.stop, group.steps.stop)
         place = group.place(first, count)
-        # Copied, for who holds a batch may write into it.
+        # Copied, for a batch may be written into.
         numbers, of, sequences, sources = (column[place].copy() for column in group[2:])
         places = of.tolist()
         keys = {at: group.keys[at] for at in places}  # each block once, in the order of their use
@@ -152,10 +152,10 @@ class Builder:
         return known
 
     def _buffer(self, rows: int, width: int) -> Ints:
-        """An array of this shape: one whose batches nobody holds any more, for fresh memory costs a page fault for each
+        """An array of this shape: one whose batches are gone, since fresh memory costs a page fault for each
         4 KiB, as much as filling it."""
         for buffer in self._buffers:
-            # Held here, by the loop, and by the call itself; whoever has a view of it holds it too.
+            # Held here, by the loop, and by the call itself; a view of it holds it too.
             if sys.getrefcount(buffer) == 3 and buffer.shape == (rows, width):
                 return buffer
         buffer = np.empty((rows, width), dtype=np.int64)

@@ -1,7 +1,7 @@
 """What is kept of blocks. In memory: those used again soonest, for the future is known (Belady 1966); where it is not, the
 least recently used go first. On disk: fetched ranges in a local folder between runs, by URL, tag and range, within a size.
 
-Nothing in the folder is trusted: whoever reads a range checks it against the block's checksum, as one from the store.
+Nothing in the folder is trusted: a range is checked against the block's checksum, as one from the store is.
 Several processes may share the folder; files appear whole, by a rename.
 """
 
@@ -132,10 +132,10 @@ class Memory(Generic[Data]):
 RANGE = re.compile(r"[0-9a-f]{32}-[0-9]+-[0-9]+")
 UNFINISHED = re.compile(r"[0-9]+-[0-9]+\.part")
 ABANDONED = 3600.0  # seconds after which an unfinished file is taken for that of a killed process
-PART = 16  # room is made for 1/16 of the size at a time, and what others wrote is seen as often
+PART = 16  # 1/16 of the size is freed at a time, and what others wrote is seen as often
 
 Uses = Callable[[Sequence["Range"]], Sequence[float | None]]
-log = logging.getLogger("corpusmill.train.data")
+logger = logging.getLogger("corpusmill.train.data")
 
 
 class Range(NamedTuple):
@@ -159,18 +159,18 @@ class DiskCache:
     """Up to `limit` bytes of ranges in `folder`. Thread-safe.
 
     When it is full, ranges go that nothing is known of (the oldest first), then those that are used furthest in the
-    future: `uses` says, per range, the sequence number of the next use, infinity for never and None for unknown.
+    future: `uses` gives, per range, the sequence number of the next use, infinity for never and None for unknown.
 
     The size holds for one process. Of several that share the folder, each sees what the others wrote after every
     1/16 of `limit` that it wrote itself; so together they may exceed it by 1/16 each. Raises `UserError` if the folder
-    cannot be made; a disk that fails later is said once, and the cache is left alone.
+    cannot be made; a disk that fails later is reported once, and the cache is not used any more.
     """
 
     def __init__(
-        self, folder: str, limit: int, uses: Uses | None = None, say: Callable[[str], None] | None = None
+        self, folder: str, limit: int, uses: Uses | None = None, log: Callable[[str], None] | None = None
     ) -> None:
         self.folder, self.limit = Path(folder).expanduser(), limit
-        self._uses, self._say = uses or (lambda ranges: [None] * len(ranges)), say or log.warning
+        self._uses, self._log = uses or (lambda ranges: [None] * len(ranges)), log or logger.warning
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._writing = 0  # bytes that are being written
@@ -178,7 +178,7 @@ class DiskCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._lock:
-                self._room = self._make_room(0)
+                self._space = self._make_space(0)
         except OSError as error:
             raise UserError(
                 f"data.fetch.cache: {folder}: cannot be used: {error.strerror}; give a local folder that can be written to"
@@ -203,9 +203,9 @@ class DiskCache:
         part = self.folder / f"{os.getpid()}-{next(self._numbers)}.part"
         try:
             with self._lock:
-                if len(data) > self._room:
-                    self._room = self._make_room(len(data))
-                self._room -= len(data)
+                if len(data) > self._space:
+                    self._space = self._make_space(len(data))
+                self._space -= len(data)
                 self._writing += len(data)
             try:
                 part.write_bytes(data)
@@ -218,9 +218,9 @@ class DiskCache:
                 part.unlink(missing_ok=True)
             if not self._off:
                 self._off = True
-                self._say(f"{self.folder}: blocks are no longer kept there: {error.strerror}")
+                self._log(f"{self.folder}: blocks are no longer kept there: {error.strerror}")
 
-    def _make_room(self, size: int) -> int:
+    def _make_space(self, size: int) -> int:
         """Delete what is needed least until `size` more bytes fit; the bytes to write before the next look."""
         there: list[tuple[Range, int, float]] = []
         total, mine = self._writing, f"{os.getpid()}-"

@@ -13,11 +13,11 @@ from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.shards import BlockDocuments
 from corpusmill.train.data.cache import Key, Memory, NextUse
 from corpusmill.train.data.reader import VERIFY, BlockData, Reader, memory_of, substitutes
-from corpusmill.train.data.requests import Closed, Damaged, Say
+from corpusmill.train.data.requests import Closed, Damaged, Log
 from corpusmill.train.data.shards import Source
 
 __all__ = ["BlockData", "Blocks", "Key", "NextUse"]
-log = logging.getLogger("corpusmill.train.data")
+logger = logging.getLogger("corpusmill.train.data")
 
 
 class Flight:
@@ -32,12 +32,12 @@ class Flight:
 class Blocks:
     """The blocks of some sources, by (source, block) number. Thread-safe.
 
-    In memory are the blocks that `next_use` says are read soonest (without it, those read last), up to
-    `fetch.memory_mb`; more only while one `get` needs more. `corpusmill.train.data.requests` says how a block is asked for.
+    In memory are the blocks that are read soonest by `next_use` (without it, those read last), up to
+    `fetch.memory_mb`; more only while one `get` needs more. `corpusmill.train.data.requests` asks for them.
 
     A block that stays damaged is replaced by another of its source with at least as many tokens: which one depends on
-    the source's index and the block's number alone, so every rank and every restart takes the same. Each is said by
-    `say` (default: the log) and stands in `replaced` (damaged -> substitute); with more than `fetch.bad_blocks`
+    the source's index and the block's number alone, so every rank and every restart takes the same. Each is reported to
+    `log` (default: a warning of `logging`) and listed in `replaced` (damaged -> substitute); with more than `fetch.bad_blocks`
     damaged ones, `WorkError` is raised. A store that cannot be asked until the deadline raises `WorkError` as well.
     """
 
@@ -46,17 +46,17 @@ class Blocks:
         sources: Iterable[Source],
         fetch: FetchConfig = FetchConfig(),
         next_use: NextUse | None = None,
-        say: Say | None = None,
+        log: Log | None = None,
     ) -> None:
         self.sources, self.fetch = list(sources), fetch
         self.replaced: dict[Key, Key] = {}
-        self._say = say or log.warning
+        self._log = log or logger.warning
         self._memory: Memory[BlockData] = Memory(int(fetch.memory_mb * 2**20), next_use)
-        self._reader = Reader(self.sources, fetch, self._memory, self._say)
+        self._reader = Reader(self.sources, fetch, self._memory, self._log)
         self._damaged: dict[Key, str] = {}
         self._lock = threading.Lock()
         self._work_there = threading.Condition(self._lock)
-        self._flights: dict[Key, Flight] = {}  # on their way, or failed and not told yet
+        self._flights: dict[Key, Flight] = {}  # on their way, or failed and not raised yet
         self._urgent: deque[Flight] = deque()
         self._ahead: deque[Flight] = deque()
         self._pinned: Counter[Key] = Counter()  # blocks that a running get needs
@@ -114,15 +114,15 @@ class Blocks:
             with self._lock:
                 for flight in flights:
                     if flight.done.done() and self._flights.get(flight.key) is flight:
-                        del self._flights[flight.key]  # it failed, which is told now
+                        del self._flights[flight.key]  # it failed, and the error is raised now
                 self._pinned.subtract(needed)
                 self._pinned = +self._pinned
                 self._memory.trim(self._pinned)
         return found
 
     def read_ahead(self, keys: Iterable[Key], n: int = 0) -> None:
-        """Start fetching blocks, in this order, and do not wait. What memory has no room for without dropping a block
-        that is read sooner is left; a failure shows when `get` asks for the block. `n` counts before the first `get`."""
+        """Start fetching blocks, in this order, and do not wait. What does not fit in memory without dropping a block
+        that is read sooner is left out; a failure shows when `get` asks for the block. `n` counts before the first `get`."""
         with self._lock:
             self._memory.begin(n)
             for key in keys:
@@ -165,7 +165,7 @@ class Blocks:
             self._start(flight)
         elif flight.ahead:
             flight.ahead = False
-            self._urgent.append(flight)  # whoever meets it second finds it begun
+            self._urgent.append(flight)  # the thread that takes it second finds it begun
         return flight
 
     def _start(self, flight: Flight) -> None:
@@ -219,12 +219,12 @@ class Blocks:
                     known = self.replaced.get(key) == other
                     self.replaced[key] = other
                 if not known:
-                    self._say(
-                        f"{self._told(key)}. In its place, block {source.blocks[number][1].key} is read"
+                    self._log(
+                        f"{self._damage(key)}. In its place, block {source.blocks[number][1].key} is read"
                         f" ({len(self._damaged)} damaged blocks of at most {self.fetch.bad_blocks}; data.fetch.bad_blocks)"
                     )
                 return other, data
-        raise WorkError(f"{self._told(key)}. No undamaged block of '{source.name}' is as long. {VERIFY}")
+        raise WorkError(f"{self._damage(key)}. No undamaged block of '{source.name}' is as long. {VERIFY}")
 
     def _undamaged(self, key: Key) -> BlockData | None:
         """The block; None if it is damaged. Raises `WorkError` if that makes too many."""
@@ -242,10 +242,10 @@ class Blocks:
                 count = len(self._damaged)
             if count > self.fetch.bad_blocks:
                 raise WorkError(
-                    f"{self._told(key)}. Damaged blocks: {count}; data.fetch.bad_blocks lets {self.fetch.bad_blocks} be"
+                    f"{self._damage(key)}. Damaged blocks: {count}; data.fetch.bad_blocks lets {self.fetch.bad_blocks} be"
                     f" replaced by others. {VERIFY}; write what is damaged again, or raise data.fetch.bad_blocks"
                 ) from None
             return None
 
-    def _told(self, key: Key) -> str:
+    def _damage(self, key: Key) -> str:
         return f"{self._reader.name(key)} is damaged: {self._damaged[key]}"

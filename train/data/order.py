@@ -7,7 +7,7 @@
     epoch, block, sequence   what the chunk holds at that place
 
 So the mixture is exact in every batch, every sequence of a source comes once per epoch, nothing depends on ranks or
-workers, and who serves some lanes reads only the blocks of those lanes (MosaicML's canonical nodes, one for each
+workers, and a rank reads only the blocks of the lanes it serves (MosaicML's canonical nodes, one for each
 slot of the batch). When a segment ends, what its lanes had not come to goes first to the lanes of the next,
 so that a change of mixture neither loses nor repeats a token (levanter's stages, without its fixed blocks).
 """

@@ -45,7 +45,7 @@ class Rows:
     begins: Callable[[int], Ints]
 
     def marks(self, first: int = 0, last: int | None = None) -> Marks:
-        """Of the rows from `first` to before `last`. Made when asked for: who trains across documents needs none."""
+        """Of the rows from `first` to before `last`. Made when asked for: training across documents needs none."""
         length, rows = self.tokens.shape[1], range(first, len(self.tokens) if last is None else last)
         begins = [self.begins(row) + (row - first) * length for row in rows]
         edges = np.arange(len(rows) + 1, dtype=np.int64) * length
@@ -144,12 +144,12 @@ def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Pi
         if size > whole * length:
             rest.append((size - whole * length, start + whole * length))
     opened = len(placed)  # rows that are full already
-    room: list[tuple[int, int]] = []  # (free labels, row), sorted
+    spaces: list[tuple[int, int]] = []  # (free labels, row), sorted
     late: list[tuple[int, int]] = []
     for size, start in sorted(rest, key=lambda pair: (-pair[0], pair[1])):
-        at = bisect_left(room, (size, -1))
-        if at < len(room):
-            free, row = room.pop(at)
+        at = bisect_left(spaces, (size, -1))
+        if at < len(spaces):
+            free, row = spaces.pop(at)
         elif opened < rows and size <= length:
             free, row, opened = length, opened, opened + 1
             placed.append([])
@@ -158,11 +158,11 @@ def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Pi
             continue
         placed[row].append(Piece(start, size))
         if free > size:
-            insort(room, (free - size, row))
-    room += [(length, row) for row in range(opened, rows)]
+            insort(spaces, (free - size, row))
+    spaces += [(length, row) for row in range(opened, rows)]
     placed += [[] for _ in range(opened, rows)]
     late.reverse()  # the largest last: it is cut first
-    for free, row in reversed(room):
+    for free, row in reversed(spaces):
         while free:
             size, start = late.pop()
             take = min(size, free)

@@ -2,7 +2,7 @@
 
 It is a row of segments, each with its mixture, batch and sequence length. `n` counts sequences of the full length
 in the order that they are drawn; where a ramp has shorter ones, each is cut into as many as it holds.
-`corpusmill.train.data.planning` makes plans, `corpusmill.train.data.order` says which sequence number n is.
+`corpusmill.train.data.planning` makes plans, `corpusmill.train.data.order` computes which sequence number n is.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
     found = reads(plan, sizes, token, world, memory)
     times, drawn, trained = epochs(plan, steps), plan.drawn(steps), plan.trained(steps)
     stored = sum(int(size.sum()) for size in sizes)
-    # What all fits in memory is fetched once by whoever wants it.
+    # What fits in memory as a whole is fetched once by each process.
     bound = world * sum(len(size) for size in sizes) if stored <= memory else float("inf")
     requests = min(found.requests * int(drawn.sum()), bound)
     length = plan.sequence_length

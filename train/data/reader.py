@@ -16,7 +16,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.shards import Block, BlockDocuments, Shard
 from corpusmill.train.data.cache import DiskCache, Key, Memory, Range, object_hash
-from corpusmill.train.data.requests import Closed, Damaged, Requests, Say, Wrong
+from corpusmill.train.data.requests import Closed, Damaged, Log, Requests, Wrong
 from corpusmill.train.data.shards import Source
 
 GAP = 64 << 10  # members that lie this close together are read with one request
@@ -87,7 +87,7 @@ def memory_of(block: Block) -> int:
 
 
 def decode(source: Source, block: Block, payload: memoryview, docs: memoryview) -> BlockData:
-    """The arrays in two `.npy` payloads; tokens are not copied. Raises `Wrong` if the index says otherwise."""
+    """The arrays in two `.npy` payloads; tokens are not copied. Raises `Wrong` if they do not fit the index."""
     tokens = np.frombuffer(payload, dtype=source.dtype, offset=block.header)
     # Not np.load: it parses the header by `ast`, which fails now and then when threads do so together (CPython
     # before 3.12). The header's length stands in its bytes 8 and 9.
@@ -122,19 +122,19 @@ class Reader:
     """Reads blocks by key. Thread-safe; waits for the store in its caller's thread."""
 
     def __init__(
-        self, sources: Sequence[Source], fetch: FetchConfig, memory: Memory[BlockData], say: Say
+        self, sources: Sequence[Source], fetch: FetchConfig, memory: Memory[BlockData], log: Log
     ) -> None:
         self.sources, self.fetch = sources, fetch
-        self.requests = Requests(fetch, say)
-        self._memory, self._say = memory, say
+        self.requests = Requests(fetch, log)
+        self._memory, self._log = memory, log
         # Of the disk cache: object hash -> source, first block of the tar, where the spans of its blocks start.
         self._tars: dict[str, tuple[int, int, list[int]]] = {}
         self._cache = (
-            DiskCache(fetch.cache, int(fetch.cache_gb * 2**30), self._uses, say) if fetch.cache else None
+            DiskCache(fetch.cache, int(fetch.cache_gb * 2**30), self._uses, log) if fetch.cache else None
         )
 
     def read(self, key: Key) -> BlockData:
-        """The block. Raises `Damaged`, saying how, if the store has it not as the index promises; `WorkError` naming
+        """The block. Raises `Damaged`, with what was tried, if it is not what the index promises; `WorkError` naming
         shard and block if the store cannot be asked."""
         source, number = self.sources[key[0]], key[1]
         shard, block = source.blocks[number]
@@ -181,7 +181,7 @@ class Reader:
             try:
                 return span.check(data)
             except Wrong as error:
-                self._say(f"{cache.folder / kept.name}: damaged in the cache, fetched again: {error}")
+                self._log(f"{cache.folder / kept.name}: damaged in the cache, fetched again: {error}")
                 cache.drop(kept)
         came: list[Any] = []
 

@@ -1,8 +1,8 @@
 """One range of one object, exactly: whole-range retries with a deadline, a limit for each request, `If-Match`, hedging.
 
-An answer with wrong bytes and no answer at all are told apart, for they must end differently: what stays wrong is
-damaged (`Damaged`), and may be replaced; what cannot be had may come back (`WorkError` at the deadline), and a stream
-that went round it would depend on the weather.
+An answer with wrong bytes is one thing, no answer another, for they must end differently: what stays wrong is damaged
+(`Damaged`), and may be replaced; a store that does not answer now may answer later (`WorkError` at the deadline), and a
+stream that skipped the block would depend on the network of the moment.
 
 Remote requests run on an event loop in a thread of its own, so that one which takes too long is cancelled, not left
 behind. Pauses are exponential with full jitter (Brooker 2015, "Exponential Backoff And Jitter"); a second request for
@@ -26,7 +26,7 @@ from corpusmill.common.storage import Changed, Folder, Missing, Tagged, Truncate
 from corpusmill.schemas.data import FetchConfig
 
 Result = TypeVar("Result")
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds
 SAMPLES = 32  # answers that must be in before any is called slow
 FLOOR = 0.05  # seconds that no answer is called slow before
@@ -34,7 +34,7 @@ SHARE = (
     0.1  # of the requests that may be second ones: a store that is slow as a whole is not asked twice as much
 )
 
-log = logging.getLogger("corpusmill.train.data")
+logger = logging.getLogger("corpusmill.train.data")
 
 
 class Wrong(Exception):
@@ -42,7 +42,7 @@ class Wrong(Exception):
 
 
 class Damaged(Exception):
-    """The store answers, and `attempts` times the bytes were wrong or not there. The text says what was tried."""
+    """The store answers, and `attempts` times the bytes were wrong or missing; the message lists what was tried."""
 
 
 class Closed(WorkError):
@@ -55,10 +55,10 @@ class Requests:
     `requests`, `retries`, `hedged` (second requests for a slow answer) and `fetched_bytes` count what was done.
     """
 
-    def __init__(self, config: FetchConfig, say: Say | None = None) -> None:
+    def __init__(self, config: FetchConfig, log: Log | None = None) -> None:
         self.config = config
         self.requests = self.retries = self.hedged = self.fetched_bytes = 0
-        self._say = say or log.warning
+        self._log = log or logger.warning
         self._tags: dict[str, str] = {}  # URL -> tag of the object that is read
         self._others: dict[
             str, tuple[str, str]
@@ -124,11 +124,11 @@ class Requests:
             nap = pause * random.random()
             spent = time.monotonic() - began
             if damaged or spent + nap > self.config.deadline_s:
-                told = "; ".join(f"{text} ({times} times)" for text, times in met.most_common())
-                told += f"; asked {met.total()} times in {spent:.1f} s"
+                attempts = "; ".join(f"{text} ({times} times)" for text, times in met.most_common())
+                attempts += f"; asked {met.total()} times in {spent:.1f} s"
                 if damaged:
-                    raise Damaged(told)
-                raise WorkError(told)
+                    raise Damaged(attempts)
+                raise WorkError(attempts)
             with self._lock:
                 self.retries += 1
             self._closed.wait(nap)
@@ -233,7 +233,7 @@ class Requests:
         with self._lock:
             first, self._tags[file.url] = self._tags[file.url], answer.tag
         if first != answer.tag:
-            self._say(
+            self._log(
                 f"{file}: replaced since it was first read (ETag {first}, now {answer.tag}), with the same bytes as far"
                 " as they are read; reading goes on, each block against its checksum"
             )

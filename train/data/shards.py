@@ -90,16 +90,16 @@ def open_shards(url: str) -> Shards:
     return Shards(folder, whole, splits["train"], splits["validation"])
 
 
-def open_run_data(config: TrainConfig, say: Callable[[str], None] | None = None) -> Shards:
+def open_run_data(config: TrainConfig, log: Callable[[str], None] | None = None) -> Shards:
     """What a run reads. Tokens made of texts are kept in `data.token_cache`, or with the run."""
     data = config.data
     return open_tokens(
-        data.shards, data.token_cache or str(Folder(config.output_url) / "tokens"), data.tokenizer, say
+        data.shards, data.token_cache or str(Folder(config.output_url) / "tokens"), data.tokenizer, log
     )
 
 
 def open_tokens(
-    url: str, cache: str | None = None, tokenizer: str | None = None, say: Callable[[str], None] | None = None
+    url: str, cache: str | None = None, tokenizer: str | None = None, log: Callable[[str], None] | None = None
 ) -> Shards:
     """The token shard set at `url`; if texts lie there, the one made of them, in a folder below `cache`.
 
@@ -112,4 +112,4 @@ def open_tokens(
         return open_shards(url)
     if cache is None:
         raise UserError(f"data.token_cache: {url} holds texts; name a folder in which their tokens are kept")
-    return open_shards(token_set(url, cache, tokenizer=tokenizer, say=say).url)
+    return open_shards(token_set(url, cache, tokenizer=tokenizer, say=log).url)

@@ -31,10 +31,10 @@ class StreamingTokens:
     Every key of the `data` section of a training config is a keyword here (`corpusmill.schemas.data.DataConfig`). A batch holds
     this rank's rows: `tokens`, `labels`, `documents`, `positions` (integers [rows, length]), `cu_seqlens` (int32
     [documents + 1]) and `max_seqlen` (int32 []) for variable-length attention, `source_id` (int64 [rows], a place in
-    `self.sources`) and `n` (int64 [rows], the global sequence numbers). `corpusmill.train.data.pack` says where documents begin.
-    `tokens` and `labels` share memory, as is usual: who writes into one clones it first.
+    `self.sources`) and `n` (int64 [rows], the global sequence numbers). Where documents begin: `corpusmill.train.data.pack`.
+    `tokens` and `labels` share memory, as is usual: clone one before writing into it.
 
-    State is `{"v", "n", "plan"}` and what the plan is made of, the same on every rank: any number of ranks takes it up.
+    State is `{"v", "n", "plan"}` and what the plan is made of, the same on every rank: any number of ranks resumes from it.
     Knows nothing of torch.distributed: ranks that see the same data pass the same `dp_rank`.
     """
 
@@ -46,13 +46,13 @@ class StreamingTokens:
         seed: int = 0,
         dp_rank: int = 0,
         dp_world: int = 1,
-        say: Callable[[str], None] = partial(print, file=sys.stderr),
+        log: Callable[[str], None] = partial(print, file=sys.stderr),
         **data: Any,
     ) -> None:
         url = shards if isinstance(shards, str) else shards.folder.url
         self.config = validate(DataConfig, {"micro_batch": 1, **data, "shards": url}, "StreamingTokens")
         if isinstance(shards, str):
-            opened = open_tokens(url, self.config.token_cache, self.config.tokenizer, say)
+            opened = open_tokens(url, self.config.token_cache, self.config.tokenizer, log)
         else:
             opened = shards
         self.plan = plan or make_plan(self.config, opened, seed)
@@ -68,9 +68,9 @@ class StreamingTokens:
         self.dp_rank, self.dp_world = dp_rank, dp_world
         self.sources = [source.name for source in self.plan.sources]
         self.step = 0  # the last one whose batch was handed out
-        self.say = say
+        self.log = log
         read = [opened.train[name] for name in self.sources]
-        self._blocks = Blocks(read, self.config.fetch, Future(self.plan, dp_rank, dp_world).next_use, say)
+        self._blocks = Blocks(read, self.config.fetch, Future(self.plan, dp_rank, dp_world).next_use, log)
         self._builder = Builder(self.plan, self._blocks, opened.set.eos_id, dp_rank, dp_world)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._ahead: deque[tuple[int, Promise[list[Batch]]]] = deque()
@@ -103,7 +103,7 @@ class StreamingTokens:
         return self.plan.end_of(self.step)
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON. `n` says where, the rest which plan."""
+        """JSON: `n` is the place in the plan, the rest identifies the plan."""
         return {"v": 2, "n": self.n, "plan": self.plan.sha256, "made_of": self.plan.as_json()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ class StreamingTokens:
                     + ("; ".join(lines) if lines else f"{state['plan'][:12]} -> {self.plan.sha256[:12]}")
                     + "; restore it, or start a new run in another output"
                 )
-            self.say(
+            self.log(
                 f"data: going on after step {step} on a changed plan ({state['plan'][:12]} ->"
                 f" {self.plan.sha256[:12]}); the steps before are the same in both"
             )

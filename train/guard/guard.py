@@ -171,7 +171,7 @@ def _sent(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]
         return numbers, None
     host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
     host.copy_(numbers, non_blocking=True)
-    event = torch.cuda.Event()
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     return host, event
 

@@ -78,7 +78,7 @@ def frequencies(
 
 def ntk_theta(theta: float, factor: float, head_dim: int) -> float:
     """The base that NTK-aware scaling puts in theta's place."""
-    return theta * factor ** (head_dim / (head_dim - 2))
+    return float(theta * factor ** (head_dim / (head_dim - 2)))
 
 
 class Boundaries(NamedTuple):
@@ -117,7 +117,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     if within.cu_seqlens is not None:
         return _variable_length(q, k, v, within.cu_seqlens, within.options)
     if within.blocks is not None:
-        return _flex()(q, k, v, block_mask=within.blocks, enable_gqa=grouped)
+        found: Tensor = _flex()(q, k, v, block_mask=within.blocks, enable_gqa=grouped)
+        return found
     # On CPU a mask costs nothing beside is_causal (measured).
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=within.mask, is_causal=within.mask is None, enable_gqa=grouped
@@ -130,7 +131,8 @@ def attention_entropy(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     with torch.autocast(q.device.type, enabled=False):
         k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
         scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
-    return torch.special.entr(scores.masked_fill(~mask, float("-inf")).softmax(-1)).sum(-1).mean(1)
+    entropy: Tensor = torch.special.entr(scores.masked_fill(~mask, float("-inf")).softmax(-1))
+    return entropy.sum(-1).mean(1)
 
 
 def document_mask(documents: Tensor) -> Tensor:
@@ -174,7 +176,8 @@ def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, option
         k, v = (x.repeat_interleave(H // x.shape[1], dim=1) for x in (k, v))
     flat = [x.transpose(1, 2).reshape(B * T, x.shape[1], D) for x in (q, k, v)]
     found: Any = varlen_attn(flat[0], flat[1], flat[2], cu_seqlens, cu_seqlens, T, T, **causal)
-    return found.view(B, T, H, D).transpose(1, 2)
+    rows: Tensor = found.view(B, T, H, D)
+    return rows.transpose(1, 2)
 
 
 @lru_cache(maxsize=1)

@@ -66,7 +66,8 @@ def make_norm(config: ModelConfig) -> nn.Module:
 def row_parallel(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
     """`product` of features of which each process has a part: the sum of the parts, then the bias, once."""
     if split.size == 1:
-        return product(x)
+        whole: Tensor = product(x)
+        return whole
     y = split.scatter(product(x) if product.bias is None else F.linear(x, product.weight))
     return y if product.bias is None else y + product.bias
 

@@ -34,7 +34,8 @@ def token_losses(
         hidden = hidden.to(dtype)
     flat = hidden.flatten(0, 1)
     if split.size > 1 or (chunk is not None and chunk < len(flat)):
-        loss, z = _Chunked.apply(flat, weight, labels.flatten(), z_loss, chunk or len(flat), split)
+        chunk = chunk or len(flat)
+        loss, z = _Chunked.apply(flat, weight, labels.flatten(), z_loss, chunk, split)  # type: ignore[no-untyped-call]
     else:
         logits = F.linear(flat, weight.to(flat.dtype)).float()
         loss = F.cross_entropy(logits, labels.flatten(), reduction="none", ignore_index=IGNORED)
@@ -55,7 +56,7 @@ class _Chunked(torch.autograd.Function):
         ctx.z_loss, ctx.chunk, ctx.first = z_loss, chunk, split.rank * len(weight)
         losses, logs = [], []
         small = weight.to(hidden.dtype)
-        for h, label in zip(hidden.split(chunk), labels.split(chunk), strict=True):
+        for h, label in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
             logits = _product(h, small.T).float()
             log_z = logits.logsumexp(-1)
             row, here = _rows(label, ctx.first, len(weight))

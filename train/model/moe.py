@@ -114,17 +114,17 @@ def grouped(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
     if grouped_mm is not None and x.dtype == torch.bfloat16:
-        return grouped_mm(x, weight.transpose(-2, -1), offs=load.cumsum(0).to(torch.int32))
-    return one_by_one(
-        x, weight, load
-    )  # in other types the grouped product is missing on CUDA, or where it is traced
+        found: Tensor = grouped_mm(x, weight.transpose(-2, -1), offs=load.cumsum(0).to(torch.int32))
+    else:  # in other types the grouped product is missing on CUDA, or where it is traced
+        found = one_by_one(x, weight, load)
+    return found
 
 
 # An operation of its own, since it reads the loads: compiled code calls it without tracing into it.
 @torch.library.custom_op("corpusmill::one_by_one", mutates_args=())
 def one_by_one(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
     """`grouped` as a loop over the experts: the reference. It waits for the device to know the loads."""
-    parts = x.split(load.tolist())
+    parts = torch.split(x, load.tolist())
     return torch.cat([part @ w.T for part, w in zip(parts, weight, strict=True)])
 
 
@@ -132,7 +132,9 @@ def one_by_one(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
 def one_by_one_weights(grad_output: Tensor, x: Tensor, load: Tensor) -> Tensor:
     """The gradient [E, out, in] of the weights, from that of the result [N, out]."""
     sizes = load.tolist()
-    return torch.stack([g.T @ part for g, part in zip(grad_output.split(sizes), x.split(sizes), strict=True)])
+    return torch.stack(
+        [g.T @ part for g, part in zip(torch.split(grad_output, sizes), torch.split(x, sizes), strict=True)]
+    )
 
 
 @one_by_one.register_fake

@@ -63,7 +63,8 @@ class Statistics:
         """Hidden states that a later stage makes a loss of, with the gradients of this stage's routers' losses."""
         if not routes:
             return x
-        found: Tensor = _Attached.apply(x, self.router_losses(routes, labels, split).sum() * self.loss_weight)
+        loss = self.router_losses(routes, labels, split).sum() * self.loss_weight
+        found: Tensor = _Attached.apply(x, loss)  # type: ignore[no-untyped-call]
         return found
 
     def router_losses(self, routes: dict[int, Routed], labels: Tensor, split: Split) -> Tensor:

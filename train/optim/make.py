@@ -88,7 +88,7 @@ def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimiz
     return found
 
 
-def _adamw_8bit(groups: list[dict], config: OptimizerConfig) -> torch.optim.Optimizer:
+def _adamw_8bit(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW whose moments are 8-bit codes in blocks of 256 with a scale each (Dettmers et al. 2022)."""
     try:
         from torchao.optim import AdamW8bit
@@ -97,15 +97,15 @@ def _adamw_8bit(groups: list[dict], config: OptimizerConfig) -> torch.optim.Opti
             "optimizer.state_bits: 8 needs torchao, which is not installed: pip install torchao, or set it to 32"
         ) from None
 
-    class Symmetric(AdamW8bit):
+    class Symmetric(AdamW8bit):  # type: ignore[misc]
         """torchao's codes go from -0.99 to 1; these from -1, so that the largest value of a block is kept as it is, whatever
         its sign: quantising twice changes nothing, and a checkpoint may hold values instead of codes."""
 
         @staticmethod
         def _subclass_zeros(p: Tensor, signed: bool, block_size: int) -> Tensor:
-            state: Any = AdamW8bit._subclass_zeros(p, signed, block_size)
+            state: Tensor = AdamW8bit._subclass_zeros(p, signed, block_size)
             if signed:
-                state.qmap[0] = -1.0
+                state.qmap[0] = -1.0  # type: ignore[attr-defined]
             return state
 
     return Symmetric(groups, lr=config.lr, betas=config.betas, eps=config.eps)

@@ -12,97 +12,88 @@ from corpusmill.train.parallel.sharded_parameter import mean, norm, size
 EPS1, EPS2, CLIP, DECAY = 1e-30, 1e-3, 1.0, 0.8  # of Adafactor, as in the paper
 
 
-class Lion(torch.optim.Optimizer):
-    """Lion (Chen et al. 2023): the sign of an interpolated momentum; one moment instead of AdamW's two.
-
-    p <- (1 - lr wd) p - lr sign(b1 m + (1 - b1) g); then m <- b2 m + (1 - b2) g.
-
-    The sign moves every element by lr, so that lr is to be 3 to 10 times lower than AdamW's, and weight_decay as much
-    higher (section 5 of the paper).
-    """
-
-    def __init__(self, params: Any, lr: float, betas: tuple[float, float] = (0.9, 0.99)) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["exp_avg"] = torch.zeros_like(p)
-                m = state["exp_avg"]
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_(m.lerp(p.grad, 1 - beta1).sign_(), alpha=-group["lr"])
-                m.lerp_(p.grad, 1 - beta2)
-
-
-class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2020): Adam's direction, each tensor's step scaled to the tensor's own norm, for large batches.
-
-    r = m / (sqrt(v) + eps) + wd p, both moments bias-corrected; p <- p - lr (|p| / |r|) r (algorithm 2).
-
-    Where |p| or |r| is 0, the ratio is 1.
-    """
-
-    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float = 1e-6) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["step"] = torch.zeros(())  # on the CPU: reading it waits for nothing
-                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-                m, v = state["exp_avg"], state["exp_avg_sq"]
-                state["step"] += 1
-                step = float(state["step"])
-                m.lerp_(p.grad, 1 - beta1)
-                v.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
-                update = (m / (1 - beta1**step)).div_((v / (1 - beta2**step)).sqrt_().add_(group["eps"]))
-                update.add_(p, alpha=group["weight_decay"])
-                weight, length = norm(p, p), norm(update, p)
-                ratio = torch.where((weight > 0) & (length > 0), weight / length, 1.0)
-                p.sub_(update.mul_(ratio), alpha=group["lr"])
-
-
-class Adafactor(torch.optim.Optimizer):
-    """Adafactor (Shazeer & Stern 2018): a matrix's second moment as the product of a row's and a column's, no first.
-    Ours, since `torch.optim.Adafactor` works neither on shards nor without waiting for the device.
-
-    Algorithms 4 and 5 of the paper, with decoupled weight decay: u = g / sqrt(r c / mean(r)), clipped to an RMS of 1;
-    p <- (1 - lr wd) p - max(1e-3, RMS(p)) min(lr, 1 / sqrt(t)) u. So lr is relative to the size of the parameter.
-
-    Of a stack of matrices each has its own rows and columns; a vector keeps its whole second moment.
-    """
-
-    def __init__(self, params: Any, lr: float) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": 0.0})
+class PerParameter(torch.optim.Optimizer):
+    """An optimizer whose step is one `_update` of each parameter that has a gradient."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    self._update(p, p.grad, self.state[p], group["lr"], group["weight_decay"])
+                    self._update(p, p.grad, self.state[p], group)
 
-    def _update(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], lr: float, decay: float) -> None:
-        square = grad.square().add_(EPS1)
+    def _update(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class Lion(PerParameter):
+    """Lion (Chen et al. 2023): the sign of an interpolated momentum; one moment instead of AdamW's two.
+
+    p <- (1 - lr wd) p - lr sign(b1 m + (1 - b1) g); then m <- b2 m + (1 - b2) g. The sign moves every element by lr, so
+    that lr is to be 3 to 10 times lower than AdamW's, and weight_decay as much higher (section 5 of the paper).
+    """
+
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float] = (0.9, 0.99)) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
+
+    def _update(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        if not state:
+            state["exp_avg"] = torch.zeros_like(p)
+        m = state["exp_avg"]
+        p.mul_(1 - group["lr"] * group["weight_decay"])
+        p.add_(m.lerp(grad, 1 - beta1).sign_(), alpha=-group["lr"])
+        m.lerp_(grad, 1 - beta2)
+
+
+class Lamb(PerParameter):
+    """LAMB (You et al. 2020): Adam's direction, each tensor's step scaled to the tensor's own norm, for large batches.
+
+    r = m / (sqrt(v) + eps) + wd p, both moments bias-corrected; p <- p - lr (|p| / |r|) r (algorithm 2). Where |p| or |r|
+    is 0, the ratio is 1.
+    """
+
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float = 1e-6) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    def _update(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        if not state:
+            state["step"] = torch.zeros(())  # on the CPU, so that reading it does not wait for the device
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+        m, v = state["exp_avg"], state["exp_avg_sq"]
+        state["step"] += 1
+        step = float(state["step"])
+        m.lerp_(grad, 1 - beta1)
+        v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        update = (m / (1 - beta1**step)).div_((v / (1 - beta2**step)).sqrt_().add_(group["eps"]))
+        update.add_(p, alpha=group["weight_decay"])
+        weight, length = norm(p, p), norm(update, p)
+        ratio = torch.where((weight > 0) & (length > 0), weight / length, 1.0)
+        p.sub_(update.mul_(ratio), alpha=group["lr"])
+
+
+class Adafactor(PerParameter):
+    """Adafactor (Shazeer & Stern 2018): a matrix's second moment as the product of a row's and a column's, no first.
+    Ours, since `torch.optim.Adafactor` works neither on shards nor without waiting for the device.
+
+    Algorithms 4 and 5 of the paper, with decoupled weight decay: u = g / sqrt(r c / mean(r)), clipped to an RMS of 1;
+    p <- (1 - lr wd) p - max(1e-3, RMS(p)) min(lr, 1 / sqrt(t)) u. So lr is relative to the size of the parameter. Of a
+    stack of matrices each has its own rows and columns; a vector keeps its whole second moment.
+    """
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": 0.0})
+
+    def _update(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+        square, lr = grad.square().add_(EPS1), group["lr"]
         means = (
             {"row_var": mean(square, -1, p), "col_var": mean(square, -2, p)}
             if p.ndim > 1
             else {"variance": square}
         )
         if not state:
-            state["step"] = torch.zeros(())  # on the CPU: reading it waits for nothing
+            state["step"] = torch.zeros(())  # on the CPU, so that reading it does not wait for the device
             state.update({name: torch.zeros_like(value) for name, value in means.items()})
         state["step"] += 1
         step = float(state["step"])
@@ -115,9 +106,10 @@ class Adafactor(torch.optim.Optimizer):
             variance = state["variance"]
         update = grad * variance.rsqrt()
         factor = _rms(p, p).clamp(min=EPS2) * min(lr, step**-0.5) / (_rms(update, p) / CLIP).clamp(min=1.0)
-        p.mul_(1 - lr * decay)
+        p.mul_(1 - lr * group["weight_decay"])
         p.sub_(update.mul_(factor))
 
 
 def _rms(x: Tensor, parameter: Tensor) -> Tensor:
-    return norm(x, parameter) / size(parameter) ** 0.5
+    found: Tensor = norm(x, parameter) / size(parameter) ** 0.5
+    return found

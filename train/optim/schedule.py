@@ -34,7 +34,7 @@ def learning_rate(
         start = max(warmup, 1.0)
         return max(low, peak * math.sqrt(start / max(at, start)))
     if schedule.kind == "range_test":
-        return peak * schedule.floor ** (1 - (at - 1) / max(schedule.steps - 1, 1))
+        return float(peak * schedule.floor ** (1 - (at - 1) / max(schedule.steps - 1, 1)))
     start = warmup
     if schedule.kind == "wsd":
         start = schedule.steps - round(schedule.decay_share * schedule.steps)

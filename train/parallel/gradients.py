@@ -28,7 +28,7 @@ def sum_over(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
             if number == len(same) or sum(t.numel() for t in bucket) >= BUCKET:
                 flat = torch.cat([t.flatten() for t in bucket])
                 dist.all_reduce(flat, group=group)
-                for t, part in zip(bucket, flat.split([t.numel() for t in bucket]), strict=True):
+                for t, part in zip(bucket, torch.split(flat, [t.numel() for t in bucket]), strict=True):
                     t.copy_(part.view_as(t))
                 bucket = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -157,13 +157,14 @@ def data_processes(parallel: ParallelConfig, size: int) -> int:
     return size // each
 
 
-def _store() -> dist.Store | None:
+def _store() -> Any:
     """torchrun's store, with keys of this attempt alone: those of one that died lead to processes that are gone, and
     torchrun keeps the store when it restarts (pytorch#135712). None without it."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    return dist.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    stores: Any = dist  # which exports them under a condition that type checkers do not follow
+    store = stores.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return stores.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
 @dataclass(frozen=True)

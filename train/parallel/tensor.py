@@ -72,11 +72,11 @@ class TensorSplit(Split):
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
 
     def gather(self, x: Tensor) -> Tensor:
-        found: Tensor = _Gather.apply(x, self)
+        found: Tensor = _Sequence.apply(x, self, False)  # type: ignore[no-untyped-call]
         return found
 
     def scatter(self, x: Tensor) -> Tensor:
-        found: Tensor = _Scatter.apply(x, self)
+        found: Tensor = _Sequence.apply(x, self, True)  # type: ignore[no-untyped-call]
         return found
 
     def take(self, x: Tensor) -> Tensor:
@@ -98,20 +98,23 @@ class TensorSplit(Split):
 def _gathered(x: Tensor, split: TensorSplit) -> Tensor:
     # Waited for here: an AsyncCollectiveTensor in compiled code loses the gradient of what made it.
     functional = _functional()
-    gather = (
-        getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
-    )  # before PyTorch 2.13
-    return functional.wait_tensor(gather(x.contiguous(), 1, split.group))
+    # The second name is that before PyTorch 2.13.
+    gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
+    found: Tensor = functional.wait_tensor(gather(x.contiguous(), 1, split.group))
+    return found
 
 
 def _scattered(x: Tensor, split: TensorSplit) -> Tensor:
     functional = _functional()
     scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
-    return functional.wait_tensor(scatter(x.contiguous(), "sum", 1, split.group))
+    found: Tensor = functional.wait_tensor(scatter(x.contiguous(), "sum", 1, split.group))
+    return found
 
 
 def _reduced(x: Tensor, operation: str, split: TensorSplit) -> Tensor:
-    return _functional().wait_tensor(_functional().all_reduce(x.contiguous(), operation, split.group))
+    functional = _functional()
+    found: Tensor = functional.wait_tensor(functional.all_reduce(x.contiguous(), operation, split.group))
+    return found
 
 
 def _functional() -> Any:
@@ -121,30 +124,24 @@ def _functional() -> Any:
     return functional
 
 
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, split: TensorSplit) -> Tensor:
-        ctx.split = split
-        return _gathered(x, split)
+class _Sequence(torch.autograd.Function):
+    """`Split.gather`, or with `scatter` `Split.scatter`: each is the other's gradient."""
 
     @staticmethod
-    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor, None]:
-        return _scattered(grad_output[0], ctx.split), None
-
-
-class _Scatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, split: TensorSplit) -> Tensor:
-        ctx.split = split
-        return _scattered(x, split)
+    def forward(ctx: Any, x: Tensor, split: TensorSplit, scatter: bool) -> Tensor:
+        ctx.split, ctx.scatter = split, scatter
+        return _scattered(x, split) if scatter else _gathered(x, split)
 
     @staticmethod
-    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor, None]:
-        return _gathered(grad_output[0], ctx.split), None
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor, None, None]:
+        other = _gathered if ctx.scatter else _scattered
+        return other(grad_output[0], ctx.split), None, None
 
 
 class Exchange:
-    """Between the n processes of `group`, of which process i has the experts from i E / n on."""
+    """Expert parallelism: each process has E / n experts, and tokens travel to them and back.
+
+    Between the n processes of `group`, of which process i has the experts from i E / n on."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group, self.size = group, dist.get_world_size(group)
@@ -152,17 +149,17 @@ class Exchange:
     def __call__(self, compute: Callable[[Tensor, Tensor], Tensor], x: Tensor, load: Tensor) -> Tensor:
         """`compute(x, load)` as if all experts were here: x [N, C], of which the first `load[0]` rows are for expert 0,
         and so on; load int64 [E]. It waits for the device: the sizes of what is sent must be known."""
-        from torch.distributed._functional_collectives import all_to_all_single_autograd, wait_tensor
-
+        functional = _functional()
         sent = load.view(self.size, -1)
         arriving = torch.empty_like(sent)
         dist.all_to_all_single(arriving, sent.contiguous(), group=self.group)
         there, here = sent.sum(1).tolist(), arriving.sum(1).tolist()
-        got = wait_tensor(all_to_all_single_autograd(x, here, there, self.group))
+        got = functional.wait_tensor(functional.all_to_all_single_autograd(x, here, there, self.group))
         # Rows come process by process and, within, expert by expert; an expert wants all of its rows together.
         experts = arriving.shape[1]
         number = torch.arange(experts, device=x.device).repeat(self.size)
         order = number.repeat_interleave(arriving.flatten()).argsort(stable=True)
         made = compute(got[order], arriving.sum(0))[order.argsort()]
-        back: Tensor = wait_tensor(all_to_all_single_autograd(made.contiguous(), there, here, self.group))
-        return back
+        back = functional.all_to_all_single_autograd(made.contiguous(), there, here, self.group)
+        found: Tensor = functional.wait_tensor(back)
+        return found

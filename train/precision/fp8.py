@@ -61,8 +61,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
     autocast = torch.is_autocast_enabled(x.device.type)
     dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
-    y: Tensor = _Product.apply(x.flatten(0, -2), weight, dtype)
-    return (y if bias is None else y + bias.to(dtype)).unflatten(0, x.shape[:-1])
+    y: Tensor = _Product.apply(x.flatten(0, -2), weight, dtype)  # type: ignore[no-untyped-call]
+    return torch.unflatten(y if bias is None else y + bias.to(dtype), 0, x.shape[:-1])
 
 
 class _Product(torch.autograd.Function):
@@ -76,10 +76,10 @@ class _Product(torch.autograd.Function):
         return _product(small_x, small_w.t(), scale_x, scale_w, dtype, fast=True)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, None]:
         x, scale_x, w, scale_w = ctx.saved_tensors
         type_x, type_w, dtype = ctx.types
-        g, scale_g = _small(slope, E5M2)
+        g, scale_g = _small(grad_output, E5M2)
         to_x = _product(g, _columns(w), scale_g, scale_w, dtype)
         to_w = _product(g.t().contiguous(), _columns(x), scale_g, scale_x, dtype)
         return to_x.to(type_x), to_w.to(type_w), None

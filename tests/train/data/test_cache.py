@@ -106,14 +106,14 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_is_said_once(tmp_path: Path) -> None:
-    said: list[str] = []
-    cache = DiskCache(str(tmp_path / "cache"), 1000, say=said.append)
+    messages: list[str] = []
+    cache = DiskCache(str(tmp_path / "cache"), 1000, log=messages.append)
     cache.put(ranges(1)[0], bytes(100))
     (tmp_path / "cache" / ranges(1)[0].name).unlink()
     (tmp_path / "cache").rmdir()
     for place in ranges(3):
         cache.put(place, bytes(100))
-    assert len(said) == 1 and "blocks are no longer kept there: No such file" in said[0]
+    assert len(messages) == 1 and "blocks are no longer kept there: No such file" in messages[0]
     assert cache.get(ranges(1)[0]) is None
 
 

@@ -111,12 +111,12 @@ def test_an_index_that_is_wrong_about_right_bytes(sources: list[Source]) -> None
     docs = memoryview(tar)[block.docs_offset : block.docs_offset + block.docs_size]
     decode(source, block, payload, docs)
     small = replace(source, index=source.index.model_copy(update={"vocab_size": 50}))
-    for of, told, said in [
+    for of, told, messages in [
         (source, block.model_copy(update={"ntokens": block.ntokens + 1}), "the index says 151"),
         (source, block.model_copy(update={"ndocs": block.ndocs - 1}), "rising starts"),
         (small, block, "not in a vocabulary of 50"),
     ]:
-        with pytest.raises(Wrong, match=said):
+        with pytest.raises(Wrong, match=messages):
             decode(of, told, payload, docs)
 
 
@@ -270,25 +270,31 @@ def test_substitutes_depend_on_the_index_and_the_number_alone(sources: list[Sour
 
 
 def test_a_damaged_substitute_gives_way_to_the_next(sources: list[Source]) -> None:
-    source, said = sources[0], list[str]()
+    source, messages = sources[0], list[str]()
     bad = 4
     first, second, *_ = substitutes(source, bad)
     damage(source, bad, "docs_offset")
     damage(source, first)
-    blocks = Blocks(sources, FetchConfig(**QUICK), say=said.append)
+    blocks = Blocks(sources, FetchConfig(**QUICK), log=messages.append)
     data = blocks.get([(0, bad)])[0, bad]
     assert blocks.replaced == {(0, bad): (0, second)}
     assert data.tokens.tolist() == blocks.get([(0, second)])[0, second].tokens.tolist()
     assert blocks.documents((0, bad)) == blocks.documents((0, second))
-    assert len(said) == 1 and source.blocks[bad][1].key in said[0] and source.blocks[second][1].key in said[0]
-    assert ".docs.npy" in said[0] and "(2 damaged blocks of at most 4; data.fetch.bad_blocks)" in said[0]
+    assert (
+        len(messages) == 1
+        and source.blocks[bad][1].key in messages[0]
+        and source.blocks[second][1].key in messages[0]
+    )
+    assert (
+        ".docs.npy" in messages[0] and "(2 damaged blocks of at most 4; data.fetch.bad_blocks)" in messages[0]
+    )
     blocks.close()
     # Whichever comes first, the same blocks stand in.
-    other = Blocks(sources, FetchConfig(threads=1, memory_mb=1e-6, **QUICK), say=said.append)
+    other = Blocks(sources, FetchConfig(threads=1, memory_mb=1e-6, **QUICK), log=messages.append)
     other.get([(0, first)])
     for _ in range(3):  # fetched again each time, logged and counted once
         assert other.get([(0, bad)])[0, bad].tokens.tolist() == data.tokens.tolist()
-    assert other.replaced[0, bad] == (0, second) and len(other.replaced) == 2 and len(said) == 3
+    assert other.replaced[0, bad] == (0, second) and len(other.replaced) == 2 and len(messages) == 3
     other.close()
 
 
@@ -307,7 +313,7 @@ def test_with_nothing_as_long_there_is_no_substitute(tmp_path: Path) -> None:
 def test_too_many_damaged_blocks(sources: list[Source]) -> None:
     for number in (0, 1, 4):
         damage(sources[0], number)
-    blocks = Blocks(sources, FetchConfig(bad_blocks=2, threads=1, **QUICK), say=lambda line: None)
+    blocks = Blocks(sources, FetchConfig(bad_blocks=2, threads=1, **QUICK), log=lambda line: None)
     with pytest.raises(WorkError, match=r"Damaged blocks: 3; data\.fetch\.bad_blocks lets 2 be replaced"):
         for key in keys_of(sources):
             blocks.get([key])

@@ -51,8 +51,8 @@ def test_a_run_on_texts_is_the_run_on_their_tokens(
             describe_batch(made, 4),
             evaluate(made, Folder(made.output_url))["sources"],
         )
-        said = capsys.readouterr().err
-        assert ("8 tars to tokenise" in said) == (name == "texts") and "taken up" not in said.split(
+        messages = capsys.readouterr().err
+        assert ("8 tars to tokenise" in messages) == (name == "texts") and "taken up" not in messages.split(
             "texts: 8 of 8"
         )[0]
         describe_plan(made)
@@ -63,19 +63,19 @@ def test_a_run_on_texts_is_the_run_on_their_tokens(
 def test_a_stream_of_texts_needs_a_place_for_their_tokens(texts: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.token_cache: .* holds texts; name a folder"):
         StreamingTokens(str(texts), sequence_length=16, global_batch=4)
-    said: list[str] = []
+    messages: list[str] = []
     options = {
         "sequence_length": 16,
         "global_batch": 4,
         "token_cache": str(tmp_path / "cache"),
-        "say": said.append,
+        "log": messages.append,
     }
     with StreamingTokens(str(texts), **options) as stream:
         first = next(stream)
-    assert "8 tars to tokenise" in said[0]
+    assert "8 tars to tokenise" in messages[0]
     with StreamingTokens(str(texts), **options) as stream:
         assert torch.equal(next(stream)["tokens"], first["tokens"])
-    assert "tokens taken up from" in said[-1]
+    assert "tokens taken up from" in messages[-1]
 
 
 def test_foreign_tars_are_read_with_a_tokenizer(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_foreign_tars_are_read_with_a_tokenizer(tmp_path: Path) -> None:
         "sequence_length": 16,
         "global_batch": 4,
         "token_cache": str(tmp_path / "cache"),
-        "say": lambda line: None,
+        "log": lambda line: None,
     }
     with pytest.raises(UserError, match=r"data\.tokenizer: .* name the tokenizer\.json"):
         StreamingTokens(str(tmp_path / "tars"), **options)

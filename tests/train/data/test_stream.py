@@ -179,16 +179,16 @@ def test_another_plan_is_refused_with_the_difference_named(shards: Folder, tmp_p
 
 
 def test_what_is_still_to_come_may_change(shards: Folder) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with stream(shards) as one:
         take(one, 6)
         state = one.state_dict()
         unbroken = take(one, 9)
     changed = {"stages": [{"from_step": 10, "weights": {"books": 1}}], "skip": {7: 2, 12: 1}}
-    with stream(shards, say=said.append, **changed) as other:
+    with stream(shards, log=messages.append, **changed) as other:
         other.load_state_dict(state)
         found = take(other, 9)
-    assert "going on after step 6 on a changed plan" in said[0]
+    assert "going on after step 6 on a changed plan" in messages[0]
     assert all(
         same(a, b) for a, b in zip(found[:1], unbroken[2:3], strict=True)
     )  # two batches were passed over

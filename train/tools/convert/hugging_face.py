@@ -150,7 +150,7 @@ def load_weights(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
                 there, here = tuple(tensor.shape), shape[::-1] if part.transposed else shape
                 problems.append(f"{found} is {there}, this model has {here}")
                 continue
-            for target, piece in zip(into, value.split([len(x) for x in into]), strict=True):
+            for target, piece in zip(into, torch.split(value, [len(x) for x in into]), strict=True):
                 target.copy_(piece)
     problems += [f"{name} is missing" for name, part in wanted.items() if part.sources and name not in seen]
     if problems:

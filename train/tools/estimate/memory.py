@@ -43,7 +43,7 @@ class Work:
     """What is computed in one pass: rows of `length` tokens, how, and with which optimizer.
 
     `cpu`: of PyTorch's CPU kernels, whose norm and dropout keep more, and whose attention keeps a mask per layer if
-    `documents` are told apart.
+    it stops at the bounds of documents (`documents`).
     """
 
     micro_batch: int
