@@ -119,7 +119,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
 
 def dropout_keys(seed: int, step: int, numbers: Tensor) -> Tensor:
     """int64 [rows]: of a step's rows, whose sequence numbers are `numbers`. Where a ramp cuts a sequence into several
-    rows, the place among them tells them apart."""
+    rows, the place among them makes them differ."""
     rows: Counter[int] = Counter()
     found = []
     for number in numbers.tolist():

@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     codes: Tensor | None = None
 
     def put_back(self) -> None:
-        """After `local` was written to: quantise it. Where the same layout wrote it, to the same codes."""
+        """After `local` was written to: quantise it. If the same layout wrote it, to the same codes."""
         if self.codes is not None:
             self.codes.copy_(self.local.to(self.codes.device))
 

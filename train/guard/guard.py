@@ -155,7 +155,7 @@ class Guard:
         return {"journal": len(self.journal), "history": self.history.as_json()}
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Take up the history of a checkpoint (None: of a run that had no guard)."""
+        """Continue with the history of a checkpoint (None: of a run that had no guard)."""
         self.history = History.from_json((state or {}).get("history"))
         self._waiting.clear()
 
@@ -215,7 +215,7 @@ def delete_abandoned(run: Folder, entries: list[JournalEntry]) -> None:
 
 
 def roll_back(guard: Guard, plan: Plan, verdict: Verdict) -> None:
-    """Decide a rollback and publish it; the run then resumes, as a process does that finds the journal so.
+    """Decide a rollback and publish it; the run then resumes, as a new process that finds this journal does.
 
     Only the entry records it: killed before it is written, the run goes on as if it had not been
     decided, killed after it, the next process goes back. Raises `WorkError` if there is nothing to go back to.

@@ -43,9 +43,8 @@ class Experts(nn.Module):
         moe = config.moe
         assert moe is not None
         self.split: Split = WHOLE
-        self.exchange: Callable[..., Tensor] | None = (
-            None  # with other processes' experts: `corpusmill.train.parallel.tensor`
-        )
+        # With other processes' experts: `corpusmill.train.parallel.tensor`.
+        self.exchange: Callable[..., Tensor] | None = None
         self.config, self.activation = moe, config.activation
         hidden = moe.ffn_dim or config.hidden
         gated = config.activation == "swiglu"
@@ -63,11 +62,10 @@ class Experts(nn.Module):
         weights, chosen, routed = self.route(x)
         order = chosen.flatten().argsort(stable=True)  # [N k]: pairs of token and expert, expert by expert
         sent = tokens[order // self.config.top_k]
-        made = (
-            self.compute(sent, routed.load)
-            if self.exchange is None
-            else self.exchange(self.compute, sent, routed.load)
-        )
+        if self.exchange is None:
+            made = self.compute(sent, routed.load)
+        else:
+            made = self.exchange(self.compute, sent, routed.load)
         back = made[order.argsort()].view(len(tokens), self.config.top_k, -1)
         y = self.split.scatter((back * weights[..., None].to(back.dtype)).sum(1).view(x.shape))
         return (y if self.shared is None else y + self.shared(given)), routed

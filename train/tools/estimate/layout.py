@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.train.parallel.pipeline import layers_of
 from corpusmill.train.tools.estimate.shape import Shape
 
 if TYPE_CHECKING:
@@ -119,5 +119,4 @@ class Layout:
 
     def stages(self, shape: Shape) -> list[list[int]]:
         """The layers of each stage."""
-        bounds = [round(shape.layers * i / self.pp) for i in range(self.pp + 1)]
-        return [list(range(low, high)) for low, high in pairwise(bounds)]
+        return [list(layers) for layers in layers_of(shape.layers, self.pp)]

@@ -35,7 +35,7 @@ def smoothed(losses: Sequence[float], beta: float = BETA) -> list[float]:
 
 
 def diverged(losses: Sequence[float | None], factor: float = FACTOR) -> str | None:
-    """Why a run with these losses (None: JSON's word for NaN) is to be stopped now, or None."""
+    """Why a run with these losses (None: NaN, as JSON has it) is to be stopped now, or None."""
     if not losses:
         return None
     known = [loss for loss in losses if loss is not None and math.isfinite(loss)]

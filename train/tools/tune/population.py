@@ -92,7 +92,7 @@ def plan_round(config: SearchConfig, base: dict[str, Any], number: int, last: li
             try:
                 check_trial(base, params)
                 row["params"] = params
-            except UserError as error:  # it goes on with its parent's values
+            except UserError as error:  # it keeps its parent's values
                 row["reason"] = str(error).splitlines()[0]
         rows.append(row)
     return rows

@@ -146,7 +146,7 @@ def optimise(
             value = None if problem else objective(job, config.objective)
             if value is not None:
                 tell(trial, value, TrialState.COMPLETE)
-            else:  # a trial that was killed is no word about its values
+            else:  # a trial that was killed shows nothing about its values
                 state = TrialState.FAIL if problem.startswith("killed by") else TrialState.PRUNED
                 tell(trial, None, state, problem or f"{config.objective} is not a finite number")
             bad = bad + 1 if problem and not job.verdict else 0
