@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.pack import Rows, whole_block, windows
 from corpusmill.train.data.shards import Shards, Source, open_run_data
-from corpusmill.train.data.validation import sample, whole
 from corpusmill.train.log.sinks import log_line
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.losses import IGNORED
@@ -32,6 +33,62 @@ from corpusmill.train.step import Batch, inputs
 
 if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import World
+
+# No block is replaced by another: a score of other tokens would not be the split's.
+STRICT = FetchConfig(threads=4, memory_mb=64, bad_blocks=0)
+
+
+def _tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
+    """The columns of rows."""
+    marks = found.marks(first, last)
+    columns = {
+        "tokens": found.tokens[first:last], "labels": found.labels[first:last],
+        "documents": marks.documents, "positions": marks.positions,
+    }  # fmt: skip
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in columns.items()}
+
+
+def sample(
+    source: Source, length: int, tokens: int, rank: int = 0, world: int = 1, batch: int = 16
+) -> Iterator[Batch]:
+    """Up to `tokens` tokens of whole sequences, spread evenly over the split; the same ones on every call.
+
+    A split with no whole sequence gives its blocks, filled up. Rank r takes every world-th batch of rows.
+    """
+    per_block = source.sequences(length)
+    total = int(per_block.sum())
+    blocks = Blocks([source], STRICT)
+    try:
+        if not total:
+            yield from list(whole(source, length, batch))[rank::world]
+            return
+        count = min(total, max(tokens // length, 1))
+        wanted = np.arange(count) * total // count
+        ends = np.cumsum(per_block)
+        block = np.searchsorted(ends, wanted, side="right")
+        sequence = wanted - (ends - per_block)[block]
+        for start in range(rank * batch, count, world * batch):
+            part = slice(start, start + batch)
+            found = blocks.get((0, int(b)) for b in block[part])
+            pairs = [(found[0, int(b)], int(s)) for b, s in zip(block[part], sequence[part], strict=True)]
+            yield _tensors(windows(pairs, length))
+    finally:
+        blocks.close()
+
+
+def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
+    """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
+    blocks = Blocks([source], STRICT)
+    try:
+        for number, (_, block) in enumerate(source.blocks):
+            if block.ntokens:
+                blocks.read_ahead((0, ahead) for ahead in range(number, min(number + 4, len(source.blocks))))
+                found = whole_block(blocks.get([(0, number)])[0, number], length, source.index.eos_id)
+                for start in range(0, len(found.tokens), batch):
+                    yield _tensors(found, start, min(start + batch, len(found.tokens)))
+    finally:
+        blocks.close()
+
 
 EVALUATION = "evaluation.json"
 

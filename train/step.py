@@ -1,10 +1,12 @@
-"""One optimizer step, as a function of explicit state: forward, backward, clip, update."""
+"""One optimizer step, as a function of explicit state: forward, backward, clip, update. And the largest micro-batch that
+fits (`fit_micro_batch`), found before the first step, so that no step has to be repeated."""
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,11 +14,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from corpusmill.common.errors import WorkError
 from corpusmill.train.model.attend import sequence_starts
 from corpusmill.train.model.initialise import key
 from corpusmill.train.model.moe import move_biases
 from corpusmill.train.model.statistics import activation_rms
-from corpusmill.train.optim import rate_at, set_rate
+from corpusmill.train.optim import make_optimizer, rate_at, set_rate
+from corpusmill.train.optim.make import prepare
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.precision.adapt import computing
@@ -24,6 +28,7 @@ from corpusmill.train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.parallel.mesh import World
 
 Batch = Mapping[str, Tensor]
 ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # of a batch: a row for each sequence
@@ -183,3 +188,66 @@ def step_where(optimizer: torch.optim.Optimizer, taken: Tensor | None) -> None:
         del optimizer.found_inf  # type: ignore[attr-defined]
     elif bool(taken):
         optimizer.step()
+
+
+def fit_micro_batch(state: TrainState, world: World, log: Callable[[str], None] | None = None) -> TrainConfig:
+    """The config with the largest micro-batch, of the given one and its divisors halved and halved again, that fits in
+    every process; also `state.config` from here on. No process communicates but to agree.
+
+    Raises `WorkError` if not even one sequence fits.
+    """
+    config = state.config
+    size = config.data.micro_batch
+    while world.highest(not rehearse(state, size)):  # one that does not fit is one too many
+        if size == 1:
+            raise WorkError(
+                f"not even one sequence of {config.data.sequence_length} tokens fits into the memory of {state.device}:"
+                " set memory.checkpointing to full, lower data.sequence_length or the model's size"
+            )
+        smaller = next(n for n in range(size // 2, 0, -1) if size % n == 0)
+        if log:
+            log(f"data.micro_batch {size} does not fit into the memory of {state.device}: trying {smaller}")
+        size = smaller
+    if size != config.data.micro_batch:
+        state.config = config.model_copy(
+            update={"data": config.data.model_copy(update={"micro_batch": size})}
+        )
+    return state.config
+
+
+def rehearse(state: TrainState, size: int) -> bool:
+    """Whether steps with a micro-batch of this size fit: a rehearsal on made-up tokens that takes the memory of a step,
+    optimizer states beside parameters, then two passes forward and backward, the second with gradients there. It leaves
+    nothing behind: the run is to the bit one configured with what it finds."""
+    config, model = state.config, state.model.parts[0]
+    model.train()
+    batch = rehearsal(size, config.data.sequence_length, config.data.cross_documents)
+    keys = torch.zeros(size, dtype=torch.int64)
+    fits, spare = True, None
+    try:
+        if not any(state.optimizer.state.values()):  # those of the optimizer come with its first step
+            spare = make_optimizer(model, config.optimizer)
+            prepare(spare)
+        for _ in range(2):
+            with computing(config, state.device):
+                loss = model(**inputs(batch, state.device, keys))
+            (loss.sum() * 0.0).backward()
+    except torch.OutOfMemoryError:
+        fits = False
+    del spare
+    loss = None
+    model.zero_grad(set_to_none=True)
+    model.statistics.take()
+    gc.collect()
+    if state.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return fits
+
+
+def rehearsal(size: int, length: int, whole: bool = False) -> Batch:
+    """Rows of two documents each, or one if `whole`: attention then takes the kernel that it will."""
+    tokens = torch.arange(size * length, dtype=torch.int64).view(size, length) % 2
+    second = torch.arange(length) >= (length if whole else length // 2)
+    documents = second.to(torch.int32).expand(size, -1)
+    positions = torch.arange(length, dtype=torch.int32).expand(size, -1)
+    return {"tokens": tokens, "labels": tokens, "documents": documents, "positions": positions}

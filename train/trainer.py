@@ -24,7 +24,6 @@ from corpusmill.train.guard.judge import Verdict
 from corpusmill.train.log.metrics import MetricsLog
 from corpusmill.train.log.rows import Span, look_inside, row_of, totals
 from corpusmill.train.log.sinks import Console, log_line, open_log
-from corpusmill.train.micro_batch import fit_micro_batch
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
@@ -33,7 +32,7 @@ from corpusmill.train.parallel.model import build
 from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.run_folder import CONFIG, PLAN, RESULT, TOKENIZER, dumped, write_json
-from corpusmill.train.step import Batch, Metrics, TrainState, train_step
+from corpusmill.train.step import Batch, Metrics, TrainState, fit_micro_batch, train_step
 from corpusmill.train.tools.convert.hugging_face import load_weights
 
 Row = dict[str, Any]

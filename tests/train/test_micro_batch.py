@@ -16,8 +16,8 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.commands.train import train as command
 from corpusmill.train.log.metrics import read_metrics
-from corpusmill.train.micro_batch import rehearsal
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.step import rehearsal
 from corpusmill.train.trainer import train
 from tests.forks import launch
 

@@ -131,7 +131,7 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """The residual stream [B, T, C] in and out; beside it what the router of a layer with experts did, else None.
 
-    Dropout falls on what each half adds, by the layer's `keys` (`corpusmill.train.model.dropout`; None: no dropout).
+    Dropout falls on what each half adds, by the layer's `keys` (`corpusmill.train.model.layer`; None: no dropout).
     """
 
     def __init__(self, config: ModelConfig, number: int) -> None:

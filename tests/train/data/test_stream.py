@@ -15,7 +15,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.train.data import StreamingTokens
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.data.validation import sample, whole
+from corpusmill.train.evaluate import sample, whole
 from tests.train.conftest import EOS, write_shards
 
 T = 24
