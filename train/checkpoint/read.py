@@ -174,7 +174,7 @@ def reshard(
         tensors = sorted(found.part(part))
         contents = [content(found, name) for name in tensors]
         sizes = [c.bytes for c in contents]
-        groups = packed(sizes, max_bytes) if max_bytes else dealt(sizes, files or 1)
+        groups = packed(sizes, max_bytes) if max_bytes else balanced(sizes, files or 1)
         for name, group in zip(file_names(part, len(groups)), groups, strict=True):
             file, places = write_file(folder / name, [contents[number] for number in group])
             published.append(file)
@@ -188,7 +188,7 @@ def reshard(
     return [file.path for file in published]
 
 
-def dealt(sizes: list[int], count: int) -> list[list[int]]:
+def balanced(sizes: list[int], count: int) -> list[list[int]]:
     """Numbers of sizes in at most `count` groups of about equal sums: the largest first, to the least filled."""
     groups: list[list[int]] = [[] for _ in range(min(count, len(sizes)))]
     totals = [0] * len(groups)

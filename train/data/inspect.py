@@ -27,8 +27,8 @@ def describe_batch(
 
     Per sequence: slot, n, source, epoch, shard, block, the token ranges of the block that are its labels (half open;
     one for consecutive tokens, several for packed documents), and its documents with the characters of the cleaned text
-    that the block holds of each; with `text`, its tokens decoded. A run that was rolled back has other data than its
-    config says: `corpusmill.train.guard.journal.of_run`. Raises `UserError` for a rank that is not there.
+    that the block holds of each; with `text`, its tokens decoded. A run that was rolled back passes over data that its
+    config does not name: `corpusmill.train.guard.journal.of_run`. Raises `UserError` for a rank that is not there.
     """
     shards = open_run_data(config)
     plan = make_plan(config.data, shards, config.seed)

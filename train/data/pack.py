@@ -129,7 +129,7 @@ def _none(row: int) -> Ints:
 
 
 def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Piece]]:
-    """The documents of a block (they begin at `starts`) dealt to `rows` rows of `length` labels, few of them cut.
+    """The documents of a block (they begin at `starts`) put into `rows` rows of `length` labels, few of them cut.
 
     Best-fit decreasing (Ding et al. 2024, "Fewer truncations improve language modeling"), with a fixed number of rows
     and nothing filled up: what fits in no row whole, goes, cut, into the gaps. At most `length` tokens of a block

@@ -59,25 +59,25 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
     mixtures = [shares(config, tokens, "data")]
     mixtures += [shares(stage, tokens, f"data.stages[{i}]") for i, stage in enumerate(config.stages)]
     names = [name for name in shapes if any(name in mixture for mixture in mixtures)]
-    dealt: list[tuple[int, int, int, dict[str, int]]] = []
+    slotted: list[tuple[int, int, int, dict[str, int]]] = []
     for first in _changes(config):
         number = sum(stage.from_step <= first for stage in config.stages)
         length, batch = config.length_at(first), config.batch_at(first)
         sequences = batch * length // config.sequence_length
         key = f"data.stages[{number - 1}]" if number else "data"
-        dealt.append(
+        slotted.append(
             (first, length, sequences, slots(mixtures[number], config.lanes or sequences, config, key))
         )
     # Lanes of the first stage that reads a source: what comes later changes nothing of what is made here.
     sources = tuple(
         _source(
-            config, name, shapes[name], next(counts[name] for *_, counts in dealt if name in counts), seed
+            config, name, shapes[name], next(counts[name] for *_, counts in slotted if name in counts), seed
         )
         for name in names
     )
     stages = merged(
         StageSpec(first, length, sequences, tuple(counts.get(name, 0) for name in names))
-        for first, length, sequences, counts in dealt
+        for first, length, sequences, counts in slotted
     )
     plan = Plan(
         seed, config.sequence_length, config.window_blocks, config.packing, config.cross_documents, sources, stages,
