@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -11,9 +15,12 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from distributed import LocalCluster
 
 from tests.conftest import ROOT
+from tests.docs.test_docs import code
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -46,8 +53,10 @@ class Installed:
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_text(TRAP)
 
-    def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
-        """A command of the environment in the user's folder; it must succeed."""
+    def run(self, *command: str | Path, folder: str = ".") -> subprocess.CompletedProcess[str]:
+        """A command of the environment in a folder of the user; it must succeed."""
+        if command[0] == "torchrun":  # whose script is in the borrowed environment
+            command = ("python", "-m", "torch.distributed.run", *command[1:])
         env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
         env |= {
             "PATH": f"{self.python.parent}{os.pathsep}{env['PATH']}",
@@ -55,7 +64,7 @@ class Installed:
             "OMP_NUM_THREADS": "1",
         }
         done = subprocess.run(
-            [str(part) for part in command], cwd=self.folder, env=env, capture_output=True, text=True,
+            [str(part) for part in command], cwd=self.folder / folder, env=env, capture_output=True, text=True,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
@@ -112,7 +121,55 @@ def test_every_import_of_the_docs_works_beside_files_of_the_same_names(installed
                 "torchrun --standalone --nproc-per-node 1 -m corpusmill.train --help"],
 )  # fmt: skip
 def test_commands_start(installed: Installed, command: str) -> None:
-    words = command.split()
-    if words[0] == "torchrun":  # whose script is in the borrowed environment
-        words[:1] = ["python", "-m", "torch.distributed.run"]
-    assert "corpusmill" in installed.run(*words).stdout.lower() or "CONFIG" in installed.run(*words).stdout
+    shown = installed.run(*command.split()).stdout
+    assert "corpusmill" in shown.lower() or "CONFIG" in shown
+
+
+def test_every_command_of_the_readme_runs(installed: Installed) -> None:
+    """In the order of the page, in an empty folder that `init` fills; what it takes from elsewhere is made here."""
+    folder, commands = "", readme_commands()
+    assert len(commands) > 20
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        for command in commands:
+            if command[0] == "cd":
+                folder = command[1]
+                users_own_files(installed.folder / folder)
+                continue
+            words = [cluster.scheduler_address if word == "tcp://head:8786" else word for word in command]
+            files = [
+                sorted(map(str, (installed.folder / folder).glob(w))) if "*" in w else [w] for w in words
+            ]
+            installed.run(*itertools.chain(*files), folder=folder)
+    work = installed.folder / folder
+    assert (work / "runs/starter/report.html").exists() and (work / "model/config.json").exists()
+    counts = [
+        pq.read_table(work / out / "documents").num_rows
+        for out in ("out/deduped", "out/filtered", "out/redacted")
+    ]
+    assert counts == [4, 4, 1]  # one is a copy; another repeats itself; of mail only the address goes
+
+
+def readme_commands() -> list[list[str]]:
+    """The shell lines of the README below the quick start, which is the clone's."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = [line for block in code(text[text.index("## Your own data") :]) for line in block.splitlines()]
+    return [
+        shlex.split(line, comments=True)
+        for line in lines
+        if re.match(r"(corpusmill|torchrun|python|pip|cd) ", line)
+    ]
+
+
+def users_own_files(folder: Path) -> None:
+    """A crawl with a duplicate, mail with an address, and ids to take down."""
+    texts = [
+        json.loads(line)["text"]
+        for line in (folder / "documents/documents.jsonl").read_text("utf-8").splitlines()
+    ]
+    for name, rows in {"a": texts[:2], "b": [texts[1], texts[2], "buy cheap " * 200]}.items():
+        (folder / "crawl").mkdir(exist_ok=True)
+        with gzip.open(folder / f"crawl/{name}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in rows)
+    (folder / "mail").mkdir()
+    (folder / "mail/one.txt").write_text("Write to jane.doe@example.org, please.\n")
+    (folder / "ids.txt").write_text("1791_george_washington_n-1\n")
