@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from typing import Protocol, cast
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -112,4 +112,4 @@ def npy(array: npt.NDArray[np.generic]) -> tuple[bytes, memoryview]:
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     out = io.BytesIO()
     np.lib.format.write_array_header_1_0(out, np.lib.format.header_data_from_array_1_0(array))
-    return out.getvalue(), cast(memoryview, array.reshape(-1).view(np.uint8).data)
+    return out.getvalue(), array.reshape(-1).view(np.uint8).data

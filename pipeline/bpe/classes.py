@@ -115,7 +115,7 @@ def width(lead: Any) -> int:
 
 
 @compiled
-def look(data: Any, at: int, stop: int, classes: Any) -> Any:
+def look(data: Any, at: int, stop: int, classes: Any) -> tuple[Any, int]:
     """(bits of the character at `at`, where the next one begins). Bytes that are no UTF-8 belong to no class or to some
     class, but nothing beyond `stop` is read."""
     lead = data[at]

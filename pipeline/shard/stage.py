@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from corpusmill.common.checkpoints import known
+from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
@@ -14,6 +14,9 @@ from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.shard.plan import Plan
 from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
 from corpusmill.schemas.shards import INDEX, ShardParams
+
+if TYPE_CHECKING:
+    from corpusmill.pipeline.shard.write import Tokenizer
 
 TOKENIZER = "tokenizer.json"
 DONE, KEY = "scratch/done.json", "scratch/key.json"
@@ -34,55 +37,19 @@ class Shards(GlobalStage):
     version = "2"
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
-        import numpy as np
-
-        from corpusmill.pipeline.bpe.encode import how
         from corpusmill.pipeline.bpe.load import load_bpe
-        from corpusmill.pipeline.shard.plan import counted, indexes_of, publish_indexes
-        from corpusmill.pipeline.shard.takedown_log import publish_log, taken_of
-        from corpusmill.pipeline.shard.write import Route, Tokenizer, Write, gather
+        from corpusmill.pipeline.shard.write import Tokenizer
 
-        folder, split = context.folder, context.previous["split"]
-        source = context.previous["tokenizer"] / TOKENIZER
+        folder, source = context.folder, context.previous["tokenizer"] / TOKENIZER
         data = source.read()
         eos_token = json.loads((context.previous["tokenizer"] / "stats.json").read())["eos_token"]
         bpe = load_bpe(data, eos_token, str(source))
-        plan = self._plan(context, checksum(data), np.dtype(bpe.dtype).itemsize)
-        done = known(Done, folder / DONE, plan.key, folder)
-        if done is not None:
-            return done.files, done.counters
-        _clear(folder, plan.key)
-        if plan.kinds != ("text",):
-            context.say(f"shard: {how(bpe)}")
-        files = [publish_bytes(folder, TOKENIZER, data)]
+        plan = self._plan(context, checksum(data), bpe.dtype.itemsize)
         tokenizer = Tokenizer(folder / TOKENIZER, eos_token, source)
-
-        sizes = [part.text_bytes for part in context.partitions]
-        route = Route(plan, split, tokenizer, folder / "scratch")
-        routed = context.scheduler.map(route, context.partitions, f"shard: {' and '.join(plan.kinds)}", sizes)
-        buckets = gather([one for some in routed for one in some])
-        write = Write(plan, tokenizer, folder)
-        weights = [bucket.bytes for bucket in buckets]
-        written = context.scheduler.map(write, buckets, "shard: write", weights)
-
-        files += [file for one in written for file in one.files]
-        shards: list[list[Any]] = [[] for _ in plan.sets]
-        for bucket, one in zip(buckets, written, strict=True):
-            shards[bucket.set].append(one.shard)
-        indexes = indexes_of(plan, bpe, files[0], shards)
-        counters = counted(indexes)
-        taken = sum(taken_of(folder, context.partitions, context.scheduler))
-        expected = sum(part.rows for part in context.partitions) - taken
-        for name in ("documents", "text_documents"):
-            if counters.get(name, expected) != expected:
-                raise WorkError(f"shard: {expected} documents came in, {counters[name]} are in the shards")
-        files += publish_log(folder)
-        files += publish_indexes(folder, plan, bpe, files[0], indexes)
-        done = Done(key=plan.key, files=files, counters=counters)
-        publish_bytes(folder, DONE, done.model_dump_json().encode())
+        done = once(Done, folder / DONE, plan.key, folder, lambda: _make(context, plan, tokenizer, data))
         for part in (*plan.kinds, "parts", "shards"):
             (folder / "scratch" / part).delete()
-        return files, counters
+        return done.files, done.counters
 
     def _plan(self, context: Context, tokenizer: str, item_size: int) -> Plan:
         from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION, purpose_seed
@@ -108,6 +75,44 @@ class Shards(GlobalStage):
             ]
         )
         return Plan(sets, purpose_seed(self.recipe.seed, "shard"), params.block_tokens, key)
+
+
+def _make(context: Context, plan: Plan, tokenizer: Tokenizer, data: bytes) -> Done:
+    """Publish everything; `data`: the bytes of the tokenizer's file."""
+    from corpusmill.pipeline.bpe.encode import how
+    from corpusmill.pipeline.shard.plan import counted, indexes_of, publish_indexes
+    from corpusmill.pipeline.shard.takedown_log import publish_log, taken_of
+    from corpusmill.pipeline.shard.write import Route, Write, gather
+
+    folder = context.folder
+    _clear(folder, plan.key)
+    files = [publish_bytes(folder, TOKENIZER, data)]
+    bpe = tokenizer.load()
+    if plan.kinds != ("text",):
+        context.say(f"shard: {how(bpe)}")
+
+    sizes = [part.text_bytes for part in context.partitions]
+    route = Route(plan, context.previous["split"], tokenizer, folder / "scratch")
+    routed = context.scheduler.map(route, context.partitions, f"shard: {' and '.join(plan.kinds)}", sizes)
+    buckets = gather([one for some in routed for one in some])
+    write = Write(plan, tokenizer, folder)
+    weights = [bucket.bytes for bucket in buckets]
+    written = context.scheduler.map(write, buckets, "shard: write", weights)
+
+    files += [file for one in written for file in one.files]
+    shards: list[list[Any]] = [[] for _ in plan.sets]
+    for bucket, one in zip(buckets, written, strict=True):
+        shards[bucket.set].append(one.shard)
+    indexes = indexes_of(plan, bpe, files[0], shards)
+    counters = counted(indexes)
+    taken = sum(taken_of(folder, context.partitions, context.scheduler))
+    expected = sum(part.rows for part in context.partitions) - taken
+    for name in ("documents", "text_documents"):
+        if counters.get(name, expected) != expected:
+            raise WorkError(f"shard: {expected} documents came in, {counters[name]} are in the shards")
+    files += publish_log(folder)
+    files += publish_indexes(folder, plan, bpe, files[0], indexes)
+    return Done(key=plan.key, files=files, counters=counters)
 
 
 def _clear(folder: Folder, key: str) -> None:

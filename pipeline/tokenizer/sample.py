@@ -4,7 +4,6 @@ drawn stays in one file a partition, read one at a time."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.checkpoints import known
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import hash_ids, purpose_seed, read_validation_groups, split_of
-from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context, Partition
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import Marker, PublishedFile
 
 _TOP = 2**64 - 1
 _WORK = "scratch/sample"
@@ -56,6 +56,12 @@ class Drawn:
         """The sample, one partition's part at a time."""
         for file in self.files:
             yield read_part(self.work, file, self.edges)
+
+
+class Kept(Marker):
+    """The marker of a sample that was drawn."""
+
+    edges: dict[str, Edge]
 
 
 class Found(NamedTuple):
@@ -137,8 +143,8 @@ def draw(
     drew for the same `key` is used. Raises `UserError` if there is nothing to draw.
     """
     work = context.folder / _WORK
-    if (kept := _kept(work, key)) is not None:
-        return kept
+    if (kept := known(Kept, work / _MARKER, key, work)) is not None:
+        return Drawn(work, tuple(kept.files), kept.edges)
     held = {
         source: numbers["train"]["bytes"] for source, numbers in splits.items() if numbers["train"]["bytes"]
     }
@@ -170,21 +176,9 @@ def draw(
         )
         for source, size in sorted(wanted.items())
     }
-    drawn = Drawn(work, tuple(one.file for one in found), edges)
-    marker = {"key": key, "files": [file.model_dump() for file in drawn.files], "edges": edges}
-    publish_bytes(work, _MARKER, json.dumps(marker).encode())
-    return drawn
-
-
-def _kept(work: Folder, key: str) -> Drawn | None:
-    try:
-        marker = json.loads((work / _MARKER).read())
-        files = tuple(PublishedFile.model_validate(file) for file in marker["files"])
-        edges = {source: Edge(*edge) for source, edge in marker["edges"].items()}
-        whole = all((work / file.path).entry().size == file.bytes for file in files)
-        return Drawn(work, files, edges) if marker["key"] == key and whole else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
+    kept = Kept(key=key, files=[one.file for one in found], edges=edges)
+    (work / _MARKER).write(kept.model_dump_json().encode())
+    return Drawn(work, tuple(kept.files), edges)
 
 
 def _guess(size: int, held: int, docs: int) -> int:

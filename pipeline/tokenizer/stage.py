@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.hugging_face import TRAIN, end_token, read_given
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
-from corpusmill.schemas.manifest import PublishedFile, hash_json
+from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tokenizer import TokenizerParams
 
@@ -119,18 +120,13 @@ class Tokenizer(GlobalStage):
         """The bytes of `tokenizer.json`. What a killed run trained is used."""
         from corpusmill.pipeline.tokenizer.train import train
 
-        try:
-            marker = json.loads((context.folder / MARKER).read())
-            data = (context.folder / FILE).read()
-            if marker["key"] == key and marker["xxh3"] == checksum(data):
-                return data
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            pass
-        context.say(f"tokenizer: training on {drawn.bytes / MIB:.1f} MiB of {drawn.docs:,} documents")
-        data = train((table["text"] for table in drawn.tables()), self.params)
-        publish_bytes(context.folder, FILE, data)
-        publish_bytes(context.folder, MARKER, json.dumps({"key": key, "xxh3": checksum(data)}).encode())
-        return data
+        def make() -> Marker:
+            context.say(f"tokenizer: training on {drawn.bytes / MIB:.1f} MiB of {drawn.docs:,} documents")
+            data = train((table["text"] for table in drawn.tables()), self.params)
+            return Marker(key=key, files=[publish_bytes(context.folder, FILE, data)])
+
+        once(Marker, context.folder / MARKER, key, context.folder, make, read_files=True)
+        return (context.folder / FILE).read()
 
 
 def _check_weights(weights: dict[str, float], recipe: Recipe) -> None:
