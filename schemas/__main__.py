@@ -14,6 +14,17 @@ def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from corpusmill.schemas.documents import SignalSpec
     from corpusmill.schemas.manifest import CheckpointManifest, PartitionManifest, StageManifest, TensorTable
+    from corpusmill.schemas.published import (
+        DedupPlan,
+        DedupQuality,
+        Report,
+        RunInputs,
+        RunRecord,
+        Similarity,
+        SplitSummary,
+        TokenizerStats,
+        UnitManifest,
+    )
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.search import SearchConfig
     from corpusmill.schemas.shards import (
@@ -41,13 +52,22 @@ def models() -> dict[str, type[BaseModel]]:
         SignalSpec,
         CheckpointManifest,
         TensorTable,
+        RunRecord,
+        RunInputs,
+        UnitManifest,
+        DedupPlan,
+        DedupQuality,
+        SplitSummary,
+        Similarity,
+        TokenizerStats,
+        Report,
     )
     return {f"{model.__name__}.json": model for model in found}
 
 
 def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
-    from corpusmill.schemas.documents import DOCUMENTS
+    from corpusmill.schemas.documents import DOCUMENTS, GROUPS, HOLDING
     from corpusmill.schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
     from corpusmill.schemas.tables import CHANGES, CLUSTERS, HITS, MATCHES, REMOVALS, SPANS
 
@@ -62,6 +82,8 @@ def arrow_schemas() -> dict[str, str]:
         "dedup_changes": CHANGES,
         "decontaminate_hits": HITS,
         "decontaminate_matches": MATCHES,
+        "validation_groups": GROUPS,
+        "takedown_shards": HOLDING,
     }
     return {
         f"{name}.arrow.txt": schema.to_string(show_schema_metadata=False) for name, schema in tables.items()

@@ -216,7 +216,9 @@ class DecontaminateParams(Strict):
         default=10, ge=1, description="n-grams in more items than this are boilerplate, not used, and counted"
     )
     max_documents: int | None = Field(
-        default=None, ge=1, description="n-grams found in more documents are boilerplate too; absent: none is"
+        default=None,
+        ge=1,
+        description="n-grams found in more documents are boilerplate too; default: none is",
     )
     action: Literal["remove", "cut", "report"] = Field(
         default="remove", description="remove the document, cut the spans, or only report"

@@ -10,15 +10,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pydantic import ValidationError
+
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import MANIFEST, manifest_name
+from corpusmill.schemas.published import RunInputs, RunRecord
 from corpusmill.schemas.recipe import FOLDERS
 from corpusmill.schemas.shards import INDEX
 
 if TYPE_CHECKING:
     from corpusmill.schemas.recipe import Recipe
 
+INPUTS = "inputs.json"
+RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
 BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself
 
 
@@ -36,18 +41,15 @@ def stage_folders(stages: list[str], out: str) -> dict[str, str]:
 
 def recipe_of(run: str) -> tuple[Recipe, bool]:
     """The recipe of a run, and whether it was a stage by itself, whose folder is laid out in its own way."""
-    import json
-
     from corpusmill.common.config import validate
-    from corpusmill.common.storage import Folder
     from corpusmill.schemas.recipe import Recipe
 
-    file = "manifest.json"
+    file = MANIFEST
     try:
         manifest = json.loads((Folder(run) / file).read())
         alone = "recipe" not in manifest
         if alone:
-            file = "run.json"
+            file = RUN
             manifest = json.loads((Folder(run) / file).read())
         return validate(Recipe, manifest["recipe"], f"{run}/{file}"), alone
     except FileNotFoundError:
@@ -59,33 +61,15 @@ def recipe_of(run: str) -> tuple[Recipe, bool]:
         raise UserError(f"{run}/{file}: not the manifest of a run") from None
 
 
-INPUTS = "inputs.json"
-
-
-class Inputs(NamedTuple):
-    """`files`: "<source>/<path>" -> (bytes, change tag, xxh3). `made_in`: the directory that relative paths of the recipe
-    start from, relative to the run's folder, so that both may move together; "" if it is not known or not needed."""
-
-    files: dict[str, tuple[int, str, str]]
-    made_in: str = ""
-
-    def json(self) -> bytes:
-        return json.dumps(self._asdict(), indent=0).encode()
-
-
-def parse_inputs(data: bytes) -> Inputs:
-    """What `inputs.json` says; nothing if it is no such file."""
+def parse_inputs(data: bytes) -> RunInputs:
+    """What `inputs.json` holds; nothing if it is no such file."""
     try:
         content = json.loads(data)
-        files = content.get("files")
-        if not isinstance(files, dict):  # written before there was more in it than files
+        if not isinstance(content.get("files"), dict):  # written before there was more in it than files
             content = {"files": content}
-        known = {
-            path: (int(size), str(tag), str(digest)) for path, (size, tag, digest) in content["files"].items()
-        }
-        return Inputs(known, str(content.get("made_in", "")))
-    except (ValueError, TypeError, AttributeError):
-        return Inputs({})
+        return RunInputs.model_validate(content)
+    except (ValueError, AttributeError):
+        return RunInputs(files={})
 
 
 def is_relative(path: str) -> bool:
@@ -105,8 +89,6 @@ def where_made(run: Folder, kept: str) -> str:
     return os.path.normpath(f"{os.path.realpath(run.url)}/{kept}") if run.local and kept else ""
 
 
-RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
-KIND = "corpusmill-run-v1"
 _TAR = re.compile(r"[^/]+/(train|validation)(-text)?/[^/]+\.tar")  # below a folder of shards
 
 
@@ -139,13 +121,12 @@ def read_record(run: Folder) -> Record | None:
         except FileNotFoundError:
             continue
         try:
-            content = json.loads(data)
-            if name == RUN or content.get("kind") == KIND:
-                keys = {str(stage): str(said["key"]) for stage, said in content["stages"].items()}
-                places = _places(run, list(keys), name == RUN)
-                return Record(file, [Listed(stage, places[stage], key) for stage, key in keys.items()])
-        except (ValueError, TypeError, KeyError, AttributeError):
-            if name == MANIFEST and b'"partitions"' in data:
+            found = RunRecord.model_validate_json(data)
+            places = _places(run, list(found.stages), name == RUN)
+            return Record(file, [Listed(name, places[name], one.key) for name, one in found.stages.items()])
+        except ValidationError as error:
+            other = any(mistake["loc"] == ("kind",) for mistake in error.errors())
+            if name == MANIFEST and (other or b'"partitions"' in data):
                 continue  # a stage's
             raise WorkError(f"{file}: not the record of a run; give the run's command again") from None
     return None

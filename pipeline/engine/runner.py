@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
-from corpusmill.pipeline.engine.layout import INPUTS, KIND, RUN, Inputs, made_in, parse_inputs
+from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, parse_inputs
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import (
@@ -47,6 +47,7 @@ from corpusmill.schemas.manifest import (
     manifest_name,
     stage_key,
 )
+from corpusmill.schemas.published import RecordedStage, RunInputs, RunRecord
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, STAGES, Recipe
 
 
@@ -90,7 +91,7 @@ class Run:
         self.progress = progress or Progress(quiet=True)
         self.folders = folders or {}
         self.recipe_json = recipe.model_dump_json()
-        self._inputs_to_save: Inputs | None = None
+        self._inputs_to_save: RunInputs | None = None
 
     def folder_of(self, name: str) -> Folder:
         return self.folders.get(name, self.folder / FOLDERS.get(name, name))
@@ -157,11 +158,11 @@ class Run:
         try:
             before = parse_inputs((self.folder / INPUTS).read())
         except FileNotFoundError:
-            before = Inputs({})
+            before = RunInputs(files={})
         stage.known_inputs = dict(before.files)
         inputs: dict[str, str] = stage.inputs()
         paths = [path for source in self.recipe.sources.values() for path in source.paths]
-        now = Inputs(dict(stage.known_inputs), made_in(self.folder, paths))
+        now = RunInputs(files=dict(stage.known_inputs), made_in=made_in(self.folder, paths))
         self._inputs_to_save = now if now != before else None
         return inputs
 
@@ -202,7 +203,8 @@ class Run:
         """Run what `plan` says must run; the manifests of all stages."""
         planned = planned or self.plan()
         if self._inputs_to_save is not None:
-            publish_bytes(self.folder, INPUTS, self._inputs_to_save.json())
+            data = json.dumps(self._inputs_to_save.model_dump(), indent=0).encode()
+            publish_bytes(self.folder, INPUTS, data)
         for entry in planned:
             if entry.done is None:  # no reader may take the old result for the new one
                 entry.folder.delete([entry.manifest] if (entry.folder / entry.manifest).exists() else [])
@@ -311,13 +313,10 @@ class Run:
             release = version("corpusmill")
         except PackageNotFoundError:
             release = "uninstalled"
-        run = {
-            "kind": KIND,
-            "corpusmill": release,
-            "recipe": self.recipe.model_dump(mode="json", exclude={"cluster", "output"}),
-            "stages": {m.stage: {"key": m.key, "folder": FOLDERS.get(m.stage, m.stage)} for m in manifests},
-        }
-        data = (json.dumps(run, indent=1) + "\n").encode()
+        recipe = self.recipe.model_dump(mode="json", exclude={"cluster", "output"})
+        stages = {m.stage: RecordedStage(key=m.key, folder=FOLDERS.get(m.stage, m.stage)) for m in manifests}
+        record = RunRecord(corpusmill=release, recipe=recipe, stages=stages)
+        data = (json.dumps(record.model_dump(), indent=1) + "\n").encode()
         name = RUN if self.folders else MANIFEST
         publish_bytes(self.folder, name, data)
         report = next((m for m in manifests if m.stage == "report"), None)

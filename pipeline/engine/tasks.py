@@ -31,6 +31,7 @@ from corpusmill.pipeline.engine.stage import (
 )
 from corpusmill.schemas.ledger import QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, hash_json
+from corpusmill.schemas.published import UnitManifest
 from corpusmill.schemas.recipe import Recipe
 
 
@@ -60,13 +61,6 @@ class PartitionTask:
     recipe_json: str
     steps: tuple[Step, ...]
     partition: Partition
-
-
-class UnitManifest(Strict):
-    """Which partitions a unit of raw input became; written after the last of them."""
-
-    key: str
-    partitions: list[str]
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,43 @@
+"""The JSON documents of a real run are as `corpusmill.schemas.published` declares them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from corpusmill.schemas.documents import GROUPS
+from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.published import (
+    DedupPlan,
+    DedupQuality,
+    Report,
+    RunInputs,
+    RunRecord,
+    Similarity,
+    SplitSummary,
+    TokenizerStats,
+    UnitManifest,
+)
+
+FILES: dict[str, type[Strict]] = {
+    "manifest.json": RunRecord,
+    "inputs.json": RunInputs,
+    "ingest/units/00000.json": UnitManifest,
+    "dedup/plan.json": DedupPlan,
+    "dedup/quality.json": DedupQuality,
+    "split/split.json": SplitSummary,
+    "split/similarity.json": Similarity,
+    "tokenizer/stats.json": TokenizerStats,
+    "report/report.json": Report,
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_documents_of_a_run(file: str, quickstart_run: Path) -> None:
+    FILES[file].model_validate_json((quickstart_run / file).read_bytes())
+
+
+def test_validation_groups_of_a_run(quickstart_run: Path) -> None:
+    assert pq.read_schema(quickstart_run / "split/validation.parquet").remove_metadata() == GROUPS
