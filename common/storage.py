@@ -1,6 +1,6 @@
 """Files by URL: a local path, `file://`, `s3://`, `gs://`, `az://` or `memory://`, all read and written alike.
 
-`Folder` is the only door to storage in both rooms. A `write` is atomic: readers see the whole new object or
+`Folder` is the only way to storage in `pipeline` and `train`. A `write` is atomic: readers see the whole new object or
 the old state (local files go through a temporary name and a rename; object stores publish on completion).
 Credentials come from the environment alone (`AWS_*`, `AWS_ENDPOINT_URL`), never from a config.
 """
@@ -70,7 +70,7 @@ def _store(root: str, once: bool = False) -> Any:
         options: dict[str, Any] = {}
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         if scheme in ("s3", "s3a") and endpoint.startswith("http://"):
-            options["client_options"] = {"allow_http": True}  # obstore refuses plain HTTP unless told
+            options["client_options"] = {"allow_http": True}  # obstore refuses plain HTTP by default
         if once:
             options["client_options"] = {**options.get("client_options", {}), "timeout": "1h"}
             options["retry_config"] = {"max_retries": 0}
@@ -150,7 +150,7 @@ class Folder:
         return _store(self.root)
 
     def _failed(self, what: str, error: BaseException) -> Exception:
-        # Below a file there is nothing to find; what tries to write there is told so.
+        # Below a file there is nothing to find; a write there fails with that reason.
         below_a_file = "Not a directory" in str(error) and what != "write"
         # Where a store has no such prefix it lists nothing: 404 is said of the bucket (over HTTP, of the folder).
         no_bucket = what == "list" and "404 Not Found" in str(error) and not self.root.startswith("http")
@@ -304,7 +304,7 @@ class Folder:
 
         Locally the bytes go to a temporary name, on an object store into a multipart upload of parts of `PART`
         bytes, `PARTS` of them under way at once: so much lies in memory, however large the object is, and an object
-        has room for 10,000 parts. What a killed writer had sent stays invisible; a rule of the bucket that aborts
+        holds at most 10,000 parts. What a killed writer had sent stays invisible; a rule of the bucket that aborts
         incomplete uploads after some days frees its space.
         """
         import obstore

@@ -13,7 +13,7 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class Mixture(Strict):
-    """Shares of the tokens, said in one of three ways; with none, sources count in proportion to their tokens."""
+    """Shares of the tokens, given in one of three ways; with none, sources count in proportion to their tokens."""
 
     weights: dict[str, float] | None = Field(
         default=None, description="source -> share of the tokens, normalised. A source left out is not read"
@@ -71,7 +71,7 @@ class FetchConfig(Strict):
         description="local folder that keeps fetched blocks between runs; processes may share it",
     )
     cache_gb: float = Field(
-        default=50.0, gt=0, description="of that folder, GiB; first to go: latest used again"
+        default=50.0, gt=0, description="of that folder, GiB; the least recently used go first"
     )
     bad_blocks: int = Field(
         default=4,

@@ -68,16 +68,18 @@ class DedupParams(Strict):
         default=None,
         gt=0,
         le=1,
-        description="also remove what lies to this share inside a longer document; absent: not",
+        description="also remove what lies to this share inside a longer document; default: off",
     )
     shingle: Literal["word", "char"] = Field(default="word", description="word or char n-grams")
     ngram: int = Field(default=5, ge=1, le=64, description="words or characters in a shingle")
     max_shingles: int = Field(
-        default=1_000_000, ge=1_000, description="only so many of a document are signed; counted"
+        default=1_000_000,
+        ge=1_000,
+        description="sign at most this many shingles per document; truncations are counted",
     )
     num_perm: int = Field(default=112, ge=8, le=1024, description="permutations, as in datasketch")
     bands: int | None = Field(
-        default=None, ge=1, description="with `rows`, in place of `recall`; absent: solved for it"
+        default=None, ge=1, description="with `rows`, in place of `recall`; default: solved for it"
     )
     rows: int | None = Field(default=None, ge=1, description="permutations in a band; given with `bands`")
     seed: int = Field(default=1, ge=0, lt=2**32, description="of the permutations, as in datasketch")
@@ -85,7 +87,7 @@ class DedupParams(Strict):
         default=512, ge=16, description="records that a task holds at once, MiB; sets the number of tasks"
     )
     scratch_bytes_per_doc: int | None = Field(
-        default=None, ge=64, description="budget of intermediate files; limits the bands; absent: none"
+        default=None, ge=64, description="budget of intermediate files; limits the bands; default: none"
     )
     keep: str = Field(
         default="one",
@@ -94,10 +96,10 @@ class DedupParams(Strict):
     keep_order: list[str] = Field(
         default=list(ORDERS),
         description="which stays: highest priority, longest, earliest, lowest id, or the highest"
-        " signal:NAME or metadata:KEY of all; '-' before a name turns it round",
+        " signal:NAME or metadata:KEY of all; '-' before a name reverses it",
     )
     remove_only_from: list[str] | None = Field(
-        default=None, description="sources that may lose documents; absent: all"
+        default=None, description="sources that may lose documents; default: all"
     )
     max_source_loss: Share = Field(
         default=0.9,
@@ -114,10 +116,10 @@ class DedupParams(Strict):
     planted: int = Field(default=500, ge=0, description="near-copies planted to measure the recall")
     store_signatures: bool = Field(default=False, description="publish signatures/, for datasketch")
     index: str | None = Field(
-        default=None, description="folder of a lasting index that the documents are added to; absent: none"
+        default=None, description="folder of a lasting index that the documents are added to; default: none"
     )
-    lines: LineParams | None = Field(default=None, description="cut repeated lines; absent: not")
-    substrings: SubstringParams | None = Field(default=None, description="cut repeated runs; absent: not")
+    lines: LineParams | None = Field(default=None, description="cut repeated lines; default: off")
+    substrings: SubstringParams | None = Field(default=None, description="cut repeated runs; default: off")
 
     @field_validator("keep")
     @classmethod

@@ -21,7 +21,7 @@ class LanguageParams(Strict):
         default=0.65, ge=0, le=1, description="of the model's probability (FineWeb, DCLM)"
     )
     model: str | None = Field(
-        default=None, description="URL of another fastText .bin/.ftz, such as GlotLID; absent: lid.176.ftz"
+        default=None, description="URL of another fastText .bin/.ftz, such as GlotLID; default: lid.176.ftz"
     )
     labels: Literal["iso639-1", "model"] = Field(
         default="iso639-1",
@@ -33,9 +33,9 @@ class ClassifierParams(Strict):
     """A fastText classifier: `remove_above` for what is unwanted, `remove_below` for what is wanted."""
 
     model: str | None = Field(
-        default=None, description="URL of a fastText .bin/.ftz; absent: the one shipped"
+        default=None, description="URL of a fastText .bin/.ftz; default: the one shipped"
     )
-    label: str | None = Field(default=None, description="the label scored; absent: the shipped model's")
+    label: str | None = Field(default=None, description="the label scored; default: the shipped model's")
     input: Literal["windows", "text"] = Field(
         default="windows",
         description="windows: lower-case words in windows of 400 characters, as `classifier train` makes models for;"

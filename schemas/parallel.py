@@ -26,14 +26,14 @@ class ParallelConfig(Strict):
         description="what data-parallel processes share out: 0 nothing, 1 optimizer states, 2 gradients, 3 parameters too",
     )
     replicate: int = Field(
-        default=1, ge=1, description="hybrid sharding: so many groups, each sharding within itself"
+        default=1, ge=1, description="hybrid sharding: this many groups, each sharding within itself"
     )
     tensor: int = Field(
         default=1, ge=1, description="processes that share each matrix, the sequence and the vocabulary"
     )
     pipeline: int = Field(default=1, ge=1, description="stages of layers")
     expert: int = Field(
-        default=1, ge=1, description="of the sharding processes, so many deal the experts among themselves"
+        default=1, ge=1, description="this many of the sharding processes share the experts out"
     )
     schedule: Schedule = Field(default="1f1b", description="order of a pipeline's micro-batches")
     chunks: int = Field(

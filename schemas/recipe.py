@@ -95,7 +95,7 @@ class Recipe(Strict):
     stages: list[Entry] = Field(
         default_factory=lambda: list[Entry](DEFAULT),
         min_length=1,
-        description="absent: all, decontaminate only where `decontaminate.against` names files; an entry may be a"
+        description="default: all, decontaminate only where `decontaminate.against` names files; an entry may be a"
         " stage of your own: {python: module:function, version: ...}",
     )
     # The stages, in the order of a run.

@@ -45,7 +45,7 @@ class TokenizerParams(Strict):
     sample_mb: float = Field(default=256.0, gt=0, description="text that the trainer sees at most, MiB")
     weights: dict[str, float] = Field(
         default={},
-        description="shares of the sample by source, for every source (0 leaves one out); absent: as much as each holds",
+        description="shares of the sample by source, for every source (0 leaves one out); default: in proportion to their text",
     )
     min_frequency: int = Field(default=2, ge=1, description="pairs seen less often are never merged")
     eos_token: str = Field(default="<|endoftext|>", description="written after every document")

@@ -32,8 +32,10 @@ OptionalInputs = Annotated[
     list[str] | None, typer.Argument(metavar="IN...", help="Files, folders, globs or URLs.")
 ]
 # Models of their own among the parameters, and what is no parameter.
-LINES = typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, sentences; absent: none.")
-SUBSTRINGS = typer.Option(metavar="TOKENS", help="Cut repeated runs of so many tokens or more; absent: none.")
+LINES = typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, sentences (default: none).")
+SUBSTRINGS = typer.Option(
+    metavar="TOKENS", help="Cut repeated runs of this many tokens or more (default: none)."
+)
 TAKEDOWN = typer.Option(metavar="FILE", help="Take the documents on its lines out of --index; no IN.")
 SHARDS = typer.Option(metavar="DIR", help="With --takedown: a run's shards, to name those that hold them.")
 
@@ -119,7 +121,7 @@ def dedup_plan(
     partition_mb: Annotated[
         float | None,
         typer.Option(
-            help="Text of a partition, MiB, as by ingest.partition_mb; absent: as IN is cut, without IN 64."
+            help="Text of a partition, MiB, as by ingest.partition_mb (default: as IN is cut; without IN 64)."
         ),
     ] = None,
     local: Annotated[

@@ -16,7 +16,7 @@ def report(
     set_: Set = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write report and data card of a run or one stage anew."""
+    """Write report and data card of a run or one stage again."""
     from corpusmill.common.config import override, validate
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
@@ -117,7 +117,7 @@ TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quicks
 FIND_EXAMPLE = "corpusmill find 1791_george_washington_n --run runs/quickstart"
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     typer.echo(line, err=True)
 
 
@@ -151,7 +151,7 @@ def trace(
             address = parse(text)
             place = None if run is not None else address.shard.rpartition("/")[0]
             if place not in tracers:
-                tracers[place] = Tracer(*open_shards(address, run, _say), raw)
+                tracers[place] = Tracer(*open_shards(address, run, _log), raw)
             found += list(tracers[place].trace(address))
         except (UserError, WorkError) as error:  # the others are answered all the same
             errors.append(error)
@@ -162,7 +162,7 @@ def trace(
             typer.echo(in_words(one, explain, show_redacted))
     asked = [tracer.shards.requests for tracer in tracers.values()]
     if asked:
-        _say(f"{sum(r.count for r in asked)} reads of the run, {sum(r.received for r in asked):,} bytes")
+        _log(f"{sum(r.count for r in asked)} reads of the run, {sum(r.received for r in asked):,} bytes")
     if errors:
         kind = WorkError if not any(isinstance(error, UserError) for error in errors) else UserError
         raise kind("\n".join(dict.fromkeys(map(str, errors))))
@@ -196,7 +196,7 @@ def find(
         )
     wanted = None if chars is None else characters("--chars", chars)
     before = None if ingested is None else characters("--ingested", ingested)
-    shards, places = shards_of(run, _say)
+    shards, places = shards_of(run, _log)
     found = Finder(shards, places).find(document, wanted, before)
     asked = shards.requests
     if json:
@@ -205,7 +205,7 @@ def find(
     else:
         for one in found:
             typer.echo(found_in_words(one))
-    _say(f"{asked.count} reads, {asked.received:,} bytes")
+    _log(f"{asked.count} reads, {asked.received:,} bytes")
 
 
 EXPORT_EXAMPLE = "corpusmill shard-export runs/quickstart out/megatron --to megatron"
@@ -230,7 +230,7 @@ def shard_export(
     """Shards for Megatron-LM, datatrove, DALI or webshart."""
     from corpusmill.pipeline.engine.progress import explained
 
-    with explained(f"{out} lacks files: run the same command again, which writes all of them anew"):
+    with explained(f"{out} lacks files: run the same command again, which writes all of them again"):
         from corpusmill.common.storage import Folder
         from corpusmill.pipeline.engine.cluster import Workers
         from corpusmill.pipeline.engine.progress import Progress

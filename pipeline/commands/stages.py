@@ -64,7 +64,7 @@ ExistingTokenizer = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the pipeline's commands to the front door."""
+    """Add the pipeline's commands to `corpusmill`."""
     app.command("init", epilog=f"Example: {INIT_EXAMPLE}")(init)
     app.command("run", epilog=f"Example: {RUN_EXAMPLE}")(run)
     for name, spec in STAGES.items():

@@ -80,7 +80,7 @@ def _summary(result: dict[str, Any]) -> list[str]:
     ]
     lines += _listed("not in the shards", gone)
     lines += _listed("a copy that stays (--cluster takes it too)", result["copies_stay"])
-    lines += _listed("holds some" if dry else "written anew", result["shards"])
+    lines += _listed("holds some" if dry else "written again", result["shards"])
     lines += _listed("empty, and so no more", result.get("emptied", []))
     if not dry:
         lines.append(f"gone: {result.get('tokens', 0):,} tokens")

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +20,7 @@ from corpusmill.schemas.recipe import Cluster
 WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 ANSWER = 20.0  # seconds in which a scheduler must answer at its address
-PATIENCE = 120.0  # seconds without any worker: those that died are started anew within a few
+PATIENCE = 120.0  # seconds without any worker: those that died are started again within a few
 
 
 class Workers:
@@ -57,8 +58,8 @@ class Workers:
         import logging
 
         import dask
-        from distributed import Client, LocalCluster
 
+        distributed: Any = import_module("distributed")  # untyped
         dask.config.set(
             {
                 "distributed.scheduler.allowed-failures": self.config.retries,
@@ -73,7 +74,7 @@ class Workers:
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
         if self.address:
             try:
-                return self._stack.enter_context(Client(self.address, timeout=ANSWER))
+                return self._stack.enter_context(distributed.Client(self.address, timeout=ANSWER))
             except (OSError, ValueError, TimeoutError) as error:
                 reason = str(error).splitlines()[0]
                 raise UserError(
@@ -82,7 +83,7 @@ class Workers:
         workers = self.config.workers if self.config.workers is not None else os.cpu_count() or 1
         os.environ.update({name: os.environ.get(name, value) for name, value in WORKER_ENV.items()})
         try:
-            cluster = LocalCluster(
+            cluster = distributed.LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
                 processes=True,
@@ -97,7 +98,7 @@ class Workers:
                 f"the workers could not be started: {reason}; run the same command again"
             ) from None
         self._stack.enter_context(cluster)
-        return self._stack.enter_context(Client(cluster))
+        return self._stack.enter_context(distributed.Client(cluster))
 
     def map(
         self,
@@ -125,15 +126,14 @@ class Workers:
             return
         from concurrent.futures import CancelledError
 
-        from distributed import KilledWorker, as_completed
-
+        distributed: Any = import_module("distributed")
         # pure=False: Dask must not guess from arguments that two tasks are one.
         futures = {self.client.submit(function, item, pure=False): index for index, item in enumerate(items)}
         stop = threading.Event()
         watch = threading.Thread(target=self._watch, args=(list(futures), stop), daemon=True)
         watch.start()
         try:
-            for future in as_completed(list(futures)):
+            for future in distributed.as_completed(list(futures)):
                 try:
                     yield futures[future], future.result()
                 except CancelledError:
@@ -141,7 +141,7 @@ class Workers:
                         f"no worker has been alive for {PATIENCE:.0f} s, and none came back (out of memory?);"
                         " run the same command again"
                     ) from None
-                except KilledWorker:
+                except distributed.KilledWorker:
                     raise WorkError(
                         f"{items[futures[future]]}: its worker died {self.config.retries + 1} times (out of memory?);"
                         " raise cluster.memory_limit, or lower ingest.partition_mb"
@@ -153,10 +153,10 @@ class Workers:
                 self.client.cancel(list(futures), force=True)
 
     def _watch(self, futures: list[Any], stop: threading.Event) -> None:
-        """Have workers of this machine that died replaced; if all are gone and none comes back, cancel the tasks: no
+        """Replace workers of this machine that died; if all are gone and none comes back, cancel the tasks: no
         result ever would. A cluster by address may yet get its first worker.
 
-        A worker's nanny starts it anew, but a cluster forgets one that takes longer than Dask's lost-worker-timeout,
+        A worker's nanny starts it again, but a cluster forgets one that takes longer than Dask's lost-worker-timeout,
         15 s, as on a busy machine; asked for as many workers as it had, it makes another.
         """
         alive = time.monotonic()

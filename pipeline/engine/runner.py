@@ -103,7 +103,7 @@ class Run:
         return names, local
 
     def report(self) -> list[StageManifest]:
-        """Write the report of a finished run anew. Only what was published is read: the raw input may be gone."""
+        """Write the report of a finished run again. Only what was published is read: the raw input may be gone."""
         names, local = self._names()
         planned = []
         for name in names[:-1]:

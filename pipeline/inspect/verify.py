@@ -34,10 +34,10 @@ class Verified:
     unfinished: bool = False  # the run did not come to its end: what is there may be right, and is not all
     decoded: int = 0  # documents of shards, held to their cleaned text
     # Rows of the ledger by (source, outcome, stage); the stage of a kept document is left out.
-    told: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    ledger: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
 
-SAMPLE = 400  # documents of shards that are decoded, if nobody says how many
+SAMPLE = 400  # documents of shards that are decoded, unless another number is given
 
 
 def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None = SAMPLE) -> Verified:
@@ -55,12 +55,12 @@ def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None =
     between = _in_between(run, result)
     without = [folder for folder in without_manifest(run, names) if folder not in between]
     record = _record(run, files, result)
-    told = [] if record is None else _absent(record, files, between, result)
+    absent = [] if record is None else _absent(record, files, between, result)
     result.problems += [
         f"{folder}: shards without their {MANIFEST}: what wrote them was not finished, or it is lost; give the"
         " command that writes them again"
         for folder in without
-        if folder not in told
+        if folder not in absent
     ]
     if not files and not result.problems:
         raise UserError(f"{run}: no finished stage there; give the folder of a run, such as runs/quickstart")
@@ -147,7 +147,7 @@ def _stage(file: Folder, data: bytes, result: Verified) -> StageManifest | None:
     for published in manifest.files if manifest.stage != "shard" else []:  # those have a check of their own
         content = _file(folder, published, result)
         if content is not None and manifest.stage == "ledger":
-            _told(content, result)
+            _count_ledger(content, result)
     total = Counts()
     per_source: dict[str, Counts] = {}
     for name in manifest.partitions:
@@ -269,11 +269,11 @@ def _decisions(where: str, data: bytes, counts: Counts, result: Verified) -> Non
             )
 
 
-def _told(data: bytes, result: Verified) -> None:
+def _count_ledger(data: bytes, result: Verified) -> None:
     rows = parse_table(data, ["source", "outcome", "stage"])
     for row in rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist():
         stage = row["stage"] if row["outcome"] != KEPT else ""
-        result.told[row["source"], row["outcome"], stage] += row["count_all"]
+        result.ledger[row["source"], row["outcome"], stage] += row["count_all"]
 
 
 def _chain(manifests: dict[str, StageManifest], result: Verified) -> None:
@@ -312,10 +312,10 @@ def _ledger(ledger: StageManifest, local: list[StageManifest], result: Verified)
     last = next((manifest for manifest in local if manifest.key not in read), local[-1])
     for source, counts in last.per_source.items():
         counted[source, KEPT, ""] = counts.kept
-    for place in sorted({*counted, *result.told}):
+    for place in sorted({*counted, *result.ledger}):
         source, outcome, stage = place
-        if counted[place] != result.told[place]:
+        if counted[place] != result.ledger[place]:
             where = f" at {stage}" if stage else ""
             result.problems.append(
-                f"ledger: {result.told[place]} documents of {source} {outcome}{where}, the stages count {counted[place]}"
+                f"ledger: {result.ledger[place]} documents of {source} {outcome}{where}, the stages count {counted[place]}"
             )

@@ -56,7 +56,8 @@ def _matches(ids: pa.Table, wanted: str) -> list[int]:
     raw = named_id(wanted)
     if raw is not None:
         mask = pc.or_kleene(mask, pc.equal(ids["doc_id"], pa.scalar(raw, ids["doc_id"].type)))
-    return pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
+    rows: list[int] = pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
+    return rows
 
 
 def _signals(run: Folder, partition: str, doc_id: bytes) -> dict[str, Any]:
@@ -114,12 +115,8 @@ def explain(row: dict[str, Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    return (
-        "none"
-        if value is None
-        else f"{value:.6g}"
-        if isinstance(value, float)
-        else json.dumps(value)
-        if not isinstance(value, str)
-        else value
-    )
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value)

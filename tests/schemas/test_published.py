@@ -21,6 +21,8 @@ from corpusmill.schemas.published import (
     UnitManifest,
 )
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
 FILES: dict[str, type[Strict]] = {
     "manifest.json": RunRecord,
     "inputs.json": RunInputs,

@@ -81,14 +81,14 @@ def key_of_text(text: str) -> int:
 
 class Ids:
     """The index of a ledger, made if it is not there, not whole, or another ledger's. Where the run cannot be written to it is
-    made in memory, every time; `say` is told."""
+    made in memory, every time, and `log` says so."""
 
     def __init__(
         self,
         run: Folder,
         ledger: Folder,
         requests: Requests,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         file_keys: int = FILE_KEYS,
     ) -> None:
         self.folder, self.ledger, self.requests = run / FOLDER, ledger, requests
@@ -96,7 +96,7 @@ class Ids:
         stamp = checksum(requests.read(ledger / manifest_name("ledger")))
         self.index = self._known(stamp)
         if self.index is None:
-            self.index = self._make(stamp, file_keys, say)
+            self.index = self._make(stamp, file_keys, log)
 
     def _known(self, stamp: str) -> IdIndex | None:
         try:
@@ -107,28 +107,28 @@ class Ids:
         whole = all(sizes.get(file.path) == file.entries * ENTRY.itemsize for file in index.files)
         return index if index.ledger == stamp and whole else None
 
-    def _make(self, stamp: str, file_keys: int, say: Callable[[str], None]) -> IdIndex:
+    def _make(self, stamp: str, file_keys: int, log: Callable[[str], None]) -> IdIndex:
         names = [e.path for e in self.ledger.list() if e.path.endswith(".parquet") and "/" not in e.path]
-        say(f"{self.folder}: made once: an index of the ids in {len(names)} partitions of the ledger")
+        log(f"{self.folder}: made once: an index of the ids in {len(names)} partitions of the ledger")
         files = []
         for number, entries in enumerate(_gathered(self.ledger, names, file_keys)):
             path = f"ids-{number:05d}.bin"
             data = entries.tobytes()
-            self._publish(path, data, say)
+            self._publish(path, data, log)
             first: list[int] = entries["key"][::PAGE].tolist()
             files.append(IdFile(path=path, entries=len(entries), first=first))
         partitions = [name.removesuffix(".parquet") for name in names]
         index = IdIndex(ledger=stamp, partitions=partitions, files=files)
-        self._publish(INDEX, index.model_dump_json().encode(), say)
+        self._publish(INDEX, index.model_dump_json().encode(), log)
         return index
 
-    def _publish(self, path: str, data: bytes, say: Callable[[str], None]) -> None:
+    def _publish(self, path: str, data: bytes, log: Callable[[str], None]) -> None:
         if not self._memory:
             try:
                 publish_bytes(self.folder, path, data)
                 return
             except WorkError as error:
-                say(f"{error}; the index stays in memory, for this command")
+                log(f"{error}; the index stays in memory, for this command")
         self._memory[path] = data
 
     def places(self, keys: Sequence[int]) -> Iterator[tuple[str, int]]:

@@ -185,8 +185,8 @@ def _find(run: RunPlaces, name: str, source: Source, path: str, raw: Raw) -> tup
     relative = [root for root in source.paths if is_relative(root)]
     lost = [root for root in relative if not any(map(path_exists, run.places_of(root)))]
     if lost or (relative and not run.made_in):
-        told = "; the recipe's paths are relative: run trace from where the run was made"
-        return None, replace(raw, state="unfound", note=raw.note + told)
+        hint = "; the recipe's paths are relative: run trace from where the run was made"
+        return None, replace(raw, state="unfound", note=raw.note + hint)
     return None, raw
 
 

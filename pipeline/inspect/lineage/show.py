@@ -102,15 +102,15 @@ def _raw(raw: Raw, spans: list[Span]) -> dict[str, Any]:
 def in_words(traced: Traced, explain: Explain, show_redacted: bool = False) -> str:
     """A traced stretch for a terminal; `explain` puts a ledger row in words."""
     stretch, document = traced.stretch, traced.document
-    said = as_json(traced, show_redacted)
+    values = as_json(traced, show_redacted)
     here = traced.address._replace(shard=traced.address.stem, first=stretch.first, last=stretch.last)
     lines = [str(here), *_tokens(traced)]
     add = _Lines(lines)
     add("document", f"{stretch.doc_id.hex()}, {traced.split}")
     add("cleaned", _cleaned(traced))
-    for piece in said.get("pieces", ()):
+    for piece in values.get("pieces", ()):
         add("ingested", _ingested(piece, document.text))
-    for stage in said.get("stages", ()):
+    for stage in values.get("stages", ()):
         if stage["edits_before"]:
             many = "edit" if stage["edits_before"] == 1 else "edits"
             add(
@@ -185,7 +185,7 @@ def _add_raw(add: _Lines, raw: Raw, spans: list[Span]) -> None:
     elif raw.state == "differs":
         add("bytes", "read again it gives another text")
     elif raw.state == "unchecked":
-        add("bytes", "as far as can be told: the text as ingested is no longer there to compare with")
+        add("bytes", "as far as can be known: the text as ingested is no longer there to compare with")
     for span in spans:
         how = "" if span.exact else ", from which it was made"
         add("bytes", f"{_range(span.start, span.end - 1)} of {raw.unit}{how}")
@@ -213,11 +213,11 @@ def found_json(found: Found) -> dict[str, Any]:
 
 def found_in_words(found: Found) -> str:
     """A found document for a terminal."""
-    said = found_json(found)
-    lines = [f"{said['doc_id']}  {said['source'] or ''}  {said['locator'] or ''}".rstrip()]
+    values = found_json(found)
+    lines = [f"{values['doc_id']}  {values['source'] or ''}  {values['locator'] or ''}".rstrip()]
     add = _Lines(lines)
-    if said["outcome"] not in (None, KEPT):
-        add("no tokens", f"{said['outcome']} at {said['stage']} by {said['rule']}")
+    if values["outcome"] not in (None, KEPT):
+        add("no tokens", f"{values['outcome']} at {values['stage']} by {values['rule']}")
     elif not found.places and (why := _no_tokens(found)):
         add("no tokens", why)
     for place in found.places:

@@ -33,7 +33,8 @@ def text_of(bpe: Bpe, tokens: npt.NDArray[np.unsignedinteger]) -> bytes:
     if len(ends) == 0:
         return b""
     shift = table.starts[tokens] - (ends - lengths)
-    return table.data[np.arange(ends[-1]) + np.repeat(shift, lengths)].tobytes()
+    text: bytes = table.data[np.arange(ends[-1]) + np.repeat(shift, lengths)].tobytes()
+    return text
 
 
 @lru_cache(maxsize=1)

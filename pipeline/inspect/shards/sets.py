@@ -23,7 +23,7 @@ from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import INDEX, TAKEDOWNS, Index, SetEntry, ShardIndex, ShardSet, TextIndex
 
 AT_ONCE = 256  # tasks given to the scheduler at once
-SAMPLE = 400  # documents that are decoded, if nobody says how many
+SAMPLE = 400  # documents that are decoded, unless another number is given
 
 
 @dataclass
@@ -45,7 +45,7 @@ class ShardsChecked:
     @property
     def decoded(self) -> int:
         """Documents whose tokens or texts were turned into a hash of the text."""
-        return sum(len(told.ids) for told in (*self.tokens_sample, *self.texts_sample))
+        return sum(len(sample.ids) for sample in (*self.tokens_sample, *self.texts_sample))
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def _top(folder: Folder, files: dict[str, PublishedFile], result: ShardsChecked)
             return None
         data = (folder / INDEX).read()
         top = read_set(folder, data)
-        said = files.get(INDEX)
-        if said is not None and checksum(data) != said.xxh3:
+        listed = files.get(INDEX)
+        if listed is not None and checksum(data) != listed.xxh3:
             result.problems.append(f"{folder / INDEX}: checksum differs from the published one")
             return None
         result.taken = np.frombuffer(b"".join(read_log(folder).taken), IDS)
@@ -115,7 +115,7 @@ def _top(folder: Folder, files: dict[str, PublishedFile], result: ShardsChecked)
 
 
 def in_between(folder: Folder, request: str) -> str:
-    """What is said of a set that is neither the old nor the new one."""
+    """The problem of a set that is neither the old nor the new one."""
     return f"{folder / request}: a takedown was begun and not finished: give the same command again"
 
 
@@ -146,9 +146,9 @@ def _index(folder: Folder, entry: SetEntry, top: ShardSet, result: ShardsChecked
 def _totals(index: Index, entry: SetEntry, top: ShardSet) -> Iterable[str]:
     """What the list of a (source, split) says against its own shards and against the set."""
     for name, total in index.totals(index.shardlist).items():
-        said, of_set = getattr(index, name), getattr(entry, name)
-        if not total == said == of_set:
-            yield f"{name}: shards add up to {total}, it says {said}, the set {of_set}"
+        own, of_set = getattr(index, name), getattr(entry, name)
+        if not total == own == of_set:
+            yield f"{name}: shards add up to {total}, it says {own}, the set {of_set}"
     ours: dict[str, Any] = {"source": entry.source, "split": entry.split}
     if isinstance(index, ShardIndex):
         ours |= {name: getattr(top, name) for name in ("vocab_size", "eos_id", "dtype", "tokenizer_xxh3")}
@@ -186,16 +186,16 @@ def _source(
         whole = [r.ids for task, r in zip(tasks, reports, strict=True) if r.sha256 == task.shard.sha256]
         ids = splits[one.entry.split] = joined(whole)  # what a damaged tar holds is not believed
         found, times = np.unique(ids, return_counts=True)
-        _told(result, f"{folder / one.entry.index}", found[times > 1], "are there twice")
+        _report(result, f"{folder / one.entry.index}", found[times > 1], "are there twice")
         gone = np.intersect1d(found, result.taken)
-        _told(
+        _report(
             result, f"{folder / one.entry.index}", gone, f"stand in {TAKEDOWNS} as taken down, and are there"
         )
         if one.entry.split == "validation":
             result.validation = np.union1d(result.validation, ids)
     if len(splits) == 2:
         both = np.intersect1d(splits["train"], splits["validation"])
-        _told(result, f"{folder / mine[0].entry.index}", both, "are in both splits, train and validation")
+        _report(result, f"{folder / mine[0].entry.index}", both, "are in both splits, train and validation")
 
 
 def _tasks(one: _Held, files: dict[str, PublishedFile], limit: int) -> list[Any]:
@@ -225,7 +225,7 @@ def _take(task: Any, report: TarReport, owners: dict[str, str], result: ShardsCh
     sample.append(report.sample)
 
 
-def _told(result: ShardsChecked, file: str, ids: npt.NDArray[np.void], what: str) -> None:
+def _report(result: ShardsChecked, file: str, ids: npt.NDArray[np.void], what: str) -> None:
     if len(ids):
         result.problems.append(f"{file}: {len(ids)} documents {what}, first {ids[0].tobytes().hex()}")
 

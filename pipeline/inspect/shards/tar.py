@@ -120,7 +120,7 @@ def check_tar(task: TarTask) -> TarReport:
 
 
 def _tokenizer(task: TarTask) -> Bpe | None:
-    """The tokenizer beside the shards; None if it cannot be used, which is told where it is checked."""
+    """The tokenizer beside the shards; None if it cannot be used, which is reported where it is checked."""
     try:
         return read_tokenizer(above(task.folder, task.index.tokenizer), task.index.eos_id)
     except (FileNotFoundError, UserError, WorkError):
@@ -190,12 +190,12 @@ class _Walk(Walk):
     def _payload(self, name: str, payload: bytes) -> None:
         digest = checksum(payload)
         owner = next((other for other, xxh3 in self.names.items() if xxh3 == digest and other != name), None)
-        said = (
+        found = (
             "payload differs (checksum)"
             if owner is None
             else f"payload differs: swapped, it is that of {owner}"
         )
-        self.lines.append(f"{name}: {said}")
+        self.lines.append(f"{name}: {found}")
 
     def _judge(self, block: Block, payloads: list[bytes]) -> None:
         if len(payloads) < 3:
@@ -211,16 +211,16 @@ class _Walk(Walk):
 
     def _end(self) -> None:
         """The end of the archive: two blocks of zeros or more, up to the size that the index says."""
-        said = self.task.shard.filesize
-        end = self.take(max(0, said - self.position))
-        if self.position < said:
+        size = self.task.shard.filesize
+        end = self.take(max(0, size - self.position))
+        if self.position < size:
             self.cut = "inside the zeros at its end"
         else:
             self.ended(len(end), bool(end.strip(b"\x00")))
 
 
 def _settled(file: Folder, task: TarTask, walk: _Walk) -> list[str]:
-    """The lines to show: the one that explains the others, where there is such a one."""
+    """The lines to show: the one that explains the others, where there is one."""
     shard, size, digest = task.shard, walk.position, walk.sha256.hexdigest()
     if walk.cut not in ("", "-") and size < shard.filesize:
         return [

@@ -164,7 +164,7 @@ _BARE = member_header("x", 0)
 
 
 def _header(info: tarfile.TarInfo) -> bytes:
-    """`member_header` of a member whose header's checksum was found right, without making a header anew."""
+    """`member_header` of a member whose header's checksum was found right, without making the header again."""
     name, size, total = info.name.encode("ascii", "replace"), b"%011o\0" % info.size, b"%06o\0 " % info.chksum
     return name.ljust(100, b"\0") + _BARE[100:124] + size + _BARE[136:148] + total + _BARE[156:]
 

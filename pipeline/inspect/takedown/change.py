@@ -38,7 +38,7 @@ from corpusmill.schemas.shards import (
 
 class Plan(Strict):
     """What lies ready: `files` (paths in the set) replace those there, in this order; `removed` go. `before`, `after`:
-    checksums of the set's list, by which a plan that something else has overtaken is known. `result`: what is told."""
+    checksums of the set's list, by which a plan that something else has overtaken is known. `result`: what is reported."""
 
     request: str
     names: str
@@ -79,7 +79,7 @@ def prepare(
     opened: Opened, finds: Finds, request: Request, scheduler: Scheduler, result: dict[str, Any]
 ) -> Plan:
     """Everything that the new set has and the old one has not, below the request's folder, the plan last. `result`
-    gets `shards` (tars written anew), `emptied` (tars that are no more), `tokens` (that went)."""
+    gets `shards` (tars written again), `emptied` (tars that are no more), `tokens` (that went)."""
     shards = opened.folder
     folder = staging(shards, request.key)
     sweep(shards, request.key)
@@ -194,7 +194,7 @@ def finish(shards: Folder, plan: Plan) -> None:
 
 
 def discard(shards: Folder, request: str) -> None:
-    """Away with a request's folder, the plan first: without it nothing is under way."""
+    """Delete a request's folder, the plan first: without it nothing is under way."""
     folder = staging(shards, request)
     folder.delete([PLAN])
     folder.delete()
@@ -202,7 +202,7 @@ def discard(shards: Folder, request: str) -> None:
 
 
 def sweep(shards: Folder, request: str) -> None:
-    """Away with what other requests left, of which none may be under way."""
+    """Delete what other requests left, of which none may be under way."""
     found = {entry.path.split("/")[0] for entry in (shards / STAGING).list()}
     for other in sorted(found - {request}):
         discard(shards, other)

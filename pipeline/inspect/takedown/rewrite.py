@@ -1,4 +1,4 @@
-"""One tar without some of its documents: the others keep their order and their tokens, blocks are cut anew.
+"""One tar without some of its documents: the others keep their order and their tokens, blocks are cut again.
 
 The bytes are those that the stage would have written had the documents never been there.
 """
@@ -41,7 +41,7 @@ class Rewritten(Marker):
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A tar to write anew. `index`: of its (source, split), without its shards; None: a text shard."""
+    """A tar to write again. `index`: of its (source, split), without its shards; None: a text shard."""
 
     key: str  # of the request
     place: Folder  # where the old tar lies

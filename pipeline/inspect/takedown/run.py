@@ -45,7 +45,7 @@ _ROWS = pa.schema([LEDGER.field(name) for name in _READ])
 
 @dataclass
 class Who:
-    """`sources`: each document's source, None where no ledger tells it. `kept`: those that should be in the shards.
+    """`sources`: each document's source, None without a ledger. `kept`: those that should be in the shards.
     `copies_stay`: documents that are kept, of clusters that lose a member, and that the request does not mean."""
 
     sources: dict[bytes, str | None] = field(default_factory=dict)
@@ -84,11 +84,11 @@ def who(ledger: Folder | None, named: Sequence[str], cluster: bool, scheduler: S
         if row["outcome"] == KEPT:
             result.kept.add(row["doc_id"])
         else:
-            said = {"doc_id": row["doc_id"].hex(), "outcome": row["outcome"], "stage": row["stage"] or ""}
+            entry = {"doc_id": row["doc_id"].hex(), "outcome": row["outcome"], "stage": row["stage"] or ""}
             if row["duplicate_of"] is not None:
-                said["duplicate_of"] = row["duplicate_of"].hex()
-            if said not in result.removed:
-                result.removed.append(said)
+                entry["duplicate_of"] = row["duplicate_of"].hex()
+            if entry not in result.removed:
+                result.removed.append(entry)
     return result
 
 
@@ -163,7 +163,7 @@ def _there(ledger: Folder) -> bool:
 def take_down(
     place: Place, file: Folder, cluster: bool, dry_run: bool, scheduler: Scheduler, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Take the documents that `file` names out of the shards; what there is to tell (see `docs/takedown.md`).
+    """Take the documents that `file` names out of the shards; the result as JSON values (see `docs/takedown.md`).
 
     With `cluster` their duplicate clusters too. With `dry_run` nothing is written. Raises `UserError` if nothing that
     is named was ever seen, `WorkError` if the shards are damaged.
@@ -203,11 +203,11 @@ def take_down(
 
 
 def _finish(shards: Folder, request: str, say: Callable[[str], None]) -> Plan | None:
-    """Put in place what a killed takedown had decided; None if the shards were written anew since."""
+    """Put in place what a killed takedown had decided; None if the shards were written again since."""
     plan = read_plan(shards, request)
     if checksum((shards / INDEX).read()) not in (plan.before, plan.after):
         say(
-            f"{shards}: a takedown was under way, but the shards were written anew since, without its documents"
+            f"{shards}: a takedown was under way, but the shards were written again since, without its documents"
         )
         discard(shards, request)
         return None
@@ -262,7 +262,7 @@ def _report(
 
 
 def still_held(place: Place) -> list[str]:
-    """What else may hold the text: told, and left alone."""
+    """What else may hold the text: reported, and left alone."""
     found = []
     if place.run is not None:
         roots = {e.path.partition("/documents/")[0] for e in place.run.list() if "/documents/" in e.path}
@@ -275,7 +275,7 @@ def still_held(place: Place) -> list[str]:
             ("tokenizer", "tokens that were learned from its text, if it was in the sample"),
             (
                 "report",
-                "a report made before: `corpusmill report` writes it anew; its examples may show the text",
+                "a report made before: `corpusmill report` writes it again; its examples may show the text",
             ),
         ):
             if any(True for _ in (place.run / name).list()):
