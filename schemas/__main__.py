@@ -67,9 +67,9 @@ def models() -> dict[str, type[BaseModel]]:
 
 def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
-    from corpusmill.schemas.documents import DOCUMENTS, GROUPS, HOLDING
+    from corpusmill.schemas.documents import DOCUMENTS
     from corpusmill.schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
-    from corpusmill.schemas.tables import CHANGES, CLUSTERS, HITS, MATCHES, REMOVALS, SPANS
+    from corpusmill.schemas.tables import CHANGES, CLUSTERS, GROUPS, HITS, HOLDING, MATCHES, REMOVALS, SPANS
 
     tables = {
         "documents": DOCUMENTS,

@@ -29,21 +29,6 @@ DOCUMENTS = pa.schema(
     ]
 )
 
-# `validation.parquet` of `split`: duplicate clusters, and documents without copies, sorted.
-GROUPS = pa.schema([pa.field("group", ID, nullable=False)])
-
-# `shards.parquet` of `dedup --takedown --shards`: where documents are in a shard set, a row a segment.
-HOLDING = pa.schema(
-    [
-        pa.field("doc_id", ID, nullable=False),
-        pa.field("shard", pa.string(), nullable=False),  # path of the tar, relative to the shard set
-        pa.field("block", pa.string(), nullable=False),  # the sample's key
-        pa.field("char_start", pa.int64(), nullable=False),  # of the cleaned text
-        pa.field("char_end", pa.int64(), nullable=False),
-    ]
-)
-
-
 ARROW_TYPES = {"float": pa.float32(), "int": pa.int64(), "bool": pa.bool_(), "string": pa.string()}
 
 

@@ -28,8 +28,8 @@ from corpusmill.pipeline.split.measure import (
     members,
     merged,
 )
-from corpusmill.schemas.documents import GROUPS
 from corpusmill.schemas.split import SplitParams, Target
+from corpusmill.schemas.tables import GROUPS
 
 I64 = npt.NDArray[np.int64]
 

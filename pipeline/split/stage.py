@@ -12,10 +12,10 @@ from corpusmill.common.errors import UserError, nearest
 from corpusmill.pipeline.engine.document_hash import SIMILARITY, SUMMARY, VALIDATION, purpose_seed
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
-from corpusmill.schemas.documents import GROUPS
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.split import SplitParams
+from corpusmill.schemas.tables import GROUPS
 
 
 class Split(GlobalStage):

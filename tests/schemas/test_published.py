@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from corpusmill.schemas.documents import GROUPS
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.published import (
     DedupPlan,
@@ -20,6 +19,7 @@ from corpusmill.schemas.published import (
     TokenizerStats,
     UnitManifest,
 )
+from corpusmill.schemas.tables import GROUPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -10,7 +10,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.inspect.locate import holding
 from corpusmill.pipeline.shard.read import read_block
-from corpusmill.schemas.documents import HOLDING
+from corpusmill.schemas.tables import HOLDING
 from tests.conftest import Serial
 from tests.pipeline.shard.helpers import build, corpus, indexes
 
