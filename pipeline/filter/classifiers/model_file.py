@@ -36,7 +36,7 @@ class Arrays(NamedTuple):
     """A model as the kernels see it; all arrays are read only.
 
     Rows: words first, then buckets of n-grams; of a pruned model only the buckets that are left, in their order,
-    found by `bits` (a bit a bucket) and `rank` (rows before each 64 buckets).
+    found by `bits` (one bit per bucket) and `rank` (rows before each 64 buckets).
     """
 
     blob: Array  # uint8: the file, which holds the words' bytes

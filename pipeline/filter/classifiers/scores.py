@@ -167,7 +167,7 @@ def languages(
 ) -> tuple[pa.StringArray, pa.FloatArray]:
     """(code, probability) of each document's most probable language; (null, 0) where there is no text.
 
-    `codes`, one a label, stand in place of the model's labels.
+    `codes`, one per label, replace the model's labels.
     """
     data, offsets = text_buffers(text)
     first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, LANGUAGE_WINDOWS)
@@ -216,7 +216,7 @@ def windows(texts: Sequence[str]) -> tuple[pa.Array, Array]:
 def pooled(scores: Array, owner: Array, pool: Pool) -> Array:
     """float32[D]: the mean of each document's scores, or of the highest `WORST` of them, of one at least; 0 without.
 
-    A short text is its worst window; a book is not condemned by one sentence of a villain.
+    So a short text counts as its worst window, while one sentence of a villain does not condemn a book.
     """
     out = np.zeros(len(owner) - 1, np.float32)
     _pool(scores.astype(np.float64), owner, WORST if pool == "worst" else 1.0, out)

@@ -1,4 +1,4 @@
-"""Files of entries, one a line: read, checked, put into one order."""
+"""Files of entries, one per line: read, checked and sorted."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class LineText:
         return np.asarray(self.view.line_words <= rule.most_words)
 
     def claim(self, rule: LineRule, owner: Array, code: int) -> int:
-        """Write `code` over what the pattern of a rule finds in lines (`owner`, int16 a byte); bytes claimed."""
+        """Write `code` over what the pattern of a rule finds in lines (`owner`, int16 per byte); returns the number of bytes claimed."""
         if not self.meeting(rule).any():
             return 0
         marked = pc.replace_substring_regex(self.array(), rule.pattern, b"\xff\\0\xff")

@@ -144,7 +144,7 @@ def _specs(set_name: str) -> list[SignalSpec]:
 
 
 def _found(view: TextView, inside: list[tuple[LineRule, int]]) -> Array | None:
-    """int16 a byte: the rule that cuts it out of its line; None if there is nothing to cut."""
+    """int16 per byte: the rule that cuts it out of its line; None if there is nothing to cut."""
     found: Array | None = None
     left, places = view, np.empty(0, np.int64)
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""How a signal is defined: one small function, a view in, a value a document out, and its spec in a decorator."""
+"""How a signal is defined: one small function, a view in, one value per document out, and its spec in a decorator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The signals that papers and tools on web corpora define beside Gopher's: C4, RefinedWeb, FineWeb, Dolma, NeMo Curator."""
+"""The signals that papers and tools on web corpora define beside Gopher's: C4, RefinedWeb, FineWeb, Dolma, NeMo Curator,
+RedPajama-V2.
+
+Of RedPajama-V2's quality signals those are here that need no model and that no other family has; those that another family has
+name RedPajama-V2's in their origin. Of signals per line this is the mean over the lines of a document.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ C4_MIN_WORDS = 3  # of a line that C4 keeps
 
 
 def c4_lines(view: TextView) -> npt.NDArray[Any]:
-    """bool, one a line: whether C4 keeps it. It ends in a terminal mark, has 3 words, none of more than 1,000
+    """bool, one per line: whether C4 keeps it. It ends in a terminal mark, has 3 words, none of more than 1,000
     characters, and neither "javascript" nor a phrase about policies ("terms of use", "uses cookies", ...)."""
     bad = k.LINE_JAVASCRIPT | k.LINE_POLICY | k.LINE_LONG_WORD
     ends = view.line_flags & k.LINE_C4_END != 0

@@ -119,11 +119,11 @@ class TextView:
         return pa.LargeStringArray.from_buffers(len(self), offsets, pa.py_buffer(self.data))
 
     def paras_where(self, chosen: Array) -> Array:
-        """int64[D]: how many paragraphs of each document are chosen (bool or numbers, one a paragraph)."""
+        """int64[D]: how many paragraphs of each document are chosen (bool or numbers, one per paragraph)."""
         return per_document(chosen, self.para_offsets)
 
     def lines_where(self, chosen: Array) -> Array:
-        """int64[D]: how many lines of each document are chosen (bool or numbers, one a line)."""
+        """int64[D]: how many lines of each document are chosen (bool or numbers, one per line)."""
         return per_document(chosen, self.line_offsets)
 
 

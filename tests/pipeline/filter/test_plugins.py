@@ -1,4 +1,4 @@
-"""Signals of a user's own: what they may do, and what is said of their mistakes."""
+"""Signals of a user's own: what they may do, and how their errors are reported."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_key_changes_with_the_bytes_of_a_plugin(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "dtype", "said"),
+    ("body", "dtype", "message"),
     [
         ("1 / 0", "float", "line 3: ZeroDivisionError: division by zero"),
         ("view.nothing", "float", "line 3: AttributeError: 'TextView' object has no attribute 'nothing'"),
@@ -111,17 +111,17 @@ def test_the_key_changes_with_the_bytes_of_a_plugin(tmp_path: Path) -> None:
         ("__import__('pyarrow').array([1, None])", "int", "returned null for 1 of 2 documents"),
     ],
 )
-def test_a_wrong_measure_is_told_in_one_line(tmp_path: Path, body: str, dtype: str, said: str) -> None:
+def test_a_wrong_measure_is_reported_in_one_line(tmp_path: Path, body: str, dtype: str, message: str) -> None:
     bounds = "(None, None)" if dtype in ("string", "bool") else "(0.0, None)"
     text = f"{HEAD}signal('my.own', 'x', 'me', '{dtype}', {bounds})(lambda view: {body})\n"
     file = plugin(tmp_path, text)
-    with pytest.raises(UserError, match=rf"^{re.escape(file)}: signal my\.own: {said}") as caught:
+    with pytest.raises(UserError, match=rf"^{re.escape(file)}: signal my\.own: {message}") as caught:
         signals_of(file, ["a b", "c"])
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("def f(:\n", "cannot be loaded: line 1: SyntaxError: invalid syntax"),
         ("import nowhere_to_be_found\n", "cannot be loaded: line 1: ModuleNotFoundError"),
@@ -141,19 +141,21 @@ def test_a_wrong_measure_is_told_in_one_line(tmp_path: Path, body: str, dtype: s
         ),
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_told_before_any_work(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_cannot_be_loaded_is_reported_before_any_work(
+    tmp_path: Path, text: str, message: str
+) -> None:
     file = plugin(tmp_path, text)
-    with pytest.raises(UserError, match=rf"^{re.escape(file)}: .*{said}") as caught:
+    with pytest.raises(UserError, match=rf"^{re.escape(file)}: .*{message}") as caught:
         stage(plugins=[file])
     assert "\n" not in str(caught.value)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    for file, said in (
+    for file, message in (
         (str(tmp_path / "no.py"), "no such file"),
         ("https://a.b/c.py", "a plugin is a local file"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             stage(plugins=[file])
     twice = [plugin(tmp_path, QUESTIONS), plugin(tmp_path, QUESTIONS, "again.py")]
     with pytest.raises(UserError, match=r"again\.py: signal mine\.questions is taken by .*mine\.py"):

@@ -73,19 +73,19 @@ def test_of_an_older_stage(make_run: Maker) -> None:
 
 
 def test_recall_and_precision_in_words(made: Made) -> None:
-    said = words(made)
+    shown = words(made)
     assert (
         "13 bands of 7 rows should find 95.3 % of the pairs at the similarity asked for, 95.0 % were promised"
-        in said
+        in shown
     )
-    assert "96.9 % (310 of 320; 95 % interval" in said and "among 1,987 sampled texts" in said
-    assert "98.7 % (228 of 231; 95 % interval 96.3 % to 99.6 %) of the planted copies" in said
-    assert "99.8 % (998 of 1,000; 95 % interval 99.3 % to 99.9 %) of the removed documents" in said
+    assert "96.9 % (310 of 320; 95 % interval" in shown and "among 1,987 sampled texts" in shown
+    assert "98.7 % (228 of 231; 95 % interval 96.3 % to 99.6 %) of the planted copies" in shown
+    assert "99.8 % (998 of 1,000; 95 % interval 99.3 % to 99.9 %) of the removed documents" in shown
     assert (
-        "the least similar one has 0.41" in said
-        and "2 had another similarity than the stage recorded" in said
+        "the least similar one has 0.41" in shown
+        and "2 had another similarity than the stage recorded" in shown
     )
-    assert "Too long to be judged: 1." in said and "compared anew by their words" in said
+    assert "Too long to be judged: 1." in shown and "compared anew by their words" in shown
 
 
 def test_planned_beside_actual(made: Made) -> None:
@@ -97,9 +97,9 @@ def test_planned_beside_actual(made: Made) -> None:
         "candidate pairs": (110_000, 123_456), "memory of a worker": (512, 401), "wall time": (81.0, None),
         "intermediate files": (900_000_000, 912_345_678),
     }  # fmt: skip
-    said = words(made)
-    assert "candidate pairs 110 k 123 k" in said and "memory of a worker 537 MB 420 MB" in said
-    assert "intermediate files 900 MB 912 MB" in said and "wall time 81 s –" in said
+    shown = words(made)
+    assert "candidate pairs 110 k 123 k" in shown and "memory of a worker 537 MB 420 MB" in shown
+    assert "intermediate files 900 MB 912 MB" in shown and "wall time 81 s –" in shown
 
 
 def test_planned_by_the_estimator(make_run: Maker) -> None:
@@ -137,8 +137,8 @@ def test_largest_clusters_and_hot_buckets(made: Made) -> None:
     assert [(row["cluster"][:2], row["documents"], row["kept"], row["jaccard"]) for row in largest] == [
         ("61", 4, 1, 0.83), ("62", 2, 1, 0.9), ("63", 2, 2, None)]  # fmt: skip
     assert largest[0]["sources"] == [{"source": "web", "documents": 3}, {"source": "books", "documents": 1}]
-    said = words(made)
-    assert "616161616161… 4 1 0.83 web 3 , books 1" in said and "48,211 " + "ab" * 16 in said
+    shown = words(made)
+    assert "616161616161… 4 1 0.83 web 3 , books 1" in shown and "48,211 " + "ab" * 16 in shown
 
 
 def test_cut_spans_are_those_of_this_stage(make_run: Maker) -> None:

@@ -73,7 +73,7 @@ def c4_counts(view: TextView) -> npt.NDArray[np.int64]:
     """int64[D, COUNTS]."""
     lines = segments(view.data, view.offsets, SPLITLINES, strip=True)
     longest = int((lines.ends - lines.starts).max(initial=0))
-    # A line without its citations, and its words: one place a byte.
+    # A line without its citations, and its words: one place per byte.
     scratch = np.empty(longest, np.uint8)
     starts, ends = np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64)
     counts = np.zeros((len(view), COUNTS), np.int64)

@@ -18,7 +18,7 @@ def broken_gzip() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "x", "lable": "y"}\n', "record 1 has no 'label'; did you mean 'lable'?"),
         ("a.jsonl", b"[1]\n", "record 1 has no 'text'"),
@@ -34,11 +34,11 @@ def broken_gzip() -> bytes:
         ("a.jsonl", b"", "holds no records"),
     ],
 )
-def test_bad_labelled_files(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+def test_bad_labelled_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError) as error:
         read_labelled(tmp_path / name, "text", "label", ["y"])
-    assert said in str(error.value) and name in str(error.value)
+    assert message in str(error.value) and name in str(error.value)
     assert "did you mean 'label'" not in str(error.value)  # the one that it has not
     with pytest.raises(UserError, match="no such file"):
         read_labelled(tmp_path / "absent.csv", "text", "label", ["y"])

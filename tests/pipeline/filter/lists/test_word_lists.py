@@ -56,19 +56,19 @@ def test_c4_badwords_judges_and_the_list_is_in_the_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "no such file"),
         (b"# nothing\n\n", "has no entry"),
         (b"\xff\xfe", "not a text file in UTF-8"),
     ],
 )
-def test_files_that_cannot_be_used(content: bytes | None, said: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used(content: bytes | None, message: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "w.txt").write_bytes(content)
     with pytest.raises(UserError) as error:
         read_entries("filter.word_lists.mine", [str(tmp_path / "w.txt")], str)
-    assert said in str(error.value) and "filter.word_lists.mine" in str(error.value)
+    assert message in str(error.value) and "filter.word_lists.mine" in str(error.value)
     assert str(tmp_path / "w.txt") in str(error.value) and "\n" not in str(error.value)
 
 

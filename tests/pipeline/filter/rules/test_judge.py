@@ -102,7 +102,7 @@ def test_gopher_is_short_for_its_two_sets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"thresholds": {"gopher_quality.word_min": 3}}, "did you mean 'gopher_quality.word_count_min'?"),
         ({"thresholds": {"language.threshold": 0.3}}, "set it as filter.language.threshold"),
@@ -111,14 +111,14 @@ def test_gopher_is_short_for_its_two_sets() -> None:
         ({"skip_sources": {"wed": ["c4"]}}, "'wed' is no source; did you mean 'web'?"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_nearest(given: dict[str, Any], said: str) -> None:
+def test_a_wrong_name_is_answered_with_the_nearest(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as error:
         stage(**given)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "name: c4\norigin: x\nrules:\n  - {name: a, signal: c4.b, at_leats: 3}\n",
@@ -134,7 +134,7 @@ def test_a_wrong_name_is_answered_with_the_nearest(given: dict[str, Any], said: 
     ],
 )
 def test_a_wrong_rule_file_names_itself(
-    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "c4.yaml").write_text(text)
     monkeypatch.setattr(rules, "RULES_FOLDER", tmp_path)
@@ -144,7 +144,7 @@ def test_a_wrong_rule_file_names_itself(
             rules.rule_set("c4")
     finally:
         rules.rule_set.cache_clear()
-    assert said in str(error.value) and str(tmp_path / "c4.yaml") in str(error.value)
+    assert message in str(error.value) and str(tmp_path / "c4.yaml") in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_an_included_set_is_judged_before_and_keeps_its_name(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("name: mine", "name: c4"), "'c4' is taken by the sets that ship"),
         (("name: mine", "name: lines"), "'lines' is taken"),
@@ -115,13 +115,13 @@ def test_an_included_set_is_judged_before_and_keeps_its_name(tmp_path: Path) -> 
     ],
 )
 def test_a_mistake_in_a_file_is_one_line_that_names_it(
-    change: tuple[str, str], said: str, tmp_path: Path
+    change: tuple[str, str], message: str, tmp_path: Path
 ) -> None:
     assert change[0] in OWN
     path = own(tmp_path, OWN.replace(*change))
     with pytest.raises(UserError) as error:
         resolve(FilterParams(rules=[path]))
-    assert said in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
 
 
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"rules": ["c4_badwords"]}, "filter.word_lists.c4_badwords: missing"),
         ({"rules": ["url"]}, "filter.urls: missing"),
@@ -197,7 +197,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
         ({"disable": ["c4.javascrpt"]}, "did you mean 'c4.javascript'?"),
     ],
 )
-def test_what_a_recipe_must_give_and_may_name(given: dict[str, object], said: str) -> None:
+def test_what_a_recipe_must_give_and_may_name(given: dict[str, object], message: str) -> None:
     with pytest.raises(UserError) as error:
         resolve(FilterParams.model_validate(given))
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)

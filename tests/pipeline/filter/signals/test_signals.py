@@ -270,11 +270,11 @@ def test_the_page_names_signals_that_there_are() -> None:
     families = {name.split(".")[0] for name in specs}
     named = {name for name in re.findall(r"`(\w+\.\w+)`", own) if name.split(".")[0] in families}
     assert len(named) > 20 and named <= specs
-    told = set(re.findall(r"`(rps_\w+|ccnet_\w+)`", own))
+    named = set(re.findall(r"`(rps_\w+|ccnet_\w+)`", own))
     assert {
         name for spec in every_spec() for name in re.findall(r"(?:rps|ccnet)_\w+", spec.origin)
         if not re.search(r"_\d|top|dupe", name)
-    } <= told  # fmt: skip
+    } <= named  # fmt: skip
     assert f"{len(FUNCTION_WORDS)} English function words" in own
 
 
