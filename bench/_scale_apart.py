@@ -173,7 +173,7 @@ def driver_seconds(texts: int = 300_000) -> dict[str, float]:
         for item in routed:
             serialize(item)
         sent = time.process_time() - start
-    return {"linked": labelled / texts, "told": copied / texts, "slices": sent / 200_000}
+    return {"linked": labelled / texts, "clustered": copied / texts, "slices": sent / 200_000}
 
 
 def pairs_of(texts: int) -> Any:

@@ -1,7 +1,7 @@
 """The stage's `prepare`: index, scan of every partition, boilerplate, judgement, and the table of the report; and the check
 of texts after a cut.
 
-The result of each step is stored with its key and used again while that is unchanged. The table says what was found of
+The result of each step is stored with its key and used again while that is unchanged. The table reports what was found of
 which evaluation set, where, and which of its items to leave out.
 """
 
@@ -23,21 +23,14 @@ import pyarrow.compute as pc
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
 from corpusmill.pipeline.decontaminate.index import Index, IndexRecord, build, load
-from corpusmill.pipeline.decontaminate.matches import (
-    HITS,
-    NUMBERS,
-    Job,
-    find_hits,
-    judge,
-    matches_table,
-    scan,
-)
+from corpusmill.pipeline.decontaminate.matches import NUMBERS, Job, find_hits, judge, matches_table, scan
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.text.word_hashes import most_words, place_words
 from corpusmill.pipeline.text.word_rule import RULE, rule
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
+from corpusmill.schemas.tables import HITS
 
 WORST = 10  # items shown per set
 EXAMPLES = 3  # documents shown of an item

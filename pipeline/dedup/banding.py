@@ -125,7 +125,7 @@ def banding(params: DedupParams) -> Banding:
 
 
 def budget_for(params: DedupParams, bands: int) -> int:
-    """The least `scratch_bytes_per_doc` that has room for so many bands."""
+    """The least `scratch_bytes_per_doc` that allows so many bands."""
     return fixed_bytes(params) + BAND_BYTES * bands
 
 

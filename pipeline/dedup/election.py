@@ -144,14 +144,14 @@ def choose_survivors(
     survivor, score = np.full(count, -1, np.int64), np.ones(count)
     a, b, value = known
     front, still_open = 1, count
-    for turn in range(ROUNDS):
+    for round_number in range(ROUNDS):
         if still_open == 0:
             return survivor, score, 0
         left, right = _front_pairs(members, starts, sizes, survivor, front, least)
         fresh = ~np.isin(left * count + right, a * count + b)
         left, right = left[fresh], right[fresh]
         if len(left):
-            a, b, value = np.r_[a, left], np.r_[b, right], np.r_[value, compare(turn, left, right)]
+            a, b, value = np.r_[a, left], np.r_[b, right], np.r_[value, compare(round_number, left, right)]
         still_open = _settle(
             members, starts, survivor, score, protected, front, threshold, *by_left(count, a, b, value)
         )
@@ -264,7 +264,7 @@ class Comparison:
         self.known = places(members[np.argsort(members["location"])])
         self.compared = 0
 
-    def __call__(self, turn: int, a: I64, b: I64) -> F64:
+    def __call__(self, round_number: int, a: I64, b: I64) -> F64:
         self.compared += len(a)
         x, y = self.location[a], self.location[b]
         pairs = np.zeros(len(a), PAIR)
@@ -277,10 +277,11 @@ class Comparison:
         """Their Jaccard similarity; with containment, -1 where the later text `b` may not go for `a`: it is
         neither similar enough nor does the larger `a` contain it."""
         least = self.job.params.containment
+        jaccard: F64 = pairs["jaccard"]
         if least is None:
-            return pairs["jaccard"]
+            return jaccard
         within = (pairs["inside"] >= least) & (self.size[b] <= self.size[a])
-        return np.where(within | (pairs["jaccard"] >= self.job.params.similarity), pairs["jaccard"], -1.0)
+        return np.where(within | (jaccard >= self.job.params.similarity), jaccard, -1.0)
 
 
 def _fates(job: Job, members: Records, labels: I64, survivor: I64, score: F64) -> Records:
@@ -337,4 +338,5 @@ def _deal(places: float, documents: I64) -> npt.NDArray[np.float64]:
     rest = places - one.sum()
     more = documents - one
     before = np.cumsum(more) - more
-    return one + np.clip(rest - before, 0, more)
+    dealt: npt.NDArray[np.float64] = one + np.clip(rest - before, 0, more)
+    return dealt

@@ -167,8 +167,8 @@ class Compact:
 
 
 def slim(step: Callable[[Job, Any], Done], job: Job, item: Any) -> Done:
-    """A step whose result tells the peak memory of the process, and, if it is one of very many, nothing of the
-    parts of its files."""
+    """A step whose result reports the peak memory of the process, and, if there are very many steps, leaves out
+    the parts of its files."""
     done = step(job, item)
     files = {name: File(file=file.file) for name, file in done.files.items()} if job.slim else done.files
     counters = {**done.counters, PEAK: peak_bytes()}

@@ -77,14 +77,14 @@ def order(
             column = highest_first(_signal(partition, key, docs))
         else:
             column = highest_first(_metadata(docs, key))
-        found.append(turned(column) if entry.startswith("-") else column)
+        found.append(reversed_order(column) if entry.startswith("-") else column)
         if kind == "doc_id":
             found += [np.zeros(len(docs), np.int64)] * (1 + len(params.keep_order) - len(found))
             break
     return np.stack(found, axis=1)[rows]
 
 
-def turned(column: I64) -> I64:
+def reversed_order(column: I64) -> I64:
     """The opposite order; what is not known stays last."""
     return np.where(column == WORST, column, -column)
 
@@ -126,7 +126,8 @@ def _signal(partition: Partition, name: str, docs: pa.Table) -> npt.NDArray[np.f
         raise UserError(f"dedup.keep_order: signal:{name} is not measured; stored are {known}")
     row = pc.index_in(docs["doc_id"], value_set=table["doc_id"])
     values = pc.cast(table[name], pa.float64()).take(row)
-    return pc.fill_null(values, math.nan).to_numpy()
+    found: npt.NDArray[np.float64] = pc.fill_null(values, math.nan).to_numpy()
+    return found
 
 
 def _metadata(docs: pa.Table, key: str) -> npt.NDArray[np.float64]:

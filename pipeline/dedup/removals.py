@@ -193,7 +193,7 @@ def _members(job: Job, docs: Records, decided: Records) -> tuple[Records, Record
 
 
 def removals_table(found: Records) -> pa.Table:
-    """`MEMBER` records as `REMOVALS`, by document; one row a document: what its URL says goes last."""
+    """`MEMBER` records as `REMOVALS`, by document; one row a document: removal by URL counts last."""
     found = found[np.lexsort((found["rule"] == URL, found["kept"], found["id_lo"], found["id_hi"]))]
     new = np.ones(len(found), bool)
     new[1:] = (found["id_hi"][1:] != found["id_hi"][:-1]) | (found["id_lo"][1:] != found["id_lo"][:-1])

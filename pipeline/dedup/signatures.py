@@ -44,7 +44,7 @@ class Stored(NamedTuple):
 
 
 def metadata(params: DedupParams, used: int) -> dict[str, str]:
-    """What a table of signatures says of itself."""
+    """How a table describes its signatures, in the metadata of its schema."""
     theirs = params.preset == "datatrove"
     return {
         "num_perm": str(used),
@@ -97,13 +97,11 @@ def _tables(folder: Folder) -> list[pa.Table]:
 
 
 def _check(schema: pa.Schema, params: DedupParams) -> None:
-    said: Mapping[bytes, bytes] = schema.metadata or {}
-    if b"scheme" not in said or set(schema.names) != {"doc_id", "signature"}:
-        raise UserError(
-            "no table of signatures: it has no doc_id, signature and metadata that say what they are"
-        )
+    found_metadata: Mapping[bytes, bytes] = schema.metadata or {}
+    if b"scheme" not in found_metadata or set(schema.names) != {"doc_id", "signature"}:
+        raise UserError("no table of signatures: it has no doc_id, signature and metadata that describe them")
     for key, wanted in metadata(params, schema.field("signature").type.list_size).items():
-        found = said.get(key.encode(), b"?").decode()
+        found = found_metadata.get(key.encode(), b"?").decode()
         if found != wanted:
             raise UserError(f"stored signatures have {key} = {found}, these parameters ask for {wanted}")
 

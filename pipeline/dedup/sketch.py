@@ -201,7 +201,7 @@ def _bands(job: Job, signed: npt.NDArray[np.unsignedinteger], texts: Records, pl
 
 
 def _fingerprints(text: pa.Array, texts: Records, shingling: Shingling) -> Records:
-    """Band records of winnowed shingles: a short text inside a long one shares some of them, though hardly a
+    """Band records of winnowed shingles: a short text inside a long one shares some of them, though rarely a
     band of signatures."""
     bounds, hashes = shingling.winnow(text, texts["location"] & 0xFFFFFFFF, WINNOW)
     found = np.empty(len(hashes), BAND)

@@ -51,7 +51,7 @@ def _kind(data: Any, i: int, stop: int, rule: Any) -> Any:
 
 
 @compiled
-def _joins(data: Any, i: int, stop: int, rule: Any) -> bool:
+def _joins(data: Any, i: int, stop: int, rule: Any) -> Any:
     """Whether the character at `i` is part of a word that goes on to its neighbours."""
     kind, _ = _kind(data, i, stop, rule)
     return kind != _SEPARATOR and kind != _ALONE

@@ -41,7 +41,7 @@ LAST, LARGE, TRAIN_ONLY = "last", "large", "train_only"
 
 MARGIN = 1.25  # of the share that should do
 MORE = 8  # times as many documents where it did not
-MET = 0.95  # of what was wanted, from which on nothing is said
+MET = 0.95  # of what was wanted, from which on nothing is reported
 _WHY = {
     LARGE: "would take more than half of a source",
     LAST: "would leave a source no train",
@@ -301,8 +301,8 @@ def _components(choice: Choice, name: str) -> int:
 
 
 def _reasons(passed_over: Counter[str]) -> str:
-    said = [f"{count:,} {_WHY[why]}" for why, count in sorted(passed_over.items())]
-    return f"; of the components looked at {', '.join(said)}" if said else ""
+    parts = [f"{count:,} {_WHY[why]}" for why, count in sorted(passed_over.items())]
+    return f"; of the components looked at {', '.join(parts)}" if parts else ""
 
 
 def _documents(count: int, one: str, many: str) -> str:

@@ -21,7 +21,7 @@ from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.schemas.documents import ID
 
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_DENSE = 4  # documents a word: so many entries of a list take more room than the word
+_DENSE = 4  # documents a word: so many entries of a list take more memory than the word
 _FILTER = 16  # bits of the filter for each hash, at least: one in sixteen of those not in the index passes
 
 # A validation document: its distinct shingle hashes, ascending.
@@ -217,7 +217,7 @@ def compare(bounds: Any, hashes: Any, rows: Any, index: Any, best: Any, best_row
 
 
 class Index(NamedTuple):
-    """What `kernels.overlap.compare` takes: keys and classes [K], the filter and its shift, beginnings and their
+    """What `compare` takes: keys and classes [K], the filter and its shift, beginnings and their
     shift, bounds [C + 1] and members of the classes' lists, the bitmap of each class [C], the bitmaps [B, W], and the
     sizes [V] of the sets."""
 

@@ -229,7 +229,7 @@ def similarity(
     context: Context, params: SplitParams, validation: pa.Table, groups: PublishedFile, version: str
 ) -> dict[str, Any] | None:
     """Compare the sample of validation with every document of train; None where there is no validation, or
-    `similarity_mb` is 0. `validation` are its groups, `measure.MEMBERS`; `groups` the file that says what is not train.
+    `similarity_mb` is 0. `validation` are its groups, `measure.MEMBERS`; `groups` the file that lists them.
 
     Shingles are those of `dedup` in the recipe, its defaults where it does not run.
     """

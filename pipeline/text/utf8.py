@@ -1,4 +1,4 @@
-"""What the scan asks at the ends of words and lines: marks, ellipses, citations, phrases, addresses.
+"""What a scan looks for at the ends of words and lines: marks, ellipses, citations, phrases, addresses.
 
 Kernels over bytes [first, last) of valid UTF-8; `table` is `unicode_tables.class_table()`.
 """

@@ -51,7 +51,7 @@ def mix64(x: Any) -> Any:
 
 @compiled(inline="always")
 def byte_at(data: Any, i: int) -> Any:
-    """`data[i]` of an `i` that is not negative; Numba asks that at every signed place, at a cost of 20 %."""
+    """`data[i]` of an `i` that is not negative; Numba checks that at every signed index, at a cost of 20 %."""
     return data[np.uint64(i)]
 
 
@@ -299,12 +299,13 @@ def most_words(size: int) -> int:
 @compiled
 def place_words(
     data: Any, i: int, stop: int, rule: Any, hashes: Any, starts: Any, ends: Any, paragraphs: Any
-) -> int:
+) -> Any:
     """The words of UTF-8 `data[i:stop]`; how many.
 
     Writes, for each word, `hashes` (uint64, those of `scan_words` with `FNV_PRIME`), `starts` and `ends` (int64,
-    bytes of `data`; marks inside) and `paragraphs` (int32, those with words counted from 0; a blank line parts two). Each
+    bytes of `data`; marks inside) and `paragraphs` (int32, those with words counted from 0; a blank line separates two). Each
     of the arrays must have `most_words(stop - i)` places.
     """
     places = (starts, ends, paragraphs)
-    return scan_words(data, i, stop, rule, FNV_PRIME, OUTSIDE, FNV_BASIS, hashes, 0, places)[3]
+    _, _, _, count = scan_words(data, i, stop, rule, FNV_PRIME, OUTSIDE, FNV_BASIS, hashes, 0, places)
+    return count

@@ -154,7 +154,7 @@ def assumed(
     copies: float,
     constants: Measured | None = None,
 ) -> Corpus:
-    """A corpus that nobody has looked at.
+    """A corpus of which nothing was measured.
 
     Each document has `copies` exact copies, `duplicates` others spread evenly over similarities 0.5 to 1, as
     many less similar ones as the documents of one source had where the constants were measured (`siblings`: a

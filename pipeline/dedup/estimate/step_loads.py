@@ -205,7 +205,7 @@ def tables(q: Quantities, x: Exchanges) -> Load:
     routed, slices = q.grouped + q.linked, x["members"].slices
     tasks = cells(routed, 1, q.text_ranges)
     return Load(
-        "table of clusters", tasks, {"told": routed, "tasks": tasks, "slices": slices},
+        "table of clusters", tasks, {"clustered": routed, "tasks": tasks, "slices": slices},
         read=routed * MEMBER.itemsize, written=routed * TABLE_ROW, gets=slices + tasks, puts=2 * tasks, files=tasks,
         worker=4 * routed * MEMBER.itemsize / max(1.0, tasks),
     )  # fmt: skip
@@ -233,7 +233,7 @@ def driver(q: Quantities, w: Widths, x: Exchanges) -> Load:
     hot = 2 * q.band_ranges * q.sub_ranges if "bands" in x else 0.0
     return Load(
         "on the driver", 1,
-        {"pilot_mb": looked, "partitions": q.partitions, "linked": q.linked, "told": routed,
+        {"pilot_mb": looked, "partitions": q.partitions, "linked": q.linked, "clustered": routed,
          "slices": sum(e.slices for e in x.values())},
         read=q.stored * seen + q.linked * w.edge + routed * TABLE_ROW,
         written=q.linked * w.label + routed * TABLE_ROW,

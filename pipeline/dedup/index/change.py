@@ -138,7 +138,7 @@ def _changes(before: Records, now: Records, names: pa.Table) -> pa.Table:
     other = moved & ~kept[0] & ~kept[1]
     rows = np.flatnonzero(removed | restored | other)
     known = pc.index_in(ids(identities["hi"][rows], identities["lo"][rows]), value_set=names["doc_id"])
-    rows = rows[pc.is_valid(known).to_numpy(zero_copy_only=False)]  # what was taken down is nobody's change
+    rows = rows[pc.is_valid(known).to_numpy(zero_copy_only=False)]  # what was taken down is no change
     who = names.take(known.drop_null())
     after = now[places[1][rows]] if len(now) else np.zeros(len(rows), MEMBER)
     gone = ~kept[1][rows]

@@ -130,7 +130,8 @@ def _moved(docs: Records, going: Any) -> Records:
     if len(starts):
         after = np.minimum.reduceat(np.where(going, none, docs["location"]), starts)
         found["after"] = np.where(after == none, -1, after)
-    return found[found["before"] != found["after"]]
+    changed: Records = found[found["before"] != found["after"]]
+    return changed
 
 
 def _relocated(location: I64, moved: Records) -> I64:

@@ -3,9 +3,8 @@
 units (per partition) -> compare (per range of keys) -> mark (per partition) -> publish (per partition). Texts are
 read twice, and only counts and the places of records come to the driver.
 
-A line or a paragraph is cut whole and its neighbours stay as they are, so one turn is enough. Sentence windows
-overlap, and where one is cut its neighbours make new windows: those turns are repeated over what the last one
-left, until nothing is found. Partitions in which the last turn changed nothing are not read again.
+A line or a paragraph is cut whole and its neighbours stay as they are, so one round is enough. Sentence windows
+overlap, and where one is cut its neighbours make new windows: rounds are repeated over what the last one left, until nothing is found. Partitions in which the last round changed nothing are not read again.
 """
 
 from __future__ import annotations
@@ -81,27 +80,27 @@ class _Run:
 
     def run(self) -> tuple[list[PublishedFile], dict[str, int]]:
         total: Counter[str] = Counter()
-        turn = 0
+        round_number = 0
         while True:
-            ranges = self.compare(turn)
-            if turn == 0:
+            ranges = self.compare(round_number)
+            if round_number == 0:
                 total["distinct_repeated_lines"] = sum(done.counters["repeated"] for done in ranges)
                 most = max((done.counters["most"] for done in ranges), default=0)
                 total["most_repeated_line"] = most if most > 1 else 0
-            cut, changed = self.mark(turn, by_part(ranges, "lost"))
+            cut, changed = self.mark(round_number, by_part(ranges, "lost"))
             total["lines_cut"] += cut
             if not changed or self.job.params.unit != "sentences":
                 break
-            turn += 1
+            round_number += 1
         scans = [Scan(item, 0, before) for item, before in zip(self.kept, self.before, strict=True)]
         published = self.map(line_steps.publish, scans, "spans", self.kept)
         files = [done.files["spans"].file for done in published]
         return files, self.count(total)
 
-    def compare(self, turn: int) -> list[Done]:
+    def compare(self, round_number: int) -> list[Done]:
         """Scan the partitions whose texts are not those of the last scan, and compare all keys."""
         new = [place for place, done in enumerate(self.scans) if done is None]
-        items = [Scan(self.kept[place], turn, self.before[place]) for place in new]
+        items = [Scan(self.kept[place], round_number, self.before[place]) for place in new]
         scans = self.map(line_steps.units, items, "units", [item.kept for item in items])
         for place, done in zip(new, scans, strict=True):
             self.scans[place] = done
@@ -109,16 +108,16 @@ class _Run:
         for number, slices in by_part([done for done in self.scans if done], "units").items():
             records = sum(part.size for part in slices)
             shares = max(1, -(-records * line_steps.RECORD_BYTES // self.budget))
-            ranges += [Range(number, share, shares, turn, slices) for share in range(shares)]
+            ranges += [Range(number, share, shares, round_number, slices) for share in range(shares)]
         return self.map(line_steps.compare, ranges, "repeats")
 
-    def mark(self, turn: int, lost: Mapping[int, Any]) -> tuple[int, bool]:
-        """(units cut in this turn, whether any text is now another)."""
+    def mark(self, round_number: int, lost: Mapping[int, Any]) -> tuple[int, bool]:
+        """(units cut in this round, whether any text is now another)."""
         items, places = [], []
         for place, (item, scan) in enumerate(zip(self.kept, self.scans, strict=True)):
             if item.index in lost or (scan and scan.counters["repeats"]):
                 places.append(place)
-                items.append(Mark(Scan(item, turn, self.before[place]), lost.get(item.index, ())))
+                items.append(Mark(Scan(item, round_number, self.before[place]), lost.get(item.index, ())))
         cut, changed = 0, False
         kept = [item.scan.kept for item in items]
         for place, done in zip(places, self.map(line_steps.mark, items, "spans to cut", kept), strict=True):

@@ -69,7 +69,7 @@ def rule() -> word_rule.Rule:
 
 @compiled
 def fingerprint(data: Any, start: int, stop: int, rule: Any, buffer: Any) -> Any:
-    """(hi, lo, words) of UTF-8 `data[start:stop]`; `buffer` is room for word hashes."""
+    """(hi, lo, words) of UTF-8 `data[start:stop]`; `buffer` holds word hashes."""
     hi, lo, words = _SEED_HI, _SEED_LO, 0
     state, word = OUTSIDE, FNV_BASIS
     while start < stop:
@@ -109,7 +109,7 @@ def _line_end(data: Any, start: int, stop: int) -> int:
 
 
 @compiled
-def _paragraph_end(data: Any, start: int, stop: int) -> int:
+def _paragraph_end(data: Any, start: int, stop: int) -> Any:
     """Where the block that begins at `start` ends: at the newline before a blank line, or at `stop`."""
     end = _line_end(data, start, stop)
     while end < stop:
@@ -123,7 +123,7 @@ def _paragraph_end(data: Any, start: int, stop: int) -> int:
 
 
 @compiled
-def _sentence_end(data: Any, start: int, stop: int) -> int:
+def _sentence_end(data: Any, start: int, stop: int) -> Any:
     """Where the sentence that begins at `start` ends, at the latest at the end of its line."""
     i = start
     while i < stop:
@@ -150,8 +150,8 @@ def _sentence_end(data: Any, start: int, stop: int) -> int:
 
 
 @compiled
-def _room(units: Any, count: int) -> Any:
-    """`units`, or a copy with twice the room if there is none for another."""
+def _grown(units: Any, count: int) -> Any:
+    """`units`, or a copy of twice the size if it is full."""
     if count < len(units):
         return units
     larger = np.empty((2 * len(units), 5), np.uint64)
@@ -201,7 +201,7 @@ def scan(offsets: Any, data: Any, rule: Any, unit: int, sentences: int, min_word
                 end = i
                 while white(data[end - 1]):
                     end -= 1
-                units = _room(units, count)
+                units = _grown(units, count)
                 units[count, KEY_HI], units[count, KEY_LO], units[count, ROW] = hi, lo, row
                 units[count, OFFSET], units[count, LENGTH] = start - low, end - start
                 count += 1

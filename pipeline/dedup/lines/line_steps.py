@@ -72,15 +72,15 @@ class Job:
 
 
 class Scan(NamedTuple):
-    """A partition, and what earlier turns have found in it."""
+    """A partition, and what earlier rounds have found in it."""
 
     kept: Kept
-    turn: int
+    round_number: int
     before: PublishedFile | None
 
 
 class Texts(NamedTuple):
-    """A partition with its texts as earlier turns leave them."""
+    """A partition with its texts as earlier rounds leave them."""
 
     id_hi: npt.NDArray[np.uint64]
     id_lo: npt.NDArray[np.uint64]
@@ -89,7 +89,7 @@ class Texts(NamedTuple):
     order: I64  # of each document
     fixed: npt.NDArray[np.bool_]  # the document loses nothing
     original: I64  # offsets of the texts as the stage received them
-    before: Records  # `SPAN` records of earlier turns
+    before: Records  # `SPAN` records of earlier rounds
     pieces: I64  # what cutting them takes away, as `span_edges.settle` gives it
     offsets: I64
     data: npt.NDArray[np.uint8]
@@ -159,7 +159,7 @@ def span_records(rows: I64, starts: I64, stops: I64) -> Records:
 
 
 def as_received(found: Texts, rows: I64, starts: I64, stops: I64) -> Records:
-    """Spans of the texts that earlier turns left, as spans of the texts that the stage received: they take in
+    """Spans of the texts that earlier rounds left, as spans of the texts that the stage received: they take in
     what was cut inside them."""
     pieces, original = found.pieces, found.original
     gone = np.concatenate([[0], np.cumsum(pieces[:, 2] - pieces[:, 1])])
@@ -180,7 +180,7 @@ class Range(NamedTuple):
     number: int
     share: int
     shares: int
-    turn: int
+    round_number: int
     slices: Sequence[Slice]
 
 
@@ -205,7 +205,7 @@ def units(job: Job, item: Scan) -> Done:
     Counters: `units` of them; `repeats`: units that another one in the partition makes go.
     """
     key = _key(job, "units", item)
-    name = f"units/{item.turn:02d}/{item.kept.index:06d}"
+    name = f"units/{item.round_number:02d}/{item.kept.index:06d}"
     return once(job.work, name, key, lambda: _units(job, item, name, key))
 
 
@@ -215,7 +215,7 @@ def _units(job: Job, item: Scan, name: str, key: str) -> Done:
     chosen = by_key.best
     order = np.argsort(by_key.hi[chosen], kind="stable")
     high = by_key.hi[chosen[order]]
-    if (high[1:] == high[:-1]).any():  # hardly ever, so that most need one key to sort by
+    if (high[1:] == high[:-1]).any():  # rarely, so that most need one key to sort by
         order = np.lexsort((by_key.lo[chosen], by_key.hi[chosen]))
     counts = np.bincount(by_key.groups, minlength=len(chosen))[order]
     chosen = chosen[order]
@@ -237,7 +237,7 @@ def compare(job: Job, item: Range) -> Done:
     Counters: `repeated` keys with more than one occurrence, `most` occurrences of one of them.
     """
     key = hash_json([job.key, "compare", *item[:3], [part.xxh3 for part in item.slices]])
-    name = f"compare/{item.turn:02d}/{item.number:06d}-{item.share:03d}"
+    name = f"compare/{item.round_number:02d}/{item.number:06d}-{item.share:03d}"
     return once(job.work, name, key, lambda: _compare(job, item, name, key))
 
 
@@ -278,12 +278,12 @@ def _share(job: Job, item: Range) -> Records:
 
 
 def mark(job: Job, item: Mark) -> Done:
-    """Publishes what is cut from the partition (`spans`): `SPAN` records of this and earlier turns, sorted.
+    """Publishes what is cut from the partition (`spans`): `SPAN` records of this and earlier rounds, sorted.
 
-    Counters: `lines` cut in this turn; of all turns `bytes`, `documents` and `source/<name>/bytes`.
+    Counters: `lines` cut in this round; of all rounds `bytes`, `documents` and `source/<name>/bytes`.
     """
     key = _key(job, "mark", item.scan, [part.xxh3 for part in item.slices])
-    name = f"mark/{item.scan.turn:02d}/{item.scan.kept.index:06d}"
+    name = f"mark/{item.scan.round_number:02d}/{item.scan.kept.index:06d}"
     return once(job.work, name, key, lambda: _mark(job, item, name, key))
 
 

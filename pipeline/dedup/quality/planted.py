@@ -35,7 +35,7 @@ PLANTED = np.dtype(
 )
 LEVELS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99)
 WORDS = 20  # shorter texts get no copy: one edit is too much of them
-LONGEST = 1 << 16  # bytes; longer texts get none: making one would take its time, and tell no more
+LONGEST = 1 << 16  # bytes; longer texts get none: making one would take long, and show no more
 NEAR = 0.01  # of the level is near enough
 TRIES = 12  # copies made of a text, at most, to come near the level
 _CHOOSE, _LEVEL, _SEED = 101, 102, 103

@@ -215,8 +215,8 @@ def wilson(found: float, of: float, z: float = Z95) -> tuple[float, float]:
 def share(found: int, of: int, independent: float | None = None) -> dict[str, Any]:
     """A share with its interval; null when there was nothing to count.
 
-    Where the things counted depend on one another, `independent` says as how many the interval takes them
-    (`effective`), at most `of`.
+    Where the things counted depend on one another, `independent` is their effective number, with which the interval is
+    computed (`effective`), at most `of`.
     """
     if independent is None or independent >= of:
         low, high = wilson(found, of)

@@ -32,7 +32,7 @@ PAIR = np.dtype([("a", "<i8"), ("b", "<i8"), ("jaccard", "<f8"), ("hit", "?")])
 LEAST = 0.5  # pairs below this similarity are not listed
 HASHES = (
     4 << 20
-)  # shingles of the sample, at most: what is over is left out, and the summary says what was used
+)  # shingles of the sample, at most: what is over is left out, and the summary counts what was used
 CELLS = 8 << 20  # counts of shared shingles held at once
 COMPARED = 1 << 16  # pairs whose band keys are held at once
 
@@ -77,7 +77,7 @@ def draw(records: Records, size: int) -> Records:
     The draw is a min-hash of the shingles that has no part in the signature, mixed so that it is even
     whatever the size: near-copies are drawn together with a probability of their similarity, and whether they
     are found has no part in it (coordinated sampling: Cohen and Kaplan 2007). Single documents drawn at
-    random would hold hardly a pair. Of two similar pairs the more similar one is the likelier drawn, in
+    random would contain almost no pair. Of two similar pairs the more similar one is the likelier drawn, in
     proportion.
 
     Drawing from draws of parts gives the draw of the whole: in a part no stratum's share is less than in the
@@ -179,12 +179,12 @@ def fitting(sample: Records, sizes: I64) -> npt.NDArray[np.bool_]:
     stratum = strata(sample["draw"], sample["shingles"])
     order = np.lexsort((sample["lo"], sample["hi"], sample["draw"], stratum))
     wanted = np.bincount(stratum, sizes, STRATA).astype(np.int64)
-    room = shares(wanted, HASHES)[stratum[order]]
+    space = shares(wanted, HASHES)[stratum[order]]
     new = starts_of(stratum[order])
     running = np.cumsum(sizes[order])
     before = (running - sizes[order])[np.flatnonzero(new)][np.cumsum(new) - 1]
     fits = np.zeros(len(sample), bool)
-    fits[order] = running - before <= room
+    fits[order] = running - before <= space
     return fits
 
 
@@ -221,7 +221,7 @@ def _lists(hashes: U64, owner: I64) -> tuple[I64, I64, I64]:
     if not several.any():
         return np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     marks = [scattered(owner.astype(np.uint64), salt) for salt in (1, 2)]
-    # Equal lists have equal sums; two of 64 bits tell different ones apart.
+    # Equal lists have equal sums; two of 64 bits distinguish different ones.
     sums = np.stack([np.add.reduceat(mark, firsts)[several] for mark in marks], axis=1)
     _, chosen, weights = np.unique(sums, axis=0, return_index=True, return_counts=True)
     firsts, lengths = firsts[several][chosen], lengths[several][chosen]

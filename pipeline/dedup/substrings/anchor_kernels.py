@@ -66,7 +66,7 @@ def classes() -> npt.NDArray[np.uint8]:
 
 @compiled
 def most_tokens(offsets: Any, rows: Any) -> int:
-    """Room for the tokens of the longest text: two words of one byte have another between them."""
+    """Length of an array for the tokens of the longest text: two words of one byte have another between them."""
     longest = 0
     for row in rows:
         longest = max(longest, offsets[row + 1] - offsets[row])
@@ -118,7 +118,7 @@ class Winnow(NamedTuple):
 
     @classmethod
     def of(cls, min_tokens: int) -> Winnow:
-        """Half of the window is the anchor: few are elected, and they hardly repeat without the window."""
+        """Half of the window is the anchor: few are elected, and they rarely repeat without the window."""
         k = min(min_tokens, max(SHORTEST, min_tokens // 2))
         return cls(k, min_tokens - k + 1)
 
@@ -147,8 +147,8 @@ def named(gram: Any) -> Any:
 def winnow(offsets: Any, data: Any, rows: Any, table: Any, k: int, w: int) -> Any:
     """(elected anchors of the texts at `rows`, uint64; how many tokens they have). Of a text shorter than a
     window none."""
-    room = most_tokens(offsets, rows)
-    hashes, starts = np.empty(room, np.uint64), np.empty(room, np.int64)
+    capacity = most_tokens(offsets, rows)
+    hashes, starts = np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
     out = np.empty(1024, np.uint64)
     found, total = 0, 0
     for row in rows:
@@ -231,7 +231,7 @@ def blocks(
     """Blocks whose anchor is in the set `slots`: of the texts `rows[begin:]`, as many whole texts as fit `out`
     (`UNIT`), in order; key is the anchor.
 
-    Returns (the first of `rows` that is not done, blocks written, room that this text needs).
+    Returns (the first of `rows` that is not done, blocks written, length of `out` that this text needs).
     """
     n = k + w - 1
     shift = np.uint64(64)
@@ -239,9 +239,9 @@ def blocks(
     while size > 1:
         shift -= np.uint64(1)
         size >>= 1
-    room = most_tokens(offsets, rows[begin:])
-    hashes, starts = np.empty(room, np.uint64), np.empty(room, np.int64)
-    anchors = np.empty(room, np.uint64)
+    capacity = most_tokens(offsets, rows[begin:])
+    hashes, starts = np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
+    anchors = np.empty(capacity, np.uint64)
     found = 0
     for i in range(begin, len(rows)):
         row = rows[i]

@@ -45,7 +45,7 @@ def find(
 ) -> tuple[list[PublishedFile], dict[str, int]]:  # fmt: skip
     """Publish `spans/substrings/<partition>.parquet` (`SPANS`) for every partition; (files, counters).
 
-    Which occurrence of a run stays is what the package's docstring says: that in a source outside of
+    Which occurrence of a run stays is described in the package's docstring: that in a source outside of
     `remove_only_from` (None: all may be cut), then of the highest of `priorities`, then of the lowest doc_id,
     then the first in the text. `memory_mb` bounds the records that a task holds beside its partition. `key`
     stands for whatever the documents depend on. Resumable: intermediate files lie in `scratch/substrings`.

@@ -21,7 +21,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.job import Kept
-from corpusmill.pipeline.dedup.substrings.anchor_kernels import LONGEST, MANY, ROLL, Winnow
+from corpusmill.pipeline.dedup.substrings.anchor_kernels import LONGEST, MANY, Winnow
 from corpusmill.pipeline.engine.shuffle import (
     Done,
     File,
@@ -34,12 +34,13 @@ from corpusmill.pipeline.engine.shuffle import (
     write,
 )
 from corpusmill.pipeline.text.buffers import one_array, view
+from corpusmill.pipeline.text.minhash import ROLL
 from corpusmill.schemas.manifest import hash_json
 
 I64 = npt.NDArray[np.int64]
 
 ANCHOR = np.dtype("<u8")
-# A block, the order of its source, and the first half of its document's id: of 2^64 ids two hardly meet.
+# A block, the order of its source, and the first half of its document's id: of 2^64 ids two rarely collide.
 BLOCK = np.dtype([("key", "<u8"), ("check", "<u8"), ("rank", "<u4"), ("ident", "<u8")])
 # A window: hash of its tokens, upper half of its anchor; its block's order among those with the anchor.
 WINDOW = np.dtype([("key", "<u8"), ("check", "<u4"), ("order", "<u4")])
@@ -68,7 +69,7 @@ class Job:
 
     @cached_property
     def _ranks(self) -> dict[tuple[bool, int], int]:
-        """(may be cut, priority turned round) -> rank, best first."""
+        """(may be cut, priority negated) -> rank, best first."""
         highest = {-priority for _, priority in self.priorities} | {0}
         return {
             order: rank
@@ -162,7 +163,7 @@ def _slots(count: int) -> Any:
 
 @compiled
 def repeated(anchors: Any) -> Any:
-    """uint8[n]: whether an anchor is there more than once, or says `MANY` of itself."""
+    """uint8[n]: whether an anchor is there more than once, or carries `MANY`."""
     slots, shift = _slots(len(anchors))
     flags = np.empty(len(anchors), np.uint8)
     for i in range(len(anchors)):

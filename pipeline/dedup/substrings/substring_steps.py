@@ -120,9 +120,9 @@ def grouped(found: Records, by: str, ranges: int) -> Chunk:
 def found_in(job: Job, docs: Docs, anchors: npt.NDArray[np.uint64]) -> Iterator[Records]:
     """The blocks with these anchors, of as many documents as the budget allows at a time, one at least."""
     slots = hash_set(anchors)
-    room, begin = max(1, job.budget // UNIT_COST), 0
+    capacity, begin = max(1, job.budget // UNIT_COST), 0
     while begin < len(docs.rows):
-        out = np.empty(room, anchor_kernels.UNIT)
+        out = np.empty(capacity, anchor_kernels.UNIT)
         scan = partial(
             anchor_kernels.blocks,
             docs.offsets,
@@ -223,7 +223,7 @@ def settled_blocks(job: Job, item: Settled) -> Iterator[tuple[Records, Fates]]:
 def open_windows(job: Job, item: Settled, docs: Docs) -> Iterator[tuple[Chunk, Fates]]:
     """The windows of contested blocks, of as many documents as the budget allows at a time, one at least, and
     the order of their blocks."""
-    room = max(1, job.budget // UNIT_COST)
+    capacity = max(1, job.budget // UNIT_COST)
     for found, fates in settled_blocks(job, item):
         contested = fates >= substring_job.CONTESTED
         found, fates = found[contested], fates[contested]
@@ -236,7 +236,7 @@ def open_windows(job: Job, item: Settled, docs: Docs) -> Iterator[tuple[Chunk, F
         first = 0
         while first < len(heads):
             before = ends[first - 1] if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, before + room, side="right")))
+            last = max(first + 1, int(np.searchsorted(ends, before + capacity, side="right")))
             some = slice(heads[first], heads[last] if last < len(heads) else len(found))
             texts, size = (docs.offsets, docs.data), job.winnow.tokens
             made = anchor_kernels.windows(*texts, found[some], anchor_kernels.classes(), size)

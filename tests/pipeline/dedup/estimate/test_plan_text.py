@@ -82,7 +82,7 @@ def test_expected_beside_actual() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"bands": 3, "rows": 9}, "3 bands x 9 rows, given by hand, find 0.351 of the pairs at 0.8"),
         ({"preset": "datatrove", "bands": 3, "rows": 9}, "3 bands x 9 rows, given by hand, find 0.351 of"),
@@ -93,15 +93,15 @@ def test_expected_beside_actual() -> None:
         ({"bands": 3, "rows": 9, "minhash": False}, None),
     ],
 )
-def test_bands_that_fall_short_of_the_recall_are_told(given: dict[str, Any], told: str | None) -> None:
+def test_bands_that_fall_short_of_the_recall_are_reported(given: dict[str, Any], message: str | None) -> None:
     params = DedupParams(**given)
     lines = unpromised(params, banding(params))
     assert all(len(line) <= 80 for line in lines)
     text = " ".join(" ".join(lines).split())
-    if told is None:
+    if message is None:
         assert text == ""
     else:
-        assert text.startswith(f"warning: dedup.recall 0.95 is not promised: {told}")
+        assert text.startswith(f"warning: dedup.recall 0.95 is not promised: {message}")
 
 
 @given(st.floats(0.3, 1), st.floats(0.1, 0.99))

@@ -70,9 +70,13 @@ def moved(docs: list[Doc], before: Result, after: Result) -> dict[bytes, dict[st
         if was.get("duplicate_of") == now.get("duplicate_of"):
             continue
         change = "restored" if not now else "survivor" if was else "removed"
-        told = {"survivor": now.get("duplicate_of"), "rule": now.get("rule"), "jaccard": now.get("jaccard")}
+        details = {
+            "survivor": now.get("duplicate_of"),
+            "rule": now.get("rule"),
+            "jaccard": now.get("jaccard"),
+        }
         found[doc.id] = {
-            "doc_id": doc.id, "change": change, **told, "source": doc.source, "source_id": None,
+            "doc_id": doc.id, "change": change, **details, "source": doc.source, "source_id": None,
             "locator": doc.name, "url": None,
         }  # fmt: skip
     return found

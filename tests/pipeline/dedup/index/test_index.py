@@ -79,14 +79,14 @@ def test_a_change_made_again_tells_the_same(root: Folder) -> None:
     docs = corpus()
     add(root, "a", docs[:75])
     first = add(root, "b", docs[75:])
-    told = changes(first)
-    assert told
+    listed = changes(first)
+    assert listed
     (root / "b/dedup").delete()
     again = add(root, "b", docs[75:])
-    assert changes(again) == told and again.read("clusters.parquet") == first.read("clusters.parquet")
+    assert changes(again) == listed and again.read("clusters.parquet") == first.read("clusters.parquet")
     named = [d.name for d in docs[:40]]
-    told = changes(take(root, "down", named))
-    assert told and changes(take(root, "down", named)) == told
+    listed = changes(take(root, "down", named))
+    assert listed and changes(take(root, "down", named)) == listed
 
 
 def test_what_is_there_already_is_refused(root: Folder) -> None:
@@ -119,7 +119,7 @@ def test_other_parameters_are_refused(root: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         (
             {"recall": 0.999},
@@ -134,13 +134,13 @@ def test_other_parameters_are_refused(root: Folder) -> None:
     ],
 )  # fmt: skip
 def test_other_bands_are_refused_in_the_words_of_who_asked(
-    root: Folder, asked: dict[str, Any], told: str
+    root: Folder, asked: dict[str, Any], message: str
 ) -> None:
     docs = corpus()
     add(root, "a", docs[:50])
     with pytest.raises(UserError) as caught:
         add(root, "b", docs[50:], **asked)
-    assert str(caught.value).startswith(f"{root / 'index'}: {told}") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{root / 'index'}: {message}") and "\n" not in str(caught.value)
 
 
 def test_what_the_refusal_advises_is_taken(root: Folder) -> None:

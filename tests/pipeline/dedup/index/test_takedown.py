@@ -48,9 +48,9 @@ def test_a_takedown_may_remove_another(root: Folder) -> None:
     assert before.kept.keys() == {a, c} and whole.kept.keys() == {b, d}
     result = take(root, "down", ["a"])
     assert result.read("clusters.parquet") == whole.read("clusters.parquet")
-    told = changes(result)
-    assert told == moved(docs[1:], before, whole)
-    assert {doc: (row["change"], row["survivor"]) for doc, row in told.items()} == {
+    found_changes = changes(result)
+    assert found_changes == moved(docs[1:], before, whole)
+    assert {doc: (row["change"], row["survivor"]) for doc, row in found_changes.items()} == {
         b: ("restored", None), c: ("removed", b), d: ("restored", None), copy: ("survivor", b),
     }  # fmt: skip
 
