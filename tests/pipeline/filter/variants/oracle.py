@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from corpusmill.pipeline.filter.signals.variants import white_words as u
+from corpusmill.pipeline.text import unicode_tables as u
 
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
 Grams = list[tuple[str, ...]]
@@ -71,10 +71,10 @@ def dolma(text: str) -> dict[str, float]:
 
 def unicode_words(text: str) -> list[str]:
     """UAX #29 as pairs of neighbours, by its rules WB4 to WB13b, on the classes of the table."""
-    table = u.classes()
+    table = u.word_break_table()
     groups: list[str] = []  # a character and what extends it (WB4)
     for char in text:
-        if groups and table[ord(char)] == u.EXTEND and not groups[-1][0].isspace():
+        if groups and table[ord(char)] == u.WB_EXTEND and not groups[-1][0].isspace():
             groups[-1] += char
         else:
             groups.append(char)
@@ -85,15 +85,20 @@ def unicode_words(text: str) -> list[str]:
         a, b = kinds[i - 1], kinds[i]
         before = kinds[i - 2] if i > 1 else None
         after = kinds[i + 1] if i + 1 < len(kinds) else None
-        if {a, b} <= {u.LETTER, u.NUMBER} or (a == b == u.KATAKANA):  # WB5, 8, 9, 10, 13
+        if {a, b} <= {u.WB_LETTER, u.WB_NUMBER} or (a == b == u.WB_KATAKANA):  # WB5, 8, 9, 10, 13
             return True
-        for kind, middles in ((u.LETTER, (u.MID_LETTER, u.MID_BOTH)), (u.NUMBER, (u.MID_NUMBER, u.MID_BOTH))):
+        for kind, middles in (
+            (u.WB_LETTER, (u.WB_MID_LETTER, u.WB_MID_BOTH)),
+            (u.WB_NUMBER, (u.WB_MID_NUMBER, u.WB_MID_BOTH)),
+        ):
             if (a == kind and b in middles and after == kind) or (
                 b == kind and a in middles and before == kind
             ):
                 return True  # WB6, 7, 11, 12
-        plain = (u.LETTER, u.NUMBER, u.KATAKANA)
-        return (b == u.JOINER and a in (*plain, u.JOINER)) or (a == u.JOINER and b in plain)  # WB13a, b
+        plain = (u.WB_LETTER, u.WB_NUMBER, u.WB_KATAKANA)
+        return (b == u.WB_JOINER and a in (*plain, u.WB_JOINER)) or (
+            a == u.WB_JOINER and b in plain
+        )  # WB13a, b
 
     words: list[str] = []
     for i, group in enumerate(groups):
@@ -101,7 +106,9 @@ def unicode_words(text: str) -> list[str]:
             words[-1] += group
         else:
             words.append(group)
-    return [word for word in words if table[ord(word[0])] in (u.LETTER, u.NUMBER, u.KATAKANA, u.ALONE)]
+    return [
+        word for word in words if table[ord(word[0])] in (u.WB_LETTER, u.WB_NUMBER, u.WB_KATAKANA, u.WB_ALONE)
+    ]
 
 
 def dclm(text: str) -> dict[str, float]:
