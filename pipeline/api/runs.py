@@ -17,7 +17,7 @@ from corpusmill.pipeline.inspect.verify import verify as check
 from corpusmill.pipeline.inspect.why import why as ask
 from corpusmill.schemas.recipe import Cluster
 
-_QUIET = Progress(quiet=True).say
+_QUIET = Progress(quiet=True).log
 
 
 def why(run: str | Path, document: str) -> list[dict[str, Any]]:

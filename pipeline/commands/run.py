@@ -53,16 +53,16 @@ def _execute(
             _show_plan(planned, json)
             return
         if todo:
-            progress.say(
+            progress.log(
                 f"{folder}: {len(planned) - len(todo)} of {len(planned)} stages are finished and valid"
             )
         try:
             manifests = job.execute(planned)
         except KeyboardInterrupt:
-            progress.say("interrupted; what is finished stays: run the same command to go on")
+            progress.log("interrupted; what is finished stays: run the same command to go on")
             raise
     if not todo:
-        progress.say(f"{folder}: everything is finished and valid, nothing to do")
+        progress.log(f"{folder}: everything is finished and valid, nothing to do")
     _show_result(folder.url, manifests, json)
 
 

@@ -111,7 +111,7 @@ def _warm(folder: Path) -> Iterator[tuple[str, float]]:
             Run(recipe, place, scheduler, progress).execute()
             if number == 0:
                 verify(place, scheduler)
-                shards, places = shards_of(place.url, progress.say)
+                shards, places = shards_of(place.url, progress.log)
                 (found,) = Finder(shards, places).find("with-contact", None, None)
                 list(Tracer(shards, places).trace(parse(found.places[0].address)))
         yield label, time.monotonic() - clock

@@ -50,7 +50,7 @@ def takedown(
         place = place_of(run, shards)
     progress = Progress(quiet=quiet or json)
     with explained(lambda: state_of(place)), Workers(Cluster(workers=workers), scheduler, progress) as tasks:
-        result = take_down(place, Folder(file), cluster, dry_run, tasks, progress.say)
+        result = take_down(place, Folder(file), cluster, dry_run, tasks, progress.log)
     if json:
         print_json(result)
     else:

@@ -177,7 +177,7 @@ class Deduplication:
             # What is published must not know on how many workers it was made.
             alone = estimate(corpus, self.params, self.banding, 1, OBJECT_STORE)
             for text in (show(self.expected), *unpromised(self.params, self.banding)):
-                self.context.say(text)
+                self.context.log(text)
         return {
             "estimate": alone.model_dump(mode="json") if alone else None,
             "bands": self.banding.bands,
@@ -201,7 +201,7 @@ class Deduplication:
         actual: dict[str, float] = {**counters, **({"shuffled_bytes": scratch} if scratch else {})}
         actual["worker_bytes"] = max((done.counters.get(PEAK, 0) for done in dones), default=0)
         actual["driver_bytes"] = peak_bytes()
-        self.context.say(show_actual(self.expected, actual))
+        self.context.log(show_actual(self.expected, actual))
 
     def urls(self, sizes: list[int]) -> tuple[dict[int, removals.UrlRemoval], Routed]:
         """The pass by URL: per partition the documents with what was decided, and the locations that go."""

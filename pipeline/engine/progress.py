@@ -25,7 +25,7 @@ class Progress:
         self.out = out or sys.stderr
         self.quiet = quiet
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """One line of log."""
         if not self.quiet:
             print(line, file=self.out, flush=True)
@@ -65,7 +65,7 @@ class Progress:
 
             yield count
         seconds = time.monotonic() - start
-        self.say(
+        self.log(
             f"{label:<22} {done:>5} tasks  {seconds:7.1f} s  {_rate(done, done_bytes, total_bytes, seconds)}"
         )
 

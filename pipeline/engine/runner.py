@@ -257,13 +257,13 @@ class Run:
         clock = time.process_time()
         start = time.monotonic()
         files, counters = entry.stage.run(self._context(entry, partitions, planned))
-        self.progress.say(f"{entry.name:<22} {'done':>11}  {time.monotonic() - start:7.1f} s")
+        self.progress.log(f"{entry.name:<22} {'done':>11}  {time.monotonic() - start:7.1f} s")
         entry.done = self._publish_stage(entry, [], files, counters, time.process_time() - clock)
 
     def _context(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> Context:
         previous = {p.name: p.folder for p in planned if p.name in entry.reads}
         return Context(
-            self.recipe, self.folder, entry.folder, partitions, previous, self.scheduler, self.progress.say
+            self.recipe, self.folder, entry.folder, partitions, previous, self.scheduler, self.progress.log
         )
 
     def _publish_stage(

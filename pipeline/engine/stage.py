@@ -139,7 +139,7 @@ class Context:
     partitions: Sequence[Partition]  # the documents, after the last local stage before this one
     previous: dict[str, Folder]
     scheduler: Scheduler
-    say: Callable[[str], None] = field(default=_silent)  # logs a line
+    log: Callable[[str], None] = field(default=_silent)  # logs a line
 
 
 class Stage(ABC):

@@ -89,7 +89,7 @@ def _make(context: Context, plan: Plan, tokenizer: Tokenizer, data: bytes) -> Do
     files = [publish_bytes(folder, TOKENIZER, data)]
     bpe = tokenizer.load()
     if plan.kinds != ("text",):
-        context.say(f"shard: {how(bpe)}")
+        context.log(f"shard: {how(bpe)}")
 
     sizes = [part.text_bytes for part in context.partitions]
     route = Route(plan, context.previous["split"], tokenizer, folder / "scratch")

@@ -77,7 +77,7 @@ class Split(GlobalStage):
                 "similarity_above": found["jaccard"]["above"],
             }
         for line in messages:
-            context.say(f"split: {line}")
+            context.log(f"split: {line}")
         return files, counters
 
 

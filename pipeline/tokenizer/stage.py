@@ -80,7 +80,7 @@ class Tokenizer(GlobalStage):
         else:
             eos = end_token(existing, params.eos_token)
             if eos != params.eos_token:
-                context.say(f"tokenizer: documents end with {eos}, the given tokenizer's own")
+                context.log(f"tokenizer: documents end with {eos}, the given tokenizer's own")
             load_bpe(existing, eos, f"tokenizer.path: {params.path}")
         splits = json.loads((context.previous["split"] / SUMMARY).read())["sources"]
         inputs = {part.name: part.xxh3 for part in context.partitions}
@@ -93,10 +93,10 @@ class Tokenizer(GlobalStage):
         data = self._train(context, drawn, key) if existing is None else existing
         file = publish_bytes(context.folder, FILE, data)
         bpe = load_bpe(data, eos, "tokenizer.path: " + str(params.path or FILE))
-        context.say(f"tokenizer: {how(bpe)}")
+        context.log(f"tokenizer: {how(bpe)}")
         stats = {**measure(context, bpe, eos, splits, drawn), "trained_on": _account(drawn, splits, existing)}
         if existing is None and bpe.vocab_size < params.vocab_size:
-            context.say(
+            context.log(
                 f"tokenizer: {bpe.vocab_size} tokens, not {params.vocab_size}: the text has no more pairs that occur"
                 f" {params.min_frequency} times"
             )
@@ -121,7 +121,7 @@ class Tokenizer(GlobalStage):
         from corpusmill.pipeline.tokenizer.train import train
 
         def make() -> Marker:
-            context.say(f"tokenizer: training on {drawn.bytes / MIB:.1f} MiB of {drawn.docs:,} documents")
+            context.log(f"tokenizer: training on {drawn.bytes / MIB:.1f} MiB of {drawn.docs:,} documents")
             data = train((table["text"] for table in drawn.tables()), self.params)
             return Marker(key=key, files=[publish_bytes(context.folder, FILE, data)])
 

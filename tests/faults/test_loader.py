@@ -55,7 +55,7 @@ def expected(healthy: Folder) -> list[Batch]:
 
 @pytest.fixture
 def said() -> list[str]:
-    """What a stream says that has `say=said.append`."""
+    """What a stream says that has `log=said.append`."""
     return []
 
 
@@ -239,7 +239,7 @@ def test_a_damaged_block_is_replaced_and_told(
     known: dict[str, Fault] = {"swapped": faults.swapped(tars), "missing": faults.refused(404)}
     fault = known.get(kind) or getattr(faults, kind)
     broken.policy = always(fault, shard.url, block.offset, block.offset + block.size)
-    with opened(store, DAMAGED, say=said.append) as stream:
+    with opened(store, DAMAGED, log=said.append) as stream:
         first = [next(stream) for _ in range(BATCHES)]
         [(bad, other)] = stream._blocks.replaced.items()
     assert len(said) == 1 and f"{shard.url}: block {block.key} " in said[0]
@@ -289,7 +289,7 @@ def test_the_same_object_put_there_again_changes_nothing(
     said: list[str],
 ) -> None:
     fetch = PASSING.model_copy(update={"memory_mb": 0.001})
-    with opened(store, fetch, prefetch=0, say=said.append) as stream:
+    with opened(store, fetch, prefetch=0, log=said.append) as stream:
         found = [next(stream) for _ in range(4)]
         for name in ("wiki-train-000000.tar", "wiki-train-000001.tar"):
             file = Folder(store) / f"wiki/train/{name}"
@@ -350,7 +350,7 @@ def test_a_damaged_file_of_the_cache_is_fetched_again(
     files[3].write_bytes(files[4].read_bytes())
     before = broken.tar_gets()
     said.clear()
-    assert same(read(store, cached(), say=said.append), expected)
+    assert same(read(store, cached(), log=said.append), expected)
     assert broken.tar_gets() == before + 4
     assert len(said) == 4 and all("damaged in the cache, fetched again" in line for line in said)
     assert same(read(store, cached()), expected)

@@ -112,4 +112,4 @@ def open_tokens(
         return open_shards(url)
     if cache is None:
         raise UserError(f"data.token_cache: {url} holds texts; name a folder in which their tokens are kept")
-    return open_shards(token_set(url, cache, tokenizer=tokenizer, say=log).url)
+    return open_shards(token_set(url, cache, tokenizer=tokenizer, log=log).url)

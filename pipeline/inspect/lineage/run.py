@@ -50,7 +50,7 @@ class RunPlaces:
     """A finished run or a stage's output; raises `UserError` where there is none. `until`: its last stage that counts."""
 
     url: str
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     until: str | None = None
     requests: Requests = field(default_factory=Requests)
     _tables: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict, repr=False)
@@ -91,7 +91,7 @@ class RunPlaces:
             raise UserError(
                 f"{ledger}: no ledger there; give the folder of a finished run, such as runs/quickstart"
             )
-        return Ids(self.folder, ledger, self.requests, self.say)
+        return Ids(self.folder, ledger, self.requests, self.log)
 
     @cached_property
     def sources(self) -> list[str]:
@@ -172,7 +172,7 @@ class RunPlaces:
         """The runs and outputs whose document partitions this one read."""
         paths = [path for source in self.recipe.sources.values() for path in source.paths]
         places = dict.fromkeys(place for path in paths for place in self.places_of(path))
-        found = [made for place in places if (made := _made_by(place, self.say)) is not None]
+        found = [made for place in places if (made := _made_by(place, self.log)) is not None]
         for made in found:
             made.requests = self.requests
         return found
@@ -186,7 +186,7 @@ class RunPlaces:
         return self._tables[key]
 
 
-def _made_by(path: str, say: Callable[[str], None]) -> RunPlaces | None:
+def _made_by(path: str, log: Callable[[str], None]) -> RunPlaces | None:
     """The run or output that published the document partitions at a path, up to the stage that did."""
     parts = path.rstrip("/").split("/")
     if "documents" not in parts:
@@ -194,7 +194,7 @@ def _made_by(path: str, say: Callable[[str], None]) -> RunPlaces | None:
     folder = "/".join(parts[: len(parts) - 1 - parts[::-1].index("documents")]) or "."
     for url, until in ((folder, None), (str(Folder(folder).parent), Folder(folder).name)):
         try:
-            return RunPlaces(url, say, until)
+            return RunPlaces(url, log, until)
         except UserError:
             continue
     return None

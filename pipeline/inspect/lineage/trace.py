@@ -143,38 +143,38 @@ def _before(run: RunPlaces, row: Row) -> tuple[RunPlaces, Row] | None:
 
 
 def open_shards(
-    address: Address, run: str | None, say: Callable[[str], None]
+    address: Address, run: str | None, log: Callable[[str], None]
 ) -> tuple[Shards, RunPlaces | None]:
     """The shard set that an address is of, and its run: `run`, or what lies around the tar's path."""
     if run is not None:
-        return shards_of(run, say)
+        return shards_of(run, log)
     if address.path is None:
         raise UserError(f"{address}: which run? Give --run DIR, or the path of the tar in place of its name")
     folder = Folder(address.path).parent.parent.parent
     if (folder / INDEX).exists():
-        return shards_of(folder.url, say)
+        return shards_of(folder.url, log)
     raise UserError(f"{address}: no shard set around that tar (SET/<source>/<split>/x.tar); give --run DIR")
 
 
-def shards_of(run: str, say: Callable[[str], None]) -> tuple[Shards, RunPlaces | None]:
+def shards_of(run: str, log: Callable[[str], None]) -> tuple[Shards, RunPlaces | None]:
     """The shards of a run or of a stage's output, and that; or those in a folder of shards, and the run that it is in.
     A set that was copied away from its run has none. Raises `UserError` where there are no shards."""
     try:
-        places = RunPlaces(run, say)
+        places = RunPlaces(run, log)
         return places.shards, places
     except UserError:
         folder = Folder(run)
         if not (folder / INDEX).exists():
             raise
-    found = _around(folder, say)
+    found = _around(folder, log)
     return (found.shards, found) if found is not None else (Shards(folder), None)
 
 
-def _around(folder: Folder, say: Callable[[str], None]) -> RunPlaces | None:
+def _around(folder: Folder, log: Callable[[str], None]) -> RunPlaces | None:
     """The run whose shards a folder holds."""
     for url in (folder.url, folder.parent.url):
         try:
-            places = RunPlaces(url, say)
+            places = RunPlaces(url, log)
         except UserError:
             continue
         if "shard" in places.recipe.stage_names and places.folder_of("shard") == folder:

@@ -48,7 +48,7 @@ def take_down(
     recipe = Recipe.model_validate({"name": "takedown", "sources": sources})
     progress, out = Progress(quiet=quiet), Folder(output)
     with Workers(Cluster(workers=workers), address, progress) as scheduler:
-        context = Context(recipe, out, out, [], {}, scheduler, progress.say)
+        context = Context(recipe, out, out, [], {}, scheduler, progress.log)
         run = Deduplication(context, params, Banding(found.bands, found.rows), Dedup.version, named)
         assert run.change is not None
         done = _finished(out, found.generation, run.change.key)

@@ -161,7 +161,7 @@ def _there(ledger: Folder) -> bool:
 
 
 def take_down(
-    place: Place, file: Folder, cluster: bool, dry_run: bool, scheduler: Scheduler, say: Callable[[str], None]
+    place: Place, file: Folder, cluster: bool, dry_run: bool, scheduler: Scheduler, log: Callable[[str], None]
 ) -> dict[str, Any]:
     """Take the documents that `file` names out of the shards; the result as JSON values (see `docs/takedown.md`).
 
@@ -174,7 +174,7 @@ def take_down(
     if pending is not None and dry_run:
         raise UserError(f"{place.shards / pending}: a takedown is under way; give its command again first")
     if pending is not None:
-        plan = _finish(place.shards, pending.rpartition("/")[2], say)
+        plan = _finish(place.shards, pending.rpartition("/")[2], log)
         if plan is not None and plan.names == names:
             return {**plan.result, "resumed": True}
     opened = open_set(place.shards)
@@ -202,16 +202,16 @@ def take_down(
     return plan.result
 
 
-def _finish(shards: Folder, request: str, say: Callable[[str], None]) -> Plan | None:
+def _finish(shards: Folder, request: str, log: Callable[[str], None]) -> Plan | None:
     """Put in place what a killed takedown had decided; None if the shards were written again since."""
     plan = read_plan(shards, request)
     if checksum((shards / INDEX).read()) not in (plan.before, plan.after):
-        say(
+        log(
             f"{shards}: a takedown was under way, but the shards were written again since, without its documents"
         )
         discard(shards, request)
         return None
-    say(f"{shards}: finishing the takedown of {len(plan.result['doc_ids'])} documents that was under way")
+    log(f"{shards}: finishing the takedown of {len(plan.result['doc_ids'])} documents that was under way")
     finish(shards, plan)
     return plan
 

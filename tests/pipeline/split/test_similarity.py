@@ -94,7 +94,7 @@ def test_a_copy_on_the_other_side_is_found_and_told(tmp_path: Path) -> None:
         ["held", "web"], split={"per_source": {"held": {"only": "validation"}, "web": {"only": "train"}}}
     )
     where = context(Folder(tmp_path), made, "split", partitions(Folder(tmp_path / "redact"), docs, 3))
-    where = type(where)(**{**where.__dict__, "say": said.append})
+    where = type(where)(**{**where.__dict__, "log": said.append})
     _, counters = Split(made).run(where)
     assert counters["similarity_above"] == 3 and counters["similarity_compared"] == 20
     assert said[-1].endswith(

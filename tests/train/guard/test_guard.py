@@ -27,8 +27,8 @@ def guard_of(folder: Path, said: list[str] | None = None, **settings: Any) -> Gu
     config = GuardConfig.model_validate(
         {"window": 8, "min_history": 4, "delay": 2, "max_skips": 4, **settings}
     )
-    say = said.append if said is not None else lambda line: None
-    return Guard(config, Folder(folder), World(), lambda step: {"wiki": [f"doc{step}"]}, say)
+    log = said.append if said is not None else lambda line: None
+    return Guard(config, Folder(folder), World(), lambda step: {"wiki": [f"doc{step}"]}, log)
 
 
 def state_at(step: int) -> TrainState:

@@ -170,17 +170,17 @@ class Documents:
 
     def _whole(self, read: int) -> None:
         """Raises `WorkError` if the tar is not the one that was to be read."""
-        tar, said = self.tar, self.tar.listed
+        tar, listed = self.tar, self.tar.listed
         problem = ""
         if read != tar.size:
             problem = f"{read} bytes, {tar.size} were expected"
-        elif said is None:
+        elif listed is None:
             now = tar.file.entry()
             problem = "" if (now.size, now.tag) == (tar.size, tar.tag) else "changed while it was read"
-        elif self.sha256 != said.sha256:
+        elif self.sha256 != listed.sha256:
             problem = "changed since its index was written (sha256 differs); `corpusmill verify` tells where"
-        elif self.samples != said.nsamples:
-            problem = f"{self.samples} documents, its index says {said.nsamples}"
+        elif self.samples != listed.nsamples:
+            problem = f"{self.samples} documents, its index says {listed.nsamples}"
         if problem:
             raise WorkError(f"{tar.file}: {problem}")
 

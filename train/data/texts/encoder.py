@@ -107,10 +107,10 @@ def _named(config: bytes | None, where: str) -> str | None:
     if config is None:
         return None
     try:
-        said = json.loads(config).get("eos_token")
+        named = json.loads(config).get("eos_token")
     except (ValueError, AttributeError):
         raise UserError(f"{CONFIG} beside {where}: not a JSON object") from None
-    return said.get("content") if isinstance(said, dict) else said
+    return named.get("content") if isinstance(named, dict) else named
 
 
 def _end(tokenizer: Any, named: str | None, where: str) -> int:

@@ -49,11 +49,11 @@ class TarReader:
         long_name, pax = "", dict[str, str]()
         while (info := self._header()) is not None:
             if info.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
-                said = self._extension(info)
+                extension = self._extension(info)
                 if info.type == tarfile.XHDTYPE:
-                    pax = self._pax(said)
+                    pax = self._pax(extension)
                 elif info.type == tarfile.GNUTYPE_LONGNAME:
-                    long_name = said.rstrip(b"\0").decode("utf-8", "surrogateescape")
+                    long_name = extension.rstrip(b"\0").decode("utf-8", "surrogateescape")
                 continue
             name = pax.get("path") or long_name or info.name
             size = self._declared(info, pax)
@@ -85,8 +85,8 @@ class TarReader:
             return None
         except tarfile.HeaderError as error:
             what = "a compressed file: unpack it first" if block[:2] == b"\x1f\x8b" else f"no tar ({error})"
-            said = f"header at byte {at} is damaged ({error})"
-            raise self._damaged(said if at else what) from None
+            damage = f"header at byte {at} is damaged ({error})"
+            raise self._damaged(damage if at else what) from None
         if not 0 <= info.size <= self._size - self.position:
             raise self._damaged(f"{info.name!r}: {info.size} bytes do not fit in a tar of {self._size}")
         return info
@@ -95,10 +95,10 @@ class TarReader:
         """Bytes of a member, as its header or the one before it says."""
         if any(key.startswith("GNU.sparse.") for key in pax):
             raise self._damaged(f"{info.name!r}: a sparse file; only regular files are read")
-        said = pax.get("size", str(info.size))
-        if not (said.isascii() and said.isdigit()) or int(said[:20]) > self._size - self.position:
-            raise self._damaged(f"{info.name!r}: {said[:40]!r} bytes do not fit in a tar of {self._size}")
-        return int(said)
+        size = pax.get("size", str(info.size))
+        if not (size.isascii() and size.isdigit()) or int(size[:20]) > self._size - self.position:
+            raise self._damaged(f"{info.name!r}: {size[:40]!r} bytes do not fit in a tar of {self._size}")
+        return int(size)
 
     def _extension(self, info: tarfile.TarInfo) -> bytes:
         if info.size > _EXTENSION:

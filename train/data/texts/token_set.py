@@ -126,13 +126,13 @@ Say = Callable[[str], None]
 
 
 def token_set(
-    url: str, cache: str, *, tokenizer: str | None = None, say: Callable[[str], None] | None = None
+    url: str, cache: str, *, tokenizer: str | None = None, log: Callable[[str], None] | None = None
 ) -> Folder:
     """The token shard set of the texts at `url`, in a folder below `cache`; what is not there yet is tokenised.
 
     `url`: a shard set with text shards, or a folder of WebDataset tars (`*.tar`, `<source>/*.tar`, `<source>/train/*.tar`,
     `<source>/validation/*.tar`) whose samples have a `.txt`, or a `.json` with the key `text`. `cache`: a folder. Both as
-    `corpusmill.common.storage.Folder` takes them. `tokenizer`: a tokenizer.json; without one, that of the shard set. `say` gets
+    `corpusmill.common.storage.Folder` takes them. `tokenizer`: a tokenizer.json; without one, that of the shard set. `log` gets
     a line when the set is taken up, and one for each tar otherwise.
 
     The folder's bytes depend on the texts, their order and the tokenizer alone. A killed call goes on at the tar. Processes
@@ -143,18 +143,18 @@ def token_set(
     is truncated, damaged, or not the one that its index says. Samples without a text do not stop it: they are counted and
     listed in `quarantine.jsonl`, with key and reason.
     """
-    say = say or (lambda line: None)
+    log = log or (lambda line: None)
     inputs = survey(url, tokenizer)
     key = inputs.key(VERSION, BLOCK_TOKENS)
     folder = Folder(cache) / key
     if _whole(folder):
-        say(f"texts: {url}: tokens taken up from {folder}")
+        log(f"texts: {url}: tokens taken up from {folder}")
         return folder
-    with _alone(folder, say):
+    with _alone(folder, log):
         if _whole(folder):
-            say(f"texts: {url}: tokens taken up from {folder}, made by another process")
+            log(f"texts: {url}: tokens taken up from {folder}, made by another process")
         else:
-            _make(inputs, key, folder, url, say)
+            _make(inputs, key, folder, url, log)
     return folder
 
 
@@ -170,7 +170,7 @@ def _whole(folder: Folder) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(folder: Folder, say: Say) -> Iterator[None]:
+def _alone(folder: Folder, log: Say) -> Iterator[None]:
     """One process of this machine at a time; the lock ends with its holder, however that ends."""
     import fcntl
 
@@ -188,20 +188,20 @@ def _alone(folder: Folder, say: Say) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"texts: another process makes {folder}; waiting for it")
+            log(f"texts: another process makes {folder}; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:  # a network disk without locks: the same work twice does no harm
-            say(f"texts: {place}: cannot be locked ({error.strerror}); going on without")
+            log(f"texts: {place}: cannot be locked ({error.strerror}); going on without")
         yield
     finally:
         os.close(descriptor)
 
 
-def _make(inputs: Inputs, key: str, folder: Folder, url: str, say: Say) -> None:
+def _make(inputs: Inputs, key: str, folder: Folder, url: str, log: Say) -> None:
     folder.sweep()
     encoder = inputs.encoder
     count, number = sum(len(one.tars) for one in inputs.sets), 0
-    say(f"texts: {url}: {count} tars to tokenise into {folder}")
+    log(f"texts: {url}: {count} tars to tokenise into {folder}")
     files = [publish(folder, TOKENIZER, inputs.data)]
     done: dict[TextSet, list[Done]] = {}
     for one in inputs.sets:
@@ -213,7 +213,7 @@ def _make(inputs: Inputs, key: str, folder: Folder, url: str, say: Say) -> None:
             mine.append(marker)
             number += 1
             shard, lost = marker.shard, marker.quarantined
-            say(
+            log(
                 f"texts: {number} of {count}: {stem}: {shard.ndocs:,} documents, {shard.ntokens:,} tokens"
                 + (f", {lost:,} samples quarantined" if lost else "")
                 + ("" if new else ", done before")
@@ -221,7 +221,7 @@ def _make(inputs: Inputs, key: str, folder: Folder, url: str, say: Say) -> None:
     _publish(inputs, key, folder, files, done)
     lost = sum(marker.quarantined for mine in done.values() for marker in mine)
     if lost:
-        say(f"texts: {lost:,} samples are no documents: {folder / QUARANTINE} lists them")
+        log(f"texts: {lost:,} samples are no documents: {folder / QUARANTINE} lists them")
 
 
 def _publish(

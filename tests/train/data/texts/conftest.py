@@ -40,4 +40,4 @@ def foreign(tmp_path: Path) -> Path:
 def make(folder: Path, cache: str = "cache", said: list[str] | None = None) -> Folder:
     """The token set of `foreign`."""
     tokenizer = str(folder.parent / "tokenizer.json")
-    return token_set(str(folder), str(folder.parent / cache), tokenizer=tokenizer, say=(said or []).append)
+    return token_set(str(folder), str(folder.parent / cache), tokenizer=tokenizer, log=(said or []).append)

@@ -27,11 +27,11 @@ from tests.train.data.texts.helpers import (
 
 
 def started(folder: Path, cache: str = "cache", **env: str) -> subprocess.Popen[str]:
-    """The same in a process of its own, which prints each line as it is said, then the folder."""
+    """The same in a process of its own, which prints each line as it is logged, then the folder."""
     code = (
         "import sys; from corpusmill.train.data.texts import token_set as m; from functools import partial\n"
-        f"m.BLOCK_TOKENS = {BLOCK}; url, cache, tokenizer = sys.argv[1:]; say = partial(print, flush=True)\n"
-        "say(m.token_set(url, cache, tokenizer=tokenizer, say=say))"
+        f"m.BLOCK_TOKENS = {BLOCK}; url, cache, tokenizer = sys.argv[1:]; log = partial(print, flush=True)\n"
+        "log(m.token_set(url, cache, tokenizer=tokenizer, log=log))"
     )
     where = cache if "://" in cache else str(folder.parent / cache)
     arguments = [str(folder), where, str(folder.parent / "tokenizer.json")]
@@ -50,15 +50,15 @@ def finish(process: subprocess.Popen[str]) -> list[str]:
 def test_what_is_there_is_taken_up_and_what_changed_is_made_again(foreign: Path) -> None:
     said: list[str] = []
     tokenizer, cache = str(foreign.parent / "tokenizer.json"), str(foreign.parent / "cache")
-    folder = token_set(str(foreign), cache, tokenizer=tokenizer, say=said.append)
+    folder = token_set(str(foreign), cache, tokenizer=tokenizer, log=said.append)
     assert said[0] == f"texts: {foreign}: 7 tars to tokenise into {folder}" and len(said) == 8
     assert said[1].startswith("texts: 1 of 7: books-train-000000: 11 documents, ")
     before = contents(folder)
     said.clear()
-    assert token_set(str(foreign), cache, tokenizer=tokenizer, say=said.append) == folder
+    assert token_set(str(foreign), cache, tokenizer=tokenizer, log=said.append) == folder
     assert said == [f"texts: {foreign}: tokens taken up from {folder}"]
     write_tar(foreign / "web/3.tar", texts(40, 99))
-    other = token_set(str(foreign), cache, tokenizer=tokenizer, say=said.append)
+    other = token_set(str(foreign), cache, tokenizer=tokenizer, log=said.append)
     assert other != folder and contents(folder) == before and len(said) == 9
 
 
@@ -69,7 +69,7 @@ def test_what_was_lost_from_the_cache_is_made_again(foreign: Path) -> None:
     (Path(folder.url) / "books/train/books-train-000001.tar").write_bytes(b"short")
     said: list[str] = []
     tokenizer = str(foreign.parent / "tokenizer.json")
-    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, say=said.append)
+    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=said.append)
     assert contents(folder) == before
     assert sum("done before" in line for line in said) == 5
 
@@ -143,7 +143,7 @@ def test_a_disk_without_locks(foreign: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("fcntl.flock", refuse)
     said: list[str] = []
     tokenizer = str(foreign.parent / "tokenizer.json")
-    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, say=said.append)
+    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=said.append)
     assert "cannot be locked (No locks available); going on without" in said[0]
 
 
@@ -164,13 +164,13 @@ def test_from_and_to_an_object_store(
         (remote / f"in/{file.relative_to(foreign)}").write(file.read_bytes())
     tokenizer = str(foreign.parent / "tokenizer.json")
     said: list[str] = []
-    folder = token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, say=said.append)
+    folder = token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, log=said.append)
     here, there = contents(make(foreign)), contents(folder)
     skip = ("scratch/", "manifest.json")  # hold the keys, in which the store's tags are
     assert {name: data for name, data in there.items() if not name.startswith(skip)} == {
         name: data for name, data in here.items() if not name.startswith(skip)
     }
-    token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, say=said.append)
+    token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, log=said.append)
     assert "taken up" in said[-1] and documents(folder) == documents(make(foreign))
 
 

@@ -158,7 +158,7 @@ def test_bad_samples_are_quarantined_counted_and_listed(foreign: Path) -> None:
     (foreign / "web/1.tar").write_bytes(tar_of(members))
     said: list[str] = []
     tokenizer = str(foreign.parent / "tokenizer.json")
-    folder = token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, say=said.append)
+    folder = token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=said.append)
     assert [(one["source"], one["tar"], one["key"], one["reason"]) for one in quarantine(folder)] == [
         ("web", "1.tar", "bad", "not UTF-8: byte 1 of .txt"),
         ("web", "1.tar", "none", "no text: neither .txt nor .json"),
