@@ -145,7 +145,7 @@ def test_pages_are_encoded_as_labelled(labels: dict[str, Any]) -> None:
 
 
 def jaccard5(a: str, b: str) -> float:
-    """Written anew here, so that the maker's measure is checked against another one."""
+    """Written again here, so that the maker's measure is checked against another one."""
     grams = []
     for text in (a, b):
         w = re.findall(r"\w+", text.lower())

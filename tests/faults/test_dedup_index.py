@@ -16,7 +16,7 @@ from tests.faults.dedup import Main, adding, one_line, other, taking
 from tests.pipeline.dedup.helpers import edited, words
 from tests.pipeline.dedup.vandal import DAMAGES, Kill, Mortal, damage
 
-# What an index cannot do without, and nothing can make anew: an addition reads all of it.
+# What an index cannot do without, and nothing can make again: an addition reads all of it.
 NEEDED = (
     "records/sketch/000000.json", "records/sketch/000000.texts", "records/sketch/000000.bands",
     "records/sketch/000000.docs", "records/sets/000000.json", "records/sets/000000.nodes",

@@ -102,7 +102,7 @@ def test_a_run_goes_over_a_takedown_that_is_under_way(
     run: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It writes the shards anew, without the documents; nothing is under way any more."""
+    """It writes the shards again, without the documents; nothing is under way any more."""
     row = kept(run)[7]
 
     def kill(*_: Any) -> None:

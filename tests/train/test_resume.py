@@ -180,7 +180,7 @@ def test_a_damaged_newest_checkpoint_pushes_out_no_valid_one(
     assert sorted(f.name for f in (tmp_path / "run/checkpoints").iterdir()) == ["step-000006", "step-000008"]
     run(config(**settings, stop_after=7))
     assert "going on after step 6" in capsys.readouterr().err
-    run(config(**settings))  # step 8 is saved anew
+    run(config(**settings))  # step 8 is saved again
     assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
     assert [f.name for f in (tmp_path / "run/checkpoints").iterdir()] == ["step-000020"]
 

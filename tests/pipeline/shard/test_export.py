@@ -223,7 +223,9 @@ def test_ctrl_c_says_how_to_go_on(
         patch.setitem(_TOKENS, "megatron", stop)
         with pytest.raises(KeyboardInterrupt):
             shard_export(str(made), str(tmp_path), "megatron", workers=0, quiet=True)
-    said = f"interrupted; {tmp_path} lacks files: run the same command again, which writes all of them anew\n"
+    said = (
+        f"interrupted; {tmp_path} lacks files: run the same command again, which writes all of them again\n"
+    )
     assert capsys.readouterr().err == said
     files = export(Folder(made), Folder(tmp_path), "megatron", Here())
     assert sorted(contents(tmp_path)) == sorted([*files, "mine#1"])

@@ -38,7 +38,7 @@ def test_killed_while_saving(write_config: Callable[..., Path], tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     expected = outcome(str(tmp_path / "unbroken"))
     script = tmp_path / "killed.py"
-    # One dies, and torchrun starts all anew.
+    # One dies, and torchrun starts all again.
     script.write_text(KILLED.replace("RANKS", "(1,)"))
     one = str(tmp_path / "one")
     done = torchrun(2, "--max-restarts", "1", str(script), str(write_config(**settings, output=one)))

@@ -57,13 +57,13 @@ def test_every_key_leads_to_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 assert places <= set(index.places([key_of_text(text)]))
         assert list(index.places([key_of_id(b"\x01" * 16), key_of_text("none"), 0, 2**64 - 1])) == []
     assert len(said) == 1
-    ledger(folder, rows[:50], 2)  # another ledger: the index is made anew
+    ledger(folder, rows[:50], 2)  # another ledger: the index is made again
     index = Ids(folder, folder / "ledger", Requests(), said.append, file_keys)
     assert len(said) == 2 and list(index.places([key_of_id(rows[99]["doc_id"])])) == []
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut short", "older"])
-def test_an_index_that_is_not_whole_is_made_anew(tmp_path: Path, damage: str) -> None:
+def test_an_index_that_is_not_whole_is_made_again(tmp_path: Path, damage: str) -> None:
     folder, said = Folder(tmp_path), list[str]()
     ledger(folder, [row(i) for i in range(20)], 2)
     for _ in range(2):

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.layout import INPUTS, Inputs, parse_inputs
+from corpusmill.pipeline.engine.layout import INPUTS, parse_inputs
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
+from corpusmill.schemas.published import RunInputs
 from tests.e2e.cli import difference, published
 
 RECIPE = """\
@@ -110,14 +111,14 @@ def test_a_run_of_before_is_known_by_its_files_alone(made: Path, monkeypatch: py
     known = parse_inputs(file.read_bytes())
     assert len(known.files) == 5 and known.made_in == "../.."
     file.write_text(json.dumps(known.files))
-    assert parse_inputs(file.read_bytes()) == Inputs(known.files, "")
+    assert parse_inputs(file.read_bytes()) == RunInputs(files=known.files, made_in="")
     assert {raw["state"] for raw in raws(made / "out/run")} == {"unfound"}
     monkeypatch.chdir(made)
     assert {raw["state"] for raw in raws("out/run")} == {"equal"}
     command("run", "r.yaml", "--workers", "0", "-q")
     assert parse_inputs(file.read_bytes()) == known
     for data in (b"", b"[]", b'{"files": 3}', b'{"files": {"a": [1]}}'):
-        assert parse_inputs(data) == Inputs({})
+        assert parse_inputs(data) == RunInputs(files={})
 
 
 def test_shards_of_documents_by_a_relative_path(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

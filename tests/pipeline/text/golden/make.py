@@ -1,4 +1,4 @@
-"""Makes `datatrove.json` anew, with datatrove itself, in an environment of its own:
+"""Makes `datatrove.json` again, with datatrove itself, in an environment of its own:
 
     python3.11 -m venv dt && dt/bin/pip install datatrove==0.10.1 spacy==3.8.18 regex nltk tokenizers "xxhash<4"
     dt/bin/python tests/pipeline/text/golden/make.py

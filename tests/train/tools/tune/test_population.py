@@ -121,7 +121,7 @@ def test_values_change_within_their_range() -> None:
     logs = [draw(Parameter(low=1e-6, high=1.0, log=True), Random(i)) for i in range(200)]
     assert 60 < sum(value < 1e-3 for value in logs) < 140
     choices = [changed(Parameter(choices=["a", "b"]), "a", Random(i)) for i in range(400)]
-    assert 20 < choices.count("b") < 80  # drawn anew one time in four, and then "b" every other
+    assert 20 < choices.count("b") < 80  # drawn again one time in four, and then "b" every other
 
 
 def test_rounds_are_planned_by_the_seed_alone() -> None:
