@@ -87,7 +87,7 @@ class Watched:
         while self.process.poll() is None:
             if len(self.files()) >= count:
                 return self.process.poll() is None
-            time.sleep(0.005)
+            time.sleep(0.01)
         return False
 
     def workers(self, busy: bool = True) -> list[int]:
@@ -180,5 +180,5 @@ class Unbroken:
         self.most = 0
         while watched.process.poll() is None:
             self.most = max(self.most, len(watched.files()))
-            time.sleep(0.01)
+            time.sleep(0.03)
         watched.finish()

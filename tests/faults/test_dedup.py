@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.common.storage import Folder
-from tests.conftest import IMPORT_PATH, ROOT
+from tests.conftest import IMPORT_PATH, ROOT, shared
 from tests.e2e.cli import corpusmill, difference, published
 from tests.faults.dedup import Main, one_line
 from tests.pipeline.dedup.helpers import edited, words
@@ -119,21 +119,34 @@ def interrupted(command: Sequence[str], out: Path, count: int, whole: bool) -> t
     return process.returncode, said, error
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["driver", "terminal"])
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path, whole: bool) -> None:
-    generator = random.Random(52)
-    texts = [" ".join(words(generator, 150)) for _ in range(600)]
-    texts += [edited(generator, text, 2) for text in texts[:400]]
-    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    out = tmp_path / "out"
-    command = [
-        "dedup", str(tmp_path / "docs.jsonl"), str(out), "--workers", "2", "--set", "ingest.partition_mb=0.1",
+@pytest.fixture(scope="session")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `docs.jsonl` and what deduplication makes of it when nobody interrupts it, `unbroken`."""
+
+    def make(folder: Path) -> None:
+        generator = random.Random(52)
+        texts = [" ".join(words(generator, 150)) for _ in range(600)]
+        texts += [edited(generator, text, 2) for text in texts[:400]]
+        (folder / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        corpusmill(*deduplicate(folder, folder / "unbroken"))
+
+    return shared(tmp_path_factory, "copied", make)
+
+
+def deduplicate(folder: Path, out: Path) -> list[str]:
+    return [
+        "dedup", str(folder / "docs.jsonl"), str(out), "--workers", "2", "--set", "ingest.partition_mb=0.1",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["driver", "terminal"])
+def test_ctrl_c_says_how_to_go_on(copied: Path, tmp_path: Path, whole: bool) -> None:
+    out = tmp_path / "out"
+    command = deduplicate(copied, out)
     code, said, error = interrupted(command, out, 90, whole)
     assert code == 130, error
     assert "run the same command to go on" in error and "Traceback" not in error, error
     assert said == "" and not (out / "manifest.json").exists()
     result = corpusmill(*command)
     assert "ingest" in result.stdout and "finished and valid" in result.stderr
-    corpusmill(*command[:2], str(tmp_path / "unbroken"), *command[3:])
-    assert difference(published(tmp_path / "unbroken"), published(out)) == []
+    assert difference(published(copied / "unbroken"), published(out)) == []

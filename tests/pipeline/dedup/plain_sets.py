@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import combinations
+from operator import or_
 
 from tests.pipeline.text.reference import words_of
 
@@ -26,11 +28,17 @@ def jaccard(one: str, two: str) -> float:
 
 
 def similar(texts: Sequence[str], threshold: float) -> set[tuple[int, int]]:
-    """All pairs (i < j) with Jaccard >= `threshold`, by comparing every pair of sets."""
+    """All pairs (i < j) with Jaccard >= `threshold`, by comparing every pair of sets.
+
+    A set is an integer here, with a bit for each shingle that more than one text has: only those can be common.
+    """
     sets = [plain_shingles(text) for text in texts]
+    times = Counter(shingle for shingles in sets for shingle in shingles)
+    bits = {shingle: 1 << n for n, shingle in enumerate(s for s, count in times.items() if count > 1)}
+    masks = [reduce(or_, (bits.get(shingle, 0) for shingle in shingles), 0) for shingles in sets]
     found = set()
     for i, j in combinations(range(len(texts)), 2):
-        common = len(sets[i] & sets[j])
+        common = (masks[i] & masks[j]).bit_count()
         if common and common >= threshold * (len(sets[i]) + len(sets[j]) - common):
             found.add((i, j))
     return found
