@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 RECIPE, CONFIG = "configs/recipes/quickstart.yaml", "configs/train/quickstart.yaml"
 PUBLISHED, TRAINING = HERE / "published.json", HERE / "training.json"
 # Not compared: where a run was made, and the times in manifests.
+VERSION = "0.1.0"
 PLACES = {"inputs.json"}
 TIMES = {"seconds"}
 SMALL = ["schedule.steps=30", "schedule.warmup_steps=5", "model.dim=64", "model.ffn_dim=160", "log.every=1",
@@ -37,22 +38,30 @@ LAYOUTS: dict[str, tuple[int, list[str]]] = {
 }
 
 
-def command(*arguments: str | Path, processes: int = 1, cwd: Path = ROOT) -> None:
-    """`corpusmill ARGUMENTS` in the folder `cwd`, in several processes under torchrun."""
+def command(*arguments: str | Path, processes: int = 1, cwd: Path = ROOT, path: Path | None = None) -> None:
+    """`corpusmill ARGUMENTS` in the folder `cwd`, in several processes under torchrun; `path` is looked in for packages first."""
     corpusmill = [str(Path(sys.executable).with_name("corpusmill")), *map(str, arguments)]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
     whole = corpusmill if processes == 1 else [*launch, f"--nproc-per-node={processes}", *corpusmill]
-    done = subprocess.run(
-        whole, cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
-    )
+    paths = [str(path) if path else "", os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run(whole, cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(whole)}\n{done.stdout}\n{done.stderr}"
+
+
+def _of_version(folder: Path) -> Path:
+    """A folder that makes the package one of `VERSION`, which records, report and card hold: it changes with every commit."""
+    metadata = folder / f"metadata/corpusmill-{VERSION}.dist-info/METADATA"
+    metadata.parent.mkdir(parents=True, exist_ok=True)
+    metadata.write_text(f"Metadata-Version: 2.1\nName: corpusmill\nVersion: {VERSION}\n")
+    return metadata.parents[1]
 
 
 def make_run(folder: Path) -> Path:
     """The quick start's run below `folder`, made in it with paths as a user has them: the card's path is part of a key."""
     for name in ("configs", "examples"):
         (folder / name).symlink_to(ROOT / name)
-    command("run", RECIPE, cwd=folder)
+    command("run", RECIPE, cwd=folder, path=_of_version(folder))
     return folder / "runs/quickstart"
 
 
