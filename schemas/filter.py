@@ -25,7 +25,7 @@ class LanguageParams(Strict):
     )
     labels: Literal["iso639-1", "model"] = Field(
         default="iso639-1",
-        description="eng_Latn becomes en, and a three-letter code where there is none of two; model: as it has them",
+        description="iso639-1: eng_Latn becomes en (three letters if there is no two-letter code); model: the model's own labels",
     )
 
 

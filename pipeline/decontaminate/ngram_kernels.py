@@ -1,7 +1,7 @@
 """Numba kernels: hashes of runs of words, a table of them, and the texts in which one of them stands.
 
 A run of n words has the key `mix64(sum of hash * ROLL^k)` modulo 2^64, which rolls from one run to the next, and a
-check: a chain of another make over the same hashes. A run counts as found only when length, key and check are those
+check: a second 64-bit hash of the same word hashes, computed in another way. A run counts as found only when length, key and check are those
 of the index: with 10^7 runs and 10^13 words looked at, one wrong find is expected in 10^18 such corpora.
 
 Bit maps stand before the table, of the keys of n-grams, of the first `prefix` words of shorter items, and of these
@@ -29,7 +29,8 @@ from corpusmill.pipeline.text.word_hashes import (
 )
 
 _CHECK = np.uint64(0xA24BAED4963EE407)  # odd; begins the chain of a check
-ROW, UNIT, GRAM, PLACE, START, STOP, PARAGRAPH, OF = range(8)
+# Columns of `hits`: text, unit, n-gram, word of the unit, characters from and to, paragraph, and how many n-grams that has.
+ROW, UNIT, GRAM, PLACE, START, STOP, PARAGRAPH, PARAGRAPH_GRAMS = range(8)
 COLUMNS = 8
 
 
@@ -279,6 +280,8 @@ def matches(offsets: Any, data: Any, rows: Any, rule: Any, table: Any) -> Any:
                     out[found, PLACE] = table.places[place]
                     out[found, START], out[found, STOP] = starts[i] - first, ends[last] - first
                     out[found, PARAGRAPH] = paragraphs[i] if inside else -1
-                    out[found, OF] = max(0, of[paragraphs[i]] - ngram + 1) if inside else np.int64(0)
+                    out[found, PARAGRAPH_GRAMS] = (
+                        max(0, of[paragraphs[i]] - ngram + 1) if inside else np.int64(0)
+                    )
                     found += 1
     return out[:found].copy()

@@ -1,8 +1,8 @@
 """Items to what is looked for: units (a question, an answer, a passage, a text) and their runs of words.
 
-A part of `ngram` words or more is a unit of all its n-grams. A question or text with fewer is one run, matched whole;
-with it must stand, within `answer_within` words after it, one of the item's answers, if it has any (decon asks for
-both too). It is used if it has `min_words` words, its answer counted in. Parts of the same words in one set are one unit,
+A part of `ngram` words or more is a unit of all its n-grams. A question or text with fewer is one run, matched whole; if
+the item has answers, one of them must follow within `answer_within` words (decon requires both, too). It is used if it
+has `min_words` words, including its answer. Parts of the same words in one set are one unit,
 records of the same question, passage and text one item.
 """
 
@@ -73,8 +73,8 @@ class _Words:
         first, last = self.of(text)
         return last - first
 
-    def same(self, text: str) -> bytes:
-        """What two texts of the same words share."""
+    def word_key(self, text: str) -> bytes:
+        """Equal for texts with equal words."""
         first, last = self.of(text)
         return self.hashes[first:last].tobytes()
 
@@ -98,7 +98,7 @@ def _united(found: Iterable[Item], words: _Words) -> list[Item]:
     """Records of one question made one item, with all their answers."""
     groups: dict[tuple[Any, ...], list[Item]] = defaultdict(list)
     for item in found:
-        same = tuple(words.same(text) for text in (item.question, item.passage, item.text))
+        same = tuple(words.word_key(text) for text in (item.question, item.passage, item.text))
         # Without any of them an item is its answers.
         groups[item.set, *same, () if any(same) else item.answers + item.others].append(item)
     united = []
@@ -126,14 +126,15 @@ class _Builder:
         number = len(self.made.items)
         self.made.items.append(item)
         accepted = [text for text in item.answers or item.others if self.words.count(text)]
-        self._part(item, number, 0, item.question, accepted)
+        self._add_part(item, number, 0, item.question, accepted)
         for text in (*item.answers, *item.others):
-            self._part(item, number, 1, text, None)
-        self._part(item, number, 2, item.passage, None)
-        self._part(item, number, 3, item.text, [])
+            self._add_part(item, number, 1, text, None)
+        self._add_part(item, number, 2, item.passage, None)
+        self._add_part(item, number, 3, item.text, [])
 
-    def _part(self, item: Item, number: int, part: int, text: str, answers: list[str] | None) -> None:
-        """Look for a part of an item, if it can be. `answers` of None: not when it is short."""
+    def _add_part(self, item: Item, number: int, part: int, text: str, answers: list[str] | None) -> None:
+        """Register a part of an item (its number among question, answer, passage, text) as a unit; with `answers` None, a
+        short part is skipped."""
         first, last = self.words.of(text)
         count = last - first
         short = count < self.params.ngram
@@ -143,7 +144,7 @@ class _Builder:
             with_answer = count + min((self.words.count(answer) for answer in answers), default=0)
             if with_answer < self.params.min_words or self.words.lettered[last] == self.words.lettered[first]:
                 return
-        same = (item.set, part, self.words.same(text))
+        same = (item.set, part, self.words.word_key(text))
         if same in self.known:
             unit = self.known[same]
             if self.made.members[unit][-1] != number:
@@ -165,7 +166,7 @@ class _Builder:
         if short:
             mine = self.short_answers.setdefault(unit, {})
             for answer in answers or ():
-                mine.setdefault(self.words.same(answer), answer)
+                mine.setdefault(self.words.word_key(answer), answer)
 
     def _ngrams(self, name: str, first: int, last: int) -> npt.NDArray[np.int64]:
         """Where the n-grams with a letter begin."""

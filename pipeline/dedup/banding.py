@@ -40,8 +40,8 @@ class Banding(NamedTuple):
     def false_share(self, similarity: float) -> float:
         """Share of the pairs below `similarity` that become candidates, if all similarities are as frequent.
 
-        The weight is datasketch's (`MinHashLSH` integrates the same curve); bandings that keep one promise
-        differ little in their order under any other.
+        The weight is datasketch's (`MinHashLSH` integrates the same curve); any other weighting would rank the
+        bandings that meet the recall nearly the same.
         """
         # With v = x^r the curve is v g(v), and g smooth: few nodes are enough for any r, in t = (x / s)^((r+1)/2).
         nodes, weights = _gauss()

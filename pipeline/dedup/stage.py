@@ -208,7 +208,7 @@ def apply(
 
 
 def remove(removals: pa.Table, partition: str, params: DedupParams, docs: pa.Table) -> Outcome:
-    """Apply a partition's removals: removed documents get a decision, those that stay in a cluster its id.
+    """Remove a partition's copies and near-duplicates, chosen in `election.py`: they get a decision, those that stay in a cluster its id.
 
     Raises `WorkError` if `removals` names a document that the partition has not.
     """

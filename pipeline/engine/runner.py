@@ -1,4 +1,4 @@
-"""The recipe runner: what must run and why, in which order, and what was published.
+"""The recipe runner: what must run and why, in which order, what was published, and how a killed run resumes.
 
 Stage keys chain (stage, version, parameters, keys of its inputs): a stage whose manifest holds the wanted
 key and whose files are there is finished; a changed parameter changes the keys of that stage and of

@@ -28,7 +28,7 @@ def stay_apart(first: Any, second: Any, known: bool, tokens: Any) -> bool:
     """Whether merging the bytes of two tokens gives these two tokens.
 
     Their merges are undone from the last one on; before each, no pair across the border may have had its turn.
-    `known`: the two are no token together.
+    `known`: whether both together are known not to be a token.
     """
     limit: Any = np.int64(tokens.made)
     while True:
@@ -50,8 +50,8 @@ def encode_piece(
 ) -> Any:
     """Ids of the `size` bytes at `at` into the front of `ids`; their number.
 
-    merges, tokens: `Pointers`, `TokenPointers`. ids, ranks, before, after: pointers to int32[size]; the last three are work arrays
-    to work in.
+    merges, tokens: `Pointers`, `TokenPointers`. ids, ranks, before, after: pointers to int32[size]; the last three are
+    scratch arrays.
     """
     token, end, whole = longest(data, at, at + size, tokens.units, tokens.made)
     if whole >= 0 and (tokens.whole or whole < tokens.made):

@@ -11,7 +11,7 @@ from corpusmill.train.tools.estimate.shape import Shape
 if TYPE_CHECKING:
     from corpusmill.schemas.parallel import ParallelConfig, Schedule
 
-# Schedules whose processes have several pieces: by how many each stage's warm-up is longer than the next one's.
+# Schedules with several chunks per process: extra warm-up micro-batches of a stage, compared with the next stage.
 LOOPED = {"interleaved": 2, "zero_bubble": 1}
 NODE = 8  # GPUs that are joined by the fast network: tensor parallelism stays within
 
@@ -105,7 +105,7 @@ class Layout:
 
         GPipe keeps all (Huang et al. 2019); 1F1B at most one for each stage from here on (Narayanan et al. 2019);
         interleaved as Korthikanti et al. 2022, section 4.2.3; zero-bubble as many as 1F1B with one chunk (ZB-H1, Qi et al.
-        2024), and with more what PyTorch's schedule begins with.
+        2024), and with more chunks as many as PyTorch's schedule starts with.
         """
         if self.pp == 1:
             return 1
