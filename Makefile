@@ -46,7 +46,7 @@ quickstart: .venv/run.stamp
 	@echo "report: $(RUN)/report.html   why one document went: $(BIN)/corpusmill why DOC_ID --run $(RUN)"
 
 test: .venv/dev.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" tests
 
 test-slow: .venv/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
