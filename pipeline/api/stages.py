@@ -157,6 +157,17 @@ def filter(
         return Filtered(kept, out.decisions(len(kept)), signals)
 
 
+def signals(
+    documents: Documents, *, text_column: str = "text", id_column: str | None = None, workers: int = 0,
+    output: str | None = None, **params: Any,
+) -> pa.Table:  # fmt: skip
+    """What `filter` with the same parameters measures of every document that `ingest` keeps, by `doc_id`: to look at before
+    thresholds are chosen (`FilterParams`; `rules` adds the signals that are measured only where a rule reads them)."""
+    return filter(
+        documents, text_column=text_column, id_column=id_column, workers=workers, output=output, **params
+    ).signals
+
+
 def dedup(
     documents: Documents, *, text_column: str = "text", id_column: str | None = None, workers: int = 0,
     output: str | None = None, **params: Any,

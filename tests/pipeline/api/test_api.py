@@ -136,6 +136,9 @@ def test_a_result_goes_into_the_next_function_with_its_ids() -> None:
 def test_filter_measures_every_document_that_came_in() -> None:
     result = corpusmill.filter(TABLE, rules=["gopher_quality"], language=None, toxicity=None, quality=None)
     assert len(result.signals) == len(ROWS) - 1 and "gopher.word_count" in result.signals.column_names
+    assert len(result.kept) < len(result.signals)
+    alone = corpusmill.signals(TABLE, rules=["gopher_quality"], language=None, toxicity=None, quality=None)
+    assert alone.equals(result.signals)
 
 
 def test_sources_are_told_apart() -> None:
