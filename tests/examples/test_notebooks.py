@@ -32,8 +32,9 @@ def test_there_are_two() -> None:
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
 def test_every_cell_runs(notebook: Path, tmp_path: Path) -> None:
-    if "pandas" in notebook.read_text(encoding="utf-8"):
-        pytest.importorskip("pandas")
+    for library in ("pandas", "polars", "duckdb", "datasets"):
+        if f"import {library}" in notebook.read_text(encoding="utf-8"):
+            pytest.importorskip(library)
     (tmp_path / "corpus").symlink_to(ROOT / "examples/corpus")
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "cells.py").write_text("\n\n".join(cells(notebook)), encoding="utf-8")
