@@ -155,7 +155,7 @@ def _impossible(params: DedupParams, most_bands: int | None) -> str:
     if lower > 0:
         advice.append(f"lower dedup.recall to {lower:.6g}")
     return (
-        f"dedup.recall: {params.recall} at dedup.similarity {params.similarity} cannot be had with"
+        f"dedup.recall: {params.recall} at dedup.similarity {params.similarity} cannot be reached with"
         f" {' and '.join(limits)} (at most {lower:.6g}); {', or '.join(advice) or 'raise dedup.similarity'}"
     )
 

@@ -124,7 +124,7 @@ def test_an_error_names_values_that_work(
     [
         (
             {"similarity": 0.1, "recall": 0.999, "num_perm": 8},
-            "dedup.recall: 0.999 at dedup.similarity 0.1 cannot be had with dedup.num_perm 8 (at most"
+            "dedup.recall: 0.999 at dedup.similarity 0.1 cannot be reached with dedup.num_perm 8 (at most"
             " 0.569532); raise dedup.num_perm to 66, or lower dedup.recall to 0.569532",
         ),
         (
