@@ -107,7 +107,7 @@ def removed(rules: Sequence[Any], values: pa.Table) -> tuple[Removed, npt.NDArra
 
 def words_alike(some: Sequence[str], words: Sequence[list[str]]) -> tuple[int, int, int]:
     """(documents, those of which our words are spaCy's to the last, spaCy's words)."""
-    from corpusmill.pipeline.filter.signals.variants.spacy_words import split
+    from corpusmill.pipeline.filter.signals.spacy_words import split
 
     alike = sum(split(text) == own for text, own in zip(some, words, strict=True))
     return len(some), alike, sum(map(len, words))

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from corpusmill.pipeline.filter.signals import document, gopher, web_corpora
+from corpusmill.pipeline.filter.signals import datatrove, document, gopher, gopher_tools, web_corpora
 from corpusmill.pipeline.filter.signals.registry import BUILT_IN, MEASURES, Measure, Registry
-from corpusmill.pipeline.filter.signals.variants import datatrove, gopher_tools
 from corpusmill.pipeline.filter.text.view import TextView
 from corpusmill.schemas.documents import SignalSpec
 

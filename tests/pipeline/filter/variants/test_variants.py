@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from corpusmill.pipeline.filter.apply import signals_of_text
 from corpusmill.pipeline.filter.rules.sets import rule_set
 from corpusmill.pipeline.filter.signals.catalogue import every_spec, text_specs
-from corpusmill.pipeline.filter.signals.variants.contractions import exceptions
-from corpusmill.pipeline.filter.signals.variants.segments import (
+from corpusmill.pipeline.filter.signals.contractions import exceptions
+from corpusmill.pipeline.filter.signals.segments import (
     BLANK_LINES,
     NEWLINE,
     NEWLINES,
@@ -26,8 +26,8 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
     TWO_NEWLINES,
     segments,
 )
-from corpusmill.pipeline.filter.signals.variants.spacy_words import split
-from corpusmill.pipeline.filter.signals.variants.white_words import white_words
+from corpusmill.pipeline.filter.signals.spacy_words import split
+from corpusmill.pipeline.filter.signals.white_words import white_words
 from corpusmill.pipeline.filter.text.view import TextView, once, text_buffers, view_of
 from tests.pipeline.filter.variants import oracle
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.filter.signals import spacy_words
+from corpusmill.pipeline.filter.signals.contractions import known_units, known_words
+from corpusmill.pipeline.filter.signals.grams import DATATROVE, gram_characters, walked_duplicates
 from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
-from corpusmill.pipeline.filter.signals.variants import spacy_words
-from corpusmill.pipeline.filter.signals.variants.contractions import known_units, known_words
-from corpusmill.pipeline.filter.signals.variants.grams import DATATROVE, gram_characters, walked_duplicates
-from corpusmill.pipeline.filter.signals.variants.segments import (
+from corpusmill.pipeline.filter.signals.segments import (
     BLANK_LINES,
     NEWLINE,
     NEWLINES,
@@ -27,7 +27,7 @@ from corpusmill.pipeline.filter.signals.variants.segments import (
     repeats,
     segments,
 )
-from corpusmill.pipeline.filter.signals.variants.spacy_words import words_of
+from corpusmill.pipeline.filter.signals.spacy_words import words_of
 from corpusmill.pipeline.filter.text import scan
 from corpusmill.pipeline.filter.text.view import TextView, once, share
 from corpusmill.pipeline.text.unicode_tables import (

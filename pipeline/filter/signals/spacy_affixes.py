@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.signals.variants.contractions import find
+from corpusmill.pipeline.filter.signals.contractions import find
 from corpusmill.pipeline.text.unicode_tables import (
     ALPHA,
     BEFORE_STOP,

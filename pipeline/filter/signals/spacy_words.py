@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.signals.variants.contractions import find, known_units, known_words
-from corpusmill.pipeline.filter.signals.variants.spacy_affixes import (
+from corpusmill.pipeline.filter.signals.contractions import find, known_units, known_words
+from corpusmill.pipeline.filter.signals.spacy_affixes import (
     has_affix,
     infix_at,
     is_url,
     prefix_of,
     suffix_of,
 )
-from corpusmill.pipeline.filter.signals.variants.white_words import stop_word
+from corpusmill.pipeline.filter.signals.white_words import stop_word
 from corpusmill.pipeline.filter.text.view import TextView, once
 from corpusmill.pipeline.filter.text.words import hash_of
 from corpusmill.pipeline.text.unicode_tables import ALPHA, SPACE, SYMBOL, tool_table

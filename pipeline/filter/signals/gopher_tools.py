@@ -15,23 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
-from corpusmill.pipeline.filter.signals.variants import white_words as words
-from corpusmill.pipeline.filter.signals.variants.grams import (
+from corpusmill.pipeline.filter.signals import white_words as words
+from corpusmill.pipeline.filter.signals.grams import (
     DCLM,
     DOLMA,
     NEMO,
     all_gram_characters,
     gram_characters,
 )
-from corpusmill.pipeline.filter.signals.variants.segments import (
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
+from corpusmill.pipeline.filter.signals.segments import (
     NEWLINE,
     TWO_NEWLINES,
     marked,
     repeats,
     segments,
 )
-from corpusmill.pipeline.filter.signals.variants.white_words import (
+from corpusmill.pipeline.filter.signals.white_words import (
     unicode_words,
     white_words,
     word_characters,
