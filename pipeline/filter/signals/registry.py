@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy.typing as npt
 
+from corpusmill.pipeline.filter.text import scan
 from corpusmill.pipeline.filter.text.view import TextView, share
 from corpusmill.schemas.documents import SignalSpec
 
@@ -70,6 +71,40 @@ def apart() -> Iterator[Registry]:
         _open.reset(token)
 
 
-def share_of_lines(flag: int) -> Measure:
-    """The share of lines that have a bit of `line_flags`."""
-    return lambda v: share(v.lines_where(v.line_flags & flag != 0), v.lines)
+def family(name: str, source: str = "", on_demand: bool = False) -> Callable[..., None]:
+    """A function that registers the signals of one family: value, unit, measure, then what follows `source` in the origin.
+
+    Its other arguments are those of `signal`.
+    """
+
+    def register(value: str, unit: str, measure: Measure, more: str = "", **given: Any) -> None:
+        signal(f"{name}.{value}", unit, source + more, on_demand=on_demand, **given)(measure)
+
+    return register
+
+
+def counted(column: int) -> Measure:
+    """One of the counts of `scan`."""
+    return lambda v: v.count(column)
+
+
+def per_char(*columns: int) -> Measure:
+    """The sum of counts of `scan` as a share of the characters."""
+    return lambda v: share(sum(map(v.count, columns)), v.count(scan.CHARS))
+
+
+def per_word(*columns: int) -> Measure:
+    """The sum of counts of `scan` per word."""
+    return lambda v: share(sum(map(v.count, columns)), v.words)
+
+
+def lines_with(flag: int) -> Measure:
+    """How many lines have a bit of `line_flags`."""
+    return lambda v: v.lines_where(v.line_flags & flag != 0)
+
+
+def share_of_lines(chosen: int | Measure) -> Measure:
+    """The share of lines that have a bit of `line_flags`, or of those that are chosen (bool, one per line)."""
+    if isinstance(chosen, int):
+        return lambda v: share(v.lines_where(v.line_flags & chosen != 0), v.lines)
+    return lambda v: share(v.lines_where(chosen(v)), v.lines)
