@@ -11,25 +11,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.classifiers.model_file import (
-    BUCKET,
-    DIM,
-    EOS,
-    FACTOR,
-    HIERARCHICAL,
-    LABELS,
-    LOSS,
-    MAX_N,
-    MIN_N,
-    PART,
-    PARTS,
-    PRUNED,
-    SHIFT,
-    SOFTMAX,
-    SUMMED,
-    WORD_NGRAMS,
-    WORDS,
-)
+from corpusmill.pipeline.filter.classifiers.model_file import HIERARCHICAL, SOFTMAX
 
 _TINY = 1e-5  # fastText adds it to a probability before it takes the logarithm
 
@@ -53,7 +35,7 @@ def walk(model: Any, hidden: Any, stack: Any, reached: Any, out: Any, all_labels
 
     Without `all_labels` a branch that cannot beat the best leaf so far is not entered. -inf: not reached.
     """
-    labels = model.numbers[LABELS]
+    labels = model.numbers.labels
     out[:] = -np.inf
     least = _logarithm(np.float32(0))
     best = np.float32(-np.inf)
@@ -83,7 +65,7 @@ def outputs(model: Any, hidden: Any, sigmoid: Any, out: Any) -> None:
     for i in range(len(out)):
         out[i] = _dot(model, i, hidden)
         high = max(high, out[i])
-    if model.numbers[LOSS] == SOFTMAX:
+    if model.numbers.loss == SOFTMAX:
         total = np.float32(0)
         for i in range(len(out)):
             out[i] = np.exp(np.float32(out[i] - high))
@@ -116,7 +98,7 @@ _NIBBLES, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 def known(model: Any, data: Any, starts: Any, ends: Any, hashes: Any, ids: Any) -> None:
     """Into `ids`, for each word data[starts[w]:ends[w]]: its number in the dictionary, UNKNOWN, LABEL or LINE_END."""
     slots, spans, blob = model.slots, model.spans, model.blob
-    words, eos = model.numbers[WORDS], model.numbers[EOS]
+    words, eos = model.numbers.words, model.numbers.eos
     mask = np.uint32(len(slots) - 1)
     for w in range(len(starts)):
         first, size, h = starts[w], ends[w] - starts[w], hashes[w]
@@ -155,7 +137,7 @@ def known(model: Any, data: Any, starts: Any, ends: Any, hashes: Any, ids: Any) 
 def _row(model: Any, bucket: Any) -> Any:
     """The row of an n-gram's bucket, -1 if it was pruned."""
     if len(model.bits) == 0:
-        return model.numbers[WORDS] + bucket if model.numbers[PRUNED] < 0 else -1
+        return model.numbers.words + bucket if model.numbers.pruned < 0 else -1
     own = model.bits[bucket >> 6]
     bit = np.uint64(bucket & 63)
     if not (own >> bit) & np.uint64(1):
@@ -165,7 +147,7 @@ def _row(model: Any, bucket: Any) -> Any:
     x = x - ((x >> np.uint64(1)) & _ODD)
     x = (x & _PAIRS) + ((x >> np.uint64(2)) & _PAIRS)
     x = (x + (x >> np.uint64(4))) & _NIBBLES
-    return model.numbers[WORDS] + model.rank[bucket >> 6] + np.int64((x * _BYTES) >> np.uint64(56))
+    return model.numbers.words + model.rank[bucket >> 6] + np.int64((x * _BYTES) >> np.uint64(56))
 
 
 @compiled
@@ -188,7 +170,7 @@ def _add(model: Any, ids: Any, count: Any, hidden: Any) -> None:
 
 @compiled
 def _add_codes(model: Any, ids: Any, count: Any, hidden: Any) -> None:
-    dim, part, parts = model.numbers[DIM], model.numbers[PART], model.numbers[PARTS]
+    dim, part, parts = model.numbers.dim, model.numbers.part, model.numbers.parts
     for n in range(count):
         norm = model.norms[ids[n]]
         for m in range(parts):
@@ -202,9 +184,9 @@ def _add_codes(model: Any, ids: Any, count: Any, hidden: Any) -> None:
 def _subwords(model: Any, data: Any, first: Any, last: Any, ids: Any, fill: Any, hidden: Any) -> Any:
     """Note the rows of the character n-grams of `<word>` in `ids` from `fill` on: (fill, how many rows were added
     already because `ids` was full)."""
-    low, high = model.numbers[MIN_N], model.numbers[MAX_N]
-    bucket = model.numbers[BUCKET]
-    shift, factor = np.uint64(model.numbers[SHIFT]), np.uint64(model.numbers[FACTOR])
+    low, high = model.numbers.min_n, model.numbers.max_n
+    bucket = model.numbers.bucket
+    shift, factor = np.uint64(model.numbers.shift), np.uint64(model.numbers.factor)
     added = 0
     i = first - 1  # the place of `<`; `last` is that of `>`
     while i <= last:
@@ -252,7 +234,7 @@ def sum_words(model: Any, rows: Any, weights: Any) -> None:
         hidden[:] = 0
         ids[0] = word
         fill, added = 1, 0
-        if word != model.numbers[EOS]:
+        if word != model.numbers.eos:
             first, size = model.spans[word] >> 20, model.spans[word] & 0xFFFFF
             fill, added = _subwords(model, model.blob, first, first + size, ids, fill, hidden)
         _add(model, ids, fill, hidden)
@@ -267,7 +249,7 @@ def _hidden(
 ) -> Any:  # fmt: skip
     """The mean of the rows of words [first, last) and of the end of the line; how many rows that were."""
     hidden[:] = 0
-    summed, subwords = model.numbers[SUMMED] > 0, model.numbers[MAX_N] > 0
+    summed, subwords = model.numbers.summed > 0, model.numbers.max_n > 0
     count, fill, size = 0, 0, 0
     for w in range(first, last + 1):
         number = np.int64(numbers[w]) if w < last else np.int64(LINE_END)
@@ -280,8 +262,8 @@ def _hidden(
             count += fill
             fill = 0
         if number == LINE_END:
-            if model.numbers[EOS] >= 0:
-                ids[fill] = model.numbers[EOS]
+            if model.numbers.eos >= 0:
+                ids[fill] = model.numbers.eos
                 fill += 1
             break
         if number >= 0:
@@ -291,9 +273,9 @@ def _hidden(
         if subwords and (number < 0 or not summed):
             fill, added = _subwords(model, data, starts[w], ends[w], ids, fill, hidden)
             count += added
-    grams = model.numbers[WORD_NGRAMS]
-    if grams > 1 and model.numbers[PRUNED] != 0:
-        bucket = np.uint64(model.numbers[BUCKET])
+    grams = model.numbers.word_ngrams
+    if grams > 1 and model.numbers.pruned != 0:
+        bucket = np.uint64(model.numbers.bucket)
         for i in range(size):
             if fill + grams > len(ids):
                 _add(model, ids, fill, hidden)
@@ -326,19 +308,19 @@ def predict(
     `numbers` are the words' own (`known`). Where the model has no row at all, `label` is -1 and the probability
     0. Of equal labels the last wins, as in fastText's heap of one.
     """
-    labels = model.numbers[LABELS]
-    hidden, out = np.empty(model.numbers[DIM], np.float32), np.empty(labels, np.float32)
+    labels = model.numbers.labels
+    hidden, out = np.empty(model.numbers.dim, np.float32), np.empty(labels, np.float32)
     stack, reached = np.empty(2 * labels + 2, np.int64), np.empty(2 * labels + 2, np.float32)
     longest = 1
     for r in range(len(bounds)):
         longest = max(longest, bounds[r, 1] - bounds[r, 0] + 1)
-    line, ids = np.empty(longest, np.uint64), np.empty(max(_NOTED, 2 * model.numbers[MAX_N]), np.int64)
+    line, ids = np.empty(longest, np.uint64), np.empty(max(_NOTED, 2 * model.numbers.max_n), np.int64)
     for r in range(len(bounds)):
         label[r], probability[r] = -1, 0
         first, last = bounds[r, 0], bounds[r, 1]
         if _hidden(model, data, starts, ends, hashes, numbers, first, last, line, ids, hidden) == 0:
             continue
-        if model.numbers[LOSS] == HIERARCHICAL:
+        if model.numbers.loss == HIERARCHICAL:
             walk(model, hidden, stack, reached, out, wanted >= 0 or len(every) > 0)
         else:
             outputs(model, hidden, sigmoid, out)

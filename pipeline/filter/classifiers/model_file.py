@@ -32,6 +32,26 @@ class NotUnderstood(ValueError):
     """A file that is no supervised fastText model, or one that these kernels do not know."""
 
 
+class Numbers(NamedTuple):
+    """What a model is made with (fastText's options), and what the kernels need beside its arrays."""
+
+    dim: int
+    words: int
+    labels: int
+    min_n: int
+    max_n: int
+    word_ngrams: int
+    bucket: int
+    loss: int
+    pruned: int  # buckets of a pruned model that are left; -1: not pruned
+    part: int  # values of a centroid
+    parts: int
+    eos: int  # number of `</s>`, -1 without
+    shift: int  # h // bucket is about (h * factor) >> shift
+    factor: int
+    summed: int = 0  # 1: the rows of words hold their n-grams too
+
+
 class Arrays(NamedTuple):
     """A model as the kernels see it; all arrays are read only.
 
@@ -54,10 +74,7 @@ class Arrays(NamedTuple):
     output: Array  # float32[labels, dim]
     left: Array  # int32[2 * labels - 1]: children of each node of hierarchical softmax, -1 of a leaf; or none
     right: Array
-    numbers: Array  # int64[15]: the places below
-
-
-(DIM, WORDS, LABELS, MIN_N, MAX_N, WORD_NGRAMS, BUCKET, LOSS, PRUNED, SUMMED, PART, EOS, SHIFT, FACTOR, PARTS) = range(15)  # fmt: skip
+    numbers: Numbers
 
 
 class Matrix(NamedTuple):
@@ -197,13 +214,13 @@ def read_model(path: Path) -> tuple[Arrays, list[str]]:
         tree(counts[words:]) if loss == HIERARCHICAL else (np.zeros(0, np.int32), np.zeros(0, np.int32))
     )
     shift = 32 + max(bucket, 1).bit_length() - 1
-    numbers = [
-        dim, words, labels, min_n, max_n, word_ngrams, bucket, loss, pruned, 0, matrix.part, eos, shift,
-        (1 << shift) // max(bucket, 1), matrix.codes.shape[1],
-    ]  # fmt: skip
+    numbers = Numbers(
+        dim, words, labels, min_n, max_n, word_ngrams, bucket, loss, pruned, matrix.part, matrix.codes.shape[1],
+        eos, shift, (1 << shift) // max(bucket, 1),
+    )  # fmt: skip
     arrays = Arrays(
         blob, spans, slots, np.ones(words, np.int32), matrix.rows, matrix.codes, matrix.centroids, matrix.norms,
-        bits, rank, output, left, right, np.array(numbers, np.int64),
+        bits, rank, output, left, right, numbers,
     )  # fmt: skip
     return locked(arrays), [_name(blob, span) for span in spans[words:].tolist()]
 
@@ -214,7 +231,7 @@ def _name(blob: Array, span: int) -> str:
 
 def locked(arrays: Arrays) -> Arrays:
     """The same, read only: so a kernel is compiled for one kind of array, whether mapped or made."""
-    for array in arrays:
+    for array in arrays[:-1]:
         array.flags.writeable = False
     return arrays
 

@@ -12,20 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.ids import checksum
-from corpusmill.pipeline.filter.classifiers import fasttext_model, inference
-from corpusmill.pipeline.filter.classifiers.model_file import (
-    EXPANDED,
-    HIERARCHICAL,
-    LOSS,
-    MAX_N,
-    SOFTMAX,
-    SUMMED,
-    WORDS,
-    Arrays,
-    NotUnderstood,
-    locked,
-    read_model,
-)  # fmt: skip
+from corpusmill.pipeline.filter.classifiers import fasttext_model, inference, model_file
+from corpusmill.pipeline.filter.classifiers.model_file import Arrays, NotUnderstood, locked, read_model
 from corpusmill.pipeline.filter.classifiers.model_words import Words
 
 Array = npt.NDArray[Any]
@@ -124,17 +112,16 @@ def _summed(arrays: Arrays) -> Arrays:
 
     Binary losses take a sigmoid from a table of steps, where another order of the sum may fall into another step.
     """
-    small = 0 < len(arrays.rows) * arrays.rows.shape[1] * 4 <= EXPANDED
-    if not small or arrays.numbers[MAX_N] <= 0 or arrays.numbers[LOSS] not in (HIERARCHICAL, SOFTMAX):
+    small = 0 < len(arrays.rows) * arrays.rows.shape[1] * 4 <= model_file.EXPANDED
+    if (
+        not small
+        or arrays.numbers.max_n <= 0
+        or arrays.numbers.loss not in (model_file.HIERARCHICAL, model_file.SOFTMAX)
+    ):
         return arrays
-    rows, weights, numbers = (
-        arrays.rows.copy(),
-        np.empty(arrays.numbers[WORDS], np.int32),
-        arrays.numbers.copy(),
-    )
+    rows, weights = arrays.rows.copy(), np.empty(arrays.numbers.words, np.int32)
     inference.sum_words(arrays, rows, weights)
-    numbers[SUMMED] = 1
-    return locked(arrays._replace(rows=rows, weights=weights, numbers=numbers))
+    return locked(arrays._replace(rows=rows, weights=weights, numbers=arrays.numbers._replace(summed=1)))
 
 
 @lru_cache(maxsize=1)

@@ -120,11 +120,11 @@ def _table(entries: list[tuple[str, ...]]) -> Known:
 
 
 @compiled
-def find(data: Any, first: int, last: int, keys: Any, longest: int) -> int:
+def find(data: Any, first: int, last: int, known: Any) -> int:
     """Slot of the bytes [first, last) in a `Known` table, -1 if they are not in it."""
-    if last - first > longest:
+    if last - first > known.longest:
         return -1
-    key = hash_of(data, first, last)
+    keys, key = known.keys, hash_of(data, first, last)
     slot = np.int64(key & np.uint64(len(keys) - 1))
     while keys[slot]:
         if keys[slot] == key:

@@ -11,13 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals import spacy_words
 from corpusmill.pipeline.filter.signals.contractions import known_units, known_words
-from corpusmill.pipeline.filter.signals.grams import DATATROVE, gram_characters, walked_duplicates
-from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, family
 from corpusmill.pipeline.filter.signals.segments import (
     BLANK_LINES,
     NEWLINE,
@@ -29,7 +27,9 @@ from corpusmill.pipeline.filter.signals.segments import (
 )
 from corpusmill.pipeline.filter.signals.spacy_words import words_of
 from corpusmill.pipeline.filter.text import scan
-from corpusmill.pipeline.filter.text.view import TextView, once, share
+from corpusmill.pipeline.filter.text.repetition import DATATROVE, gram_characters, walked_duplicates
+from corpusmill.pipeline.filter.text.view import Array, TextView, once, share
+from corpusmill.pipeline.text import utf8
 from corpusmill.pipeline.text.unicode_tables import (
     DIGIT,
     PUNCT,
@@ -39,23 +39,7 @@ from corpusmill.pipeline.text.unicode_tables import (
     class_table,
     tool_table,
 )
-from corpusmill.pipeline.text.utf8 import (
-    COOKIE,
-    EDIT,
-    JAVASCRIPT,
-    LOREM,
-    NEEDED,
-    PRIVACY,
-    TERMS,
-    USE,
-    USE_OF,
-    USES,
-    before,
-    decode,
-    ends_in_ellipsis,
-    holds,
-    is_just_at,
-)
+from corpusmill.pipeline.text.utf8 import before, decode, ends_in_ellipsis, holds, is_just_at
 
 # Columns of `c4_counts`.
 KEPT_LINES: Final = 0
@@ -69,7 +53,7 @@ MIN_WORDS: Final = 3
 
 
 @once
-def c4_counts(view: TextView) -> npt.NDArray[np.int64]:
+def c4_counts(view: TextView) -> Array:
     """int64[D, COUNTS]."""
     lines = segments(view.data, view.offsets, SPLITLINES, strip=True)
     longest = int((lines.ends - lines.starts).max(initial=0))
@@ -77,10 +61,9 @@ def c4_counts(view: TextView) -> npt.NDArray[np.int64]:
     scratch = np.empty(longest, np.uint8)
     starts, ends = np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64)
     counts = np.zeros((len(view), COUNTS), np.int64)
-    words, units = known_words(), known_units()
     _count(
-        view.data, lines.offsets, lines.starts, lines.ends, class_table(), tool_table(), *words, units.keys,
-        units.longest, scratch, starts, ends, counts,
+        view.data, lines.offsets, lines.starts, lines.ends, class_table(), tool_table(), known_words(),
+        known_units(), scratch, starts, ends, counts,
     )  # fmt: skip
     return counts
 
@@ -96,9 +79,9 @@ def _citation(data: Any, i: int, last: int, classes: Any) -> int:
         end += size
     if end < last and data[end] == 93:
         return end + 1 - i
-    if is_just_at(data, i, i, last, EDIT):
-        return len(EDIT)
-    return len(NEEDED) if is_just_at(data, i, i, last, NEEDED) else 0
+    if is_just_at(data, i, i, last, utf8.EDIT):
+        return len(utf8.EDIT)
+    return len(utf8.NEEDED) if is_just_at(data, i, i, last, utf8.NEEDED) else 0
 
 
 @compiled
@@ -151,8 +134,8 @@ def _sentences(line: Any, starts: Any, ends: Any, words: int, table: Any) -> int
 
 @compiled
 def _count(
-    data: Any, offsets: Any, line_starts: Any, line_ends: Any, classes: Any, table: Any, keys: Any,
-    parts: Any, sizes: Any, longest: int, unit_keys: Any, unit_longest: int, line: Any, starts: Any, ends: Any, counts: Any,
+    data: Any, offsets: Any, line_starts: Any, line_ends: Any, classes: Any, table: Any, known: Any, units: Any,
+    line: Any, starts: Any, ends: Any, counts: Any,
 ) -> None:  # fmt: skip
     for d in range(len(offsets) - 1):
         row = counts[d]
@@ -171,10 +154,10 @@ def _count(
                 size, i = size + 1, i + 1
             if not _well_ended(line, size) or words < MIN_WORDS:
                 continue
-            if holds(line, 0, size, LOREM):
+            if holds(line, 0, size, utf8.LOREM):
                 row[LOREM_LINES] += 1
                 continue
-            if holds(line, 0, size, JAVASCRIPT):
+            if holds(line, 0, size, utf8.JAVASCRIPT):
                 continue
             brace = False
             for i in range(size):
@@ -183,31 +166,16 @@ def _count(
                 row[BRACE_LINES] += 1
                 continue
             if (
-                holds(line, 0, size, TERMS) or holds(line, 0, size, PRIVACY) or holds(line, 0, size, COOKIE)
-                or holds(line, 0, size, USES) or holds(line, 0, size, USE_OF) or holds(line, 0, size, USE)
+                holds(line, 0, size, utf8.TERMS) or holds(line, 0, size, utf8.PRIVACY) or holds(line, 0, size, utf8.COOKIE)
+                or holds(line, 0, size, utf8.USES) or holds(line, 0, size, utf8.USE_OF) or holds(line, 0, size, utf8.USE)
             ):  # fmt: skip
                 continue
             row[KEPT_LINES] += 1
-            n = words_of(
-                line, 0, size, table, keys, parts, sizes, longest, unit_keys, unit_longest, starts, ends, 0
-            )
+            n = words_of(line, 0, size, table, known, units, starts, ends, 0)
             row[SENTENCES] += _sentences(line, starts, ends, n, table)
 
 
-Array = npt.NDArray[Any]
-ORIGIN: Final = "datatrove 0.10, {}"
-GOPHER: Final = ORIGIN.format("GopherQualityFilter")
-REPETITION: Final = ORIGIN.format("GopherRepetitionFilter")
-C4: Final = ORIGIN.format("C4QualityFilter")
-FINEWEB: Final = ORIGIN.format("FineWebQualityFilter")
 SHORT_LINE: Final = 30
-
-
-def _signal(
-    name: str, unit: str, origin: str, measure: Measure, dtype: Any = "float", range: Any = (0.0, None),
-    version: str = "1",
-) -> None:  # fmt: skip
-    signal(name, unit, origin, dtype, range, version, on_demand=True)(measure)
 
 
 @once
@@ -252,7 +220,7 @@ def fineweb_lines(view: TextView) -> Array:
     of later copies."""
     lines = segments(view.data, view.offsets, NEWLINE, blank=False)
     counts = np.zeros((len(view), 4), np.int64)
-    _fineweb(view.data, lines.offsets, lines.starts, lines.ends, lines.chars, tool_table(), counts)
+    _count_lines(view.data, lines.offsets, lines.starts, lines.ends, lines.chars, tool_table(), counts)
     counts[:, 3] = repeats(lines)[:, 3]
     return counts
 
@@ -275,7 +243,7 @@ def _marks(data: Any, offsets: Any) -> Any:
 
 
 @compiled
-def _fineweb(data: Any, offsets: Any, starts: Any, ends: Any, chars: Any, table: Any, out: Any) -> None:
+def _count_lines(data: Any, offsets: Any, starts: Any, ends: Any, chars: Any, table: Any, out: Any) -> None:
     for d in range(len(offsets) - 1):
         for line in range(offsets[d], offsets[d + 1]):
             i = before(data, starts[line], ends[line])
@@ -304,64 +272,82 @@ def _all_words(view: TextView) -> Array:
     return np.diff(spacy_words.tokens(view).offsets)
 
 
-_NAME = "gopher_datatrove.{}".format
-_signal(_NAME("word_count"), "words of other than symbols", GOPHER, _token(spacy_words.WORDS), "int")
-_signal(
-    _NAME("mean_word_length"), "characters", GOPHER,
-    lambda v: share(spacy_words.tokens(v).counts[:, spacy_words.WORD_CHARS], spacy_words.tokens(v).counts[:, spacy_words.WORDS]),
-)  # fmt: skip
-_signal(_NAME("hash_ratio"), "hash signs per word", GOPHER, _ratio(mark_counts, 0, _all_words))
-_signal(
-    _NAME("ellipsis_ratio"), "'...' and '…' per word", GOPHER,
-    _ratio(mark_counts, 1, _all_words),
-)  # fmt: skip
-_signal(
-    _NAME("bullet_lines"), "share of lines that start with • or -, blank lines too", GOPHER,
-    _ratio(line_counts, 0, _column(line_counts, 2)), range=SHARE,
-)  # fmt: skip
-_signal(
-    _NAME("ellipsis_lines"), "share of lines that end in '...' or '…', blank lines too", GOPHER,
-    _ratio(line_counts, 1, _column(line_counts, 2)), range=SHARE,
-)  # fmt: skip
-_signal(
-    _NAME("alpha_words"), "share of words with a letter, punctuation being words too", GOPHER,
-    lambda v: share(spacy_words.tokens(v).counts[:, spacy_words.ALPHA_WORDS], _all_words(v)), range=SHARE,
-)  # fmt: skip
-_signal(
-    _NAME("stop_words"), "distinct words of the, be, to, of, and, that, have, with, in lower case", GOPHER,
-    lambda v: (spacy_words.tokens(v).counts[:, spacy_words.STOPS, None] >> np.arange(8) & 1).sum(axis=1), "int", (0, 8),
-)  # fmt: skip
-for _unit, _repeats in (("line", line_repeats), ("para", paragraph_repeats)):
-    _signal(
-        _NAME(f"dup_{_unit}_frac"), "share of segments that are later copies", REPETITION,
-        _ratio(_repeats, 2, _column(_repeats, 0)), range=SHARE,
-    )  # fmt: skip
-    _signal(
-        _NAME(f"dup_{_unit}_chars"), "characters of later copies, share of the text", REPETITION,
-        _ratio(_repeats, 3, _chars), range=SHARE,
-    )  # fmt: skip
+def _of_tokens(part: int, whole: Callable[[TextView], Array]) -> Measure:
+    return lambda v: share(_token(part)(v), whole(v))
+
+
+def _stop_words(view: TextView) -> Array:
+    return np.asarray((_token(spacy_words.STOPS)(view)[:, None] >> np.arange(8) & 1).sum(axis=1))
+
+
+_gopher = family("gopher_datatrove", "datatrove 0.10, GopherQualityFilter", on_demand=True)
+_gopher("word_count", "words of other than symbols", _token(spacy_words.WORDS), dtype="int")
+_gopher("mean_word_length", "characters", _of_tokens(spacy_words.WORD_CHARS, _token(spacy_words.WORDS)))
+_gopher("hash_ratio", "hash signs per word", _ratio(mark_counts, 0, _all_words))
+_gopher("ellipsis_ratio", "'...' and '…' per word", _ratio(mark_counts, 1, _all_words))
+for _value, _unit, _measure in (
+    (
+        "bullet_lines", "lines that start with • or -, blank lines too",
+        _ratio(line_counts, 0, _column(line_counts, 2)),
+    ),
+    (
+        "ellipsis_lines", "lines that end in '...' or '…', blank lines too",
+        _ratio(line_counts, 1, _column(line_counts, 2)),
+    ),
+    (
+        "alpha_words", "words with a letter, punctuation being words too",
+        _of_tokens(spacy_words.ALPHA_WORDS, _all_words),
+    ),
+):  # fmt: skip
+    _gopher(_value, f"share of {_unit}", _measure, range=SHARE)
+_gopher(
+    "stop_words",
+    "distinct words of the, be, to, of, and, that, have, with, in lower case",
+    _stop_words,
+    dtype="int",
+    range=(0, 8),
+)
+_repetition = family("gopher_datatrove", "datatrove 0.10, GopherRepetitionFilter", on_demand=True)
+for _kind, _table in (("line", line_repeats), ("para", paragraph_repeats)):
+    _copies, _characters = _ratio(_table, 2, _column(_table, 0)), _ratio(_table, 3, _chars)
+    _repetition(f"dup_{_kind}_frac", "share of segments that are later copies", _copies, range=SHARE)
+    _repetition(
+        f"dup_{_kind}_chars", "characters of later copies, share of the text", _characters, range=SHARE
+    )
 for _n in range(2, 11):
-    _kind = "top" if _n < 5 else "dup"
-    _signal(
-        # Of two words with a wide space between, n-gram and its single space are longer than the text: no share.
-        _NAME(f"{_kind}_{_n}_gram"), "characters per character of the text", REPETITION,
-        _ratio(grams, _n - 2, _chars),
-    )  # fmt: skip
+    # Of two words with a wide space between, n-gram and its single space are longer than the text: no share.
+    _gram = f"{'top' if _n < 5 else 'dup'}_{_n}_gram"
+    _repetition(_gram, "characters per character of the text", _ratio(grams, _n - 2, _chars))
 
 
+_c4 = family("c4_datatrove", "datatrove 0.10, C4QualityFilter", on_demand=True)
 for _value, _unit, _place in (
     ("kept_lines", "lines that its rules on lines keep", KEPT_LINES),
     ("kept_sentences", "sentences in those lines", SENTENCES),
     ("lorem_ipsum", "lines with 'lorem ipsum', of those kept so far", LOREM_LINES),
     ("curly_brackets", "lines with '{', of those kept so far", BRACE_LINES),
 ):
-    _signal(f"c4_datatrove.{_value}", _unit, C4, _column(c4_counts, _place), "int", version="2")
+    _c4(_value, _unit, _column(c4_counts, _place), dtype="int", version="2")
 
-_signal("fineweb_datatrove.line_punct_ratio", "share of lines whose last character is a sentence mark", FINEWEB,
-        _ratio(fineweb_lines, 1, _column(fineweb_lines, 0)), range=SHARE)  # fmt: skip
-_signal("fineweb_datatrove.short_line_ratio", "share of lines of at most 30 characters, white space too", FINEWEB,
-        _ratio(fineweb_lines, 2, _column(fineweb_lines, 0)), range=SHARE)  # fmt: skip
-_signal("fineweb_datatrove.char_dup_ratio", "share of characters, line feeds left out, in later copies", FINEWEB,
-        lambda v: share(fineweb_lines(v)[:, 3], v.count(scan.CHARS) - v.count(scan.NEWLINES)), range=SHARE)  # fmt: skip
-_signal("fineweb_datatrove.newline_ratio", "line feeds per word", FINEWEB,
-        lambda v: share(v.count(scan.NEWLINES), _all_words(v)))  # fmt: skip
+
+def _new_lines(view: TextView) -> Array:
+    return view.count(scan.NEWLINES)
+
+
+_fineweb = family("fineweb_datatrove", "datatrove 0.10, FineWebQualityFilter", on_demand=True)
+for _value, _unit, _measure in (
+    (
+        "line_punct_ratio", "lines whose last character is a sentence mark",
+        _ratio(fineweb_lines, 1, _column(fineweb_lines, 0)),
+    ),
+    (
+        "short_line_ratio", "lines of at most 30 characters, white space too",
+        _ratio(fineweb_lines, 2, _column(fineweb_lines, 0)),
+    ),
+    (
+        "char_dup_ratio", "characters, line feeds left out, in later copies",
+        _ratio(fineweb_lines, 3, lambda v: _chars(v) - _new_lines(v)),
+    ),
+):  # fmt: skip
+    _fineweb(_value, f"share of {_unit}", _measure, range=SHARE)
+_fineweb("newline_ratio", "line feeds per word", lambda v: share(_new_lines(v), _all_words(v)))

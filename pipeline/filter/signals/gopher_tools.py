@@ -12,18 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals import white_words as words
-from corpusmill.pipeline.filter.signals.grams import (
-    DCLM,
-    DOLMA,
-    NEMO,
-    all_gram_characters,
-    gram_characters,
-)
-from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, signal
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, family
 from corpusmill.pipeline.filter.signals.segments import (
     NEWLINE,
     TWO_NEWLINES,
@@ -38,14 +30,20 @@ from corpusmill.pipeline.filter.signals.white_words import (
     word_total,
 )
 from corpusmill.pipeline.filter.text import scan as k
-from corpusmill.pipeline.filter.text.view import TextView, once, per_document, share
+from corpusmill.pipeline.filter.text.repetition import (
+    DCLM,
+    DOLMA,
+    NEMO,
+    all_gram_characters,
+    gram_characters,
+)
+from corpusmill.pipeline.filter.text.view import Array, TextView, once, per_document, share
 
-Array = npt.NDArray[Any]
 Table = Callable[[TextView], Array]
 
-_DOLMA: Final = "Dolma 1.2, tagger gopher_v1"
-_DCLM: Final = "DCLM-baseline, content_filters.py"
-_NEMO: Final = "NeMo Curator 1.4, {}"
+_dolma = family("gopher_dolma", "Dolma 1.2, tagger gopher_v1", on_demand=True)
+_dclm = family("gopher_dclm", "DCLM-baseline, content_filters.py", on_demand=True)
+_nemo = family("gopher_nemo", "NeMo Curator 1.4, ", on_demand=True)
 
 _BULLETS: Final = "•‣⁃⁌⁍∙○●◘◦⦾⦿"  # NeMo's
 _ENDS: Final = (*words.OMISSIONS, "read more..", "read more")  # of lines, in either case
@@ -53,12 +51,6 @@ _ENDS: Final = (*words.OMISSIONS, "read more..", "read more")  # of lines, in ei
 # Columns of what is counted of lines and paragraphs: those of `repeats`; of lines also those that begin with a bullet and
 # those that end in an ellipsis.
 SEGMENTS, CHARS, LATER, LATER_CHARS, SEVERAL, SEVERAL_CHARS, BULLETS, ELLIPSES = range(8)
-
-
-def _signal(
-    name: str, unit: str, origin: str, measure: Measure, dtype: Any = "float", range: Any = (0.0, None)
-) -> None:
-    signal(name, unit, origin, dtype, range, on_demand=True)(measure)
 
 
 def _ratio(table: Table, part: int, whole: int) -> Measure:
@@ -114,49 +106,38 @@ def _dolma_grams(view: TextView) -> Array:
     return np.stack(shares, axis=1)
 
 
-_signal("gopher_dolma.word_count", "words", _DOLMA, word_total, "int")
-_signal(
-    "gopher_dolma.median_word_length", "characters, median", _DOLMA,
-    lambda v: _medians(white_words(v).chars, white_words(v).offsets),
-)  # fmt: skip
-_signal(
-    "gopher_dolma.symbol_ratio", "share of words with # or …", _DOLMA, _per_word(words.MARKED), range=SHARE
+def _median_word_length(view: TextView) -> Array:
+    return np.asarray(_medians(white_words(view).chars, white_words(view).offsets))
+
+
+_dolma("word_count", "words", word_total, dtype="int")
+_dolma("median_word_length", "characters, median", _median_word_length)
+_dolma("symbol_ratio", "share of words with # or …", _per_word(words.MARKED), range=SHARE)
+_dolma("alpha_words", "share of words with a letter", _per_word(words.ALPHA_WORDS), range=SHARE)
+_dolma(
+    "stop_words",
+    "occurrences of the, be, to, of, and, that, have, with",
+    _words(words.STOPS),
+    dtype="int",
 )
-_signal(
-    "gopher_dolma.alpha_words", "share of words with a letter", _DOLMA, _per_word(words.ALPHA_WORDS), range=SHARE
-)  # fmt: skip
-_signal(
-    "gopher_dolma.stop_words", "occurrences of the, be, to, of, and, that, have, with", _DOLMA,
-    _words(words.STOPS), "int",
-)  # fmt: skip
-_signal(
-    "gopher_dolma.bullet_lines", "share of lines whose first character is * or -, blank lines too", _DOLMA,
-    _ratio(_dolma_lines, BULLETS, SEGMENTS), range=SHARE,
-)  # fmt: skip
-_signal(
-    "gopher_dolma.ellipsis_lines", "share of lines whose last character is …, blank lines too", _DOLMA,
-    _ratio(_dolma_lines, ELLIPSES, SEGMENTS), range=SHARE,
-)  # fmt: skip
-_signal(
-    "gopher_dolma.dup_line_frac", "share of lines that come twice, all copies and blank lines", _DOLMA,
-    _ratio(_dolma_lines, SEVERAL, SEGMENTS), range=SHARE,
-)  # fmt: skip
-_signal(
-    "gopher_dolma.dup_line_chars",
-    "characters of those per character of the words: more than 1 where lines hold white space", _DOLMA,
+for _value, _unit, _part in (
+    ("bullet_lines", "whose first character is * or -, blank lines too", BULLETS),
+    ("ellipsis_lines", "whose last character is …, blank lines too", ELLIPSES),
+    ("dup_line_frac", "that come twice, all copies and blank lines", SEVERAL),
+):
+    _dolma(_value, f"share of lines {_unit}", _ratio(_dolma_lines, _part, SEGMENTS), range=SHARE)
+_dolma(
+    "dup_line_chars",
+    "characters of those per character of the words: more than 1 where lines hold white space",
     lambda v: share(_dolma_lines(v)[:, SEVERAL_CHARS], word_characters(v)),
-)  # fmt: skip
+)
+_overlaps = "characters per character of the words, overlaps counted twice"
 for _n in (2, 3, 4):
     # "a a a": the 2-gram occurs twice, with four characters of three.
-    _signal(
-        f"gopher_dolma.top_{_n}_gram", "characters per character of the words, overlaps counted twice", _DOLMA,
-        _column(_dolma_grams, _n - 2),
-    )  # fmt: skip
+    _dolma(f"top_{_n}_gram", _overlaps, _column(_dolma_grams, _n - 2))
 for _n in range(5, 11):
-    _signal(
-        f"gopher_dolma.dup_{_n}_gram", "share of the characters of all such n-grams, all copies", _DOLMA,
-        _column(_dolma_grams, _n - 2), range=SHARE,
-    )  # fmt: skip
+    _unit = "share of the characters of all such n-grams, all copies"
+    _dolma(f"dup_{_n}_gram", _unit, _column(_dolma_grams, _n - 2), range=SHARE)
 
 
 @once
@@ -181,50 +162,42 @@ def _dclm_grams(view: TextView) -> Array:
     return np.stack([share(characters[:, n], whole) for n in range(9)], axis=1)
 
 
-_signal(
-    "gopher_dclm.word_count", "words of UAX #29 that begin with a letter or digit", _DCLM,
-    lambda v: np.diff(unicode_words(v).offsets), "int",
-)  # fmt: skip
-_signal("gopher_dclm.mean_word_length", "characters", _DCLM, _mean_word_length)
-_signal(
-    "gopher_dclm.symbol_ratio", "#, '...', '. . .' and '…' per word", _DCLM, _per_word(words.MARKS)
-)  # fmt: skip
-_signal(
-    "gopher_dclm.bullet_lines", "share of lines that start with one of ● • * -", _DCLM,
-    _ratio(_dclm_lines, BULLETS, SEGMENTS), range=SHARE,
-)  # fmt: skip
-_signal(
-    "gopher_dclm.ellipsis_lines", "share of lines that end in '...', '. . .' or '…'", _DCLM,
-    _ratio(_dclm_lines, ELLIPSES, SEGMENTS), range=SHARE,
-)  # fmt: skip
-_signal(
-    "gopher_dclm.non_alpha_words", "share of words without a letter", _DCLM,
-    lambda v: share(word_total(v) - white_words(v).counts[:, words.ALPHA_WORDS], word_total(v)), range=SHARE,
-)  # fmt: skip
-_signal(
-    "gopher_dclm.stop_words", "occurrences of the, be, to, of, and, that, have, with, in either case", _DCLM,
-    _words(words.STOPS_LOWER), "int",
-)  # fmt: skip
-for _unit, _name, _table in (("line", "lines", _dclm_lines), ("para", "paragraphs", _dclm_paragraphs)):
-    _signal(
-        f"gopher_dclm.dup_{_unit}_frac", f"share of {_name} that come twice, all copies", _DCLM,
-        _ratio(_table, SEVERAL, SEGMENTS), range=SHARE,
-    )  # fmt: skip
-for _unit, _name, _table in (("line", "lines", _dclm_lines), ("para", "paragraphs", _dclm_paragraphs)):
-    _signal(
-        f"gopher_dclm.dup_{_unit}_chars", f"share of the {_name}' characters, all copies", _DCLM,
-        _ratio(_table, SEVERAL_CHARS, CHARS), range=SHARE,
-    )  # fmt: skip
+def _without_letter(view: TextView) -> Array:
+    return share(word_total(view) - white_words(view).counts[:, words.ALPHA_WORDS], word_total(view))
+
+
+_dclm(
+    "word_count",
+    "words of UAX #29 that begin with a letter or digit",
+    lambda v: np.diff(unicode_words(v).offsets),
+    dtype="int",
+)
+_dclm("mean_word_length", "characters", _mean_word_length)
+_dclm("symbol_ratio", "#, '...', '. . .' and '…' per word", _per_word(words.MARKS))
+for _value, _unit, _measure in (
+    ("bullet_lines", "lines that start with one of ● • * -", _ratio(_dclm_lines, BULLETS, SEGMENTS)),
+    ("ellipsis_lines", "lines that end in '...', '. . .' or '…'", _ratio(_dclm_lines, ELLIPSES, SEGMENTS)),
+    ("non_alpha_words", "words without a letter", _without_letter),
+):
+    _dclm(_value, f"share of {_unit}", _measure, range=SHARE)
+_dclm(
+    "stop_words",
+    "occurrences of the, be, to, of, and, that, have, with, in either case",
+    _words(words.STOPS_LOWER),
+    dtype="int",
+)
+for _value, _unit, _measure in (
+    ("line_frac", "lines that come twice", _ratio(_dclm_lines, SEVERAL, SEGMENTS)),
+    ("para_frac", "paragraphs that come twice", _ratio(_dclm_paragraphs, SEVERAL, SEGMENTS)),
+    ("line_chars", "the lines' characters", _ratio(_dclm_lines, SEVERAL_CHARS, CHARS)),
+    ("para_chars", "the paragraphs' characters", _ratio(_dclm_paragraphs, SEVERAL_CHARS, CHARS)),
+):
+    _dclm(f"dup_{_value}", f"share of {_unit}, all copies", _measure, range=SHARE)
 for _n in (2, 3, 4):
-    _signal(
-        f"gopher_dclm.top_{_n}_gram", "characters per character of the words, overlaps counted twice", _DCLM,
-        _column(_dclm_grams, _n - 2),
-    )  # fmt: skip
+    _dclm(f"top_{_n}_gram", _overlaps, _column(_dclm_grams, _n - 2))
 for _n in range(5, 11):
-    _signal(
-        f"gopher_dclm.dup_{_n}_gram", "share of the words' characters, all copies", _DCLM,
-        _column(_dclm_grams, _n - 2), range=SHARE,
-    )  # fmt: skip
+    _unit = "share of the words' characters, all copies"
+    _dclm(f"dup_{_n}_gram", _unit, _column(_dclm_grams, _n - 2), range=SHARE)
 
 
 @once
@@ -316,14 +289,12 @@ for _name, _unit, _filter, _measure, _dtype, _range in (
     ("unique_para_chars", "share of the paragraphs' characters that stay", "RepeatedParagraphsByCharFilter",
      _stays(_nemo_paragraphs, LATER_CHARS, CHARS), "float", SHARE),
 ):  # fmt: skip
-    _signal(f"gopher_nemo.{_name}", _unit, _NEMO.format(_filter), _measure, _dtype, _range)
-for _n in (2, 3, 4):
-    _signal(
-        f"gopher_nemo.top_{_n}_gram", "share of characters that go with it",
-        _NEMO.format("RepeatingTopNGramsFilter"), _column(_nemo_grams, _n - 2), range=SHARE,
-    )  # fmt: skip
-for _n in range(5, 11):
-    _signal(
-        f"gopher_nemo.dup_{_n}_gram", "share of characters in later copies",
-        _NEMO.format("RepeatingDuplicateNGramsFilter"), _column(_nemo_grams, _n - 2), range=SHARE,
-    )  # fmt: skip
+    _nemo(_name, _unit, _measure, _filter, dtype=_dtype, range=_range)
+for _n in range(2, 11):
+    _kind, _filter, _unit = (
+        ("top", "RepeatingTopNGramsFilter", "that go with it")
+        if _n < 5
+        else ("dup", "RepeatingDuplicateNGramsFilter", "in later copies")
+    )
+    _grams = _column(_nemo_grams, _n - 2)
+    _nemo(f"{_kind}_{_n}_gram", f"share of characters {_unit}", _grams, _filter, range=SHARE)

@@ -9,17 +9,7 @@ from typing import Any
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.contractions import find
-from corpusmill.pipeline.text.unicode_tables import (
-    ALPHA,
-    BEFORE_STOP,
-    ICON,
-    PREFIX,
-    QUOTE,
-    SPACY_LETTER,
-    SPACY_LOWER,
-    SPACY_UPPER,
-    SUFFIX,
-)
+from corpusmill.pipeline.text import unicode_tables as classes
 from corpusmill.pipeline.text.utf8 import before, decode
 
 
@@ -37,7 +27,7 @@ def prefix_of(data: Any, a: int, b: int, table: Any) -> Any:
         while i < b and data[i] == 46:
             i += 1
         return i - a if i - a > 1 else 0
-    if table[point] & PREFIX:
+    if table[point] & classes.PREFIX:
         return size
     if point == 43:  # + before no digit
         return 0 if a + 1 < b and _digit(data[a + 1]) else 1
@@ -56,11 +46,11 @@ def _stop_suffix(data: Any, a: int, b: int, table: Any) -> bool:
     i = before(data, a, b - 1)
     point, _ = decode(data, i)
     c = table[point]
-    if c & BEFORE_STOP:
+    if c & classes.BEFORE_STOP:
         return True
     if i > a:
         other, _ = decode(data, before(data, a, i))
-        if c & SPACY_UPPER and table[other] & SPACY_UPPER:
+        if c & classes.SPACY_UPPER and table[other] & classes.SPACY_UPPER:
             return True
         if other == 0xB0 and (point | 32 == 102 or point | 32 == 99 or point | 32 == 107):
             return True
@@ -68,7 +58,7 @@ def _stop_suffix(data: Any, a: int, b: int, table: Any) -> bool:
 
 
 @compiled
-def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longest: int) -> int:
+def suffix_of(data: Any, a: int, b: int, table: Any, units: Any) -> int:
     """Bytes of the longest suffix of [a, b), 0 if it has none."""
     if a >= b:
         return 0
@@ -81,7 +71,7 @@ def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longes
         if b - i > 1:
             return b - i
         return 1 if _stop_suffix(data, a, b, table) else 0
-    best = b - last if table[point] & SUFFIX else 0
+    best = b - last if table[point] & classes.SUFFIX else 0
     if last > a:
         if point == 0x2026 or point | 32 == 115:
             i = before(data, a, last)
@@ -92,7 +82,7 @@ def suffix_of(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longes
             i, chars = last, 1
             while chars <= 4 and i > a:  # a unit has at most four characters
                 if _digit(data[i - 1]):
-                    if find(data, i, b, unit_keys, unit_longest) >= 0:
+                    if find(data, i, b, units) >= 0:
                         best = max(best, b - i)
                     break
                 i = before(data, a, i)
@@ -110,7 +100,7 @@ def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> Any:
             j += 1
         if j - i > 1:
             return j - i
-    elif point == 0x2026 or table[point] & ICON:
+    elif point == 0x2026 or table[point] & classes.ICON:
         return size
     elif point > 127 and point != 0x2013 and point != 0x2014:
         return 0
@@ -120,26 +110,30 @@ def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> Any:
     right, _ = decode(data, i + size)
     c, d = table[left], table[right]
     if point == 46:
-        return 1 if c & (SPACY_LOWER | QUOTE) and d & (SPACY_UPPER | QUOTE) else 0
+        return (
+            1
+            if c & (classes.SPACY_LOWER | classes.QUOTE) and d & (classes.SPACY_UPPER | classes.QUOTE)
+            else 0
+        )
     if point == 44:
-        return 1 if c & SPACY_LETTER and d & SPACY_LETTER else 0
+        return 1 if c & classes.SPACY_LETTER and d & classes.SPACY_LETTER else 0
     if (
         (point == 43 or point == 45 or point == 42 or point == 94)
         and _digit(left)
         and (_digit(right) or right == 45)
     ):
         return 1
-    if not (c & SPACY_LETTER or _digit(left)):
+    if not (c & classes.SPACY_LETTER or _digit(left)):
         return 0
     if point == 58 or 60 <= point <= 62 or point == 47 or point == 126 or point == 0x2013:  # : < = > / ~ –
-        return size if d & SPACY_LETTER else 0
+        return size if d & classes.SPACY_LETTER else 0
     if point == 45 or point == 0x2014:  # - -- --- — ——
         end, most = i + size, 3 if point == 45 else 2
         for _ in range(most):
             if end >= b:
                 return 0
             following, more = decode(data, end)
-            if table[following] & SPACY_LETTER:
+            if table[following] & classes.SPACY_LETTER:
                 return end - i
             if following != point:
                 return 0
@@ -148,9 +142,9 @@ def infix_at(data: Any, a: int, i: int, b: int, table: Any) -> Any:
 
 
 @compiled
-def has_affix(data: Any, a: int, b: int, table: Any, unit_keys: Any, unit_longest: int) -> bool:
+def has_affix(data: Any, a: int, b: int, table: Any, units: Any) -> bool:
     """Whether [a, b) has a prefix, a suffix or an infix."""
-    if prefix_of(data, a, b, table) or suffix_of(data, a, b, table, unit_keys, unit_longest):
+    if prefix_of(data, a, b, table) or suffix_of(data, a, b, table, units):
         return True
     i = a
     while i < b:
@@ -191,7 +185,7 @@ def _after_scheme(data: Any, a: int, b: int, table: Any) -> int:
                 return i + 3
             return a
         plain = point == 43 or point == 45 or point == 46 or point == 95 or 48 <= point <= 57
-        if not (plain or table[point] & ALPHA):
+        if not (plain or table[point] & classes.ALPHA):
             return a
         i += size
         chars += 1
@@ -234,10 +228,10 @@ def _domain(data: Any, a: int, b: int, table: Any) -> bool:
         else:
             good = 48 <= point <= 57 or 65 <= point <= 90 or 97 <= point <= 122 or 0xA1 <= point <= 0xFFFF
             inside = chars > 0 and (point == 45 or point == 95)
-            if not (good or inside or table[point] & SPACY_LOWER):
+            if not (good or inside or table[point] & classes.SPACY_LOWER):
                 return False
             chars += 1
-            low += (table[point] & SPACY_LOWER) != 0
+            low += (table[point] & classes.SPACY_LOWER) != 0
             ends_well = good
         i += size
     return labels > 0 and 2 <= chars <= 63 and low == chars

@@ -22,7 +22,7 @@ from corpusmill.pipeline.filter.signals.spacy_affixes import (
     suffix_of,
 )
 from corpusmill.pipeline.filter.signals.white_words import stop_word
-from corpusmill.pipeline.filter.text.view import TextView, once
+from corpusmill.pipeline.filter.text.view import Array, TextView, once
 from corpusmill.pipeline.filter.text.words import hash_of
 from corpusmill.pipeline.text.unicode_tables import ALPHA, SPACE, SYMBOL, tool_table
 from corpusmill.pipeline.text.utf8 import decode
@@ -61,29 +61,28 @@ def _inner(data: Any, a: int, b: int, table: Any, starts: Any, ends: Any, n: int
 
 @compiled
 def _chunk(
-    data: Any, a: int, b: int, table: Any, keys: Any, parts: Any, sizes: Any, longest: int,
-    unit_keys: Any, unit_longest: int, starts: Any, ends: Any, n: int,
-) -> int:  # fmt: skip
+    data: Any, a: int, b: int, table: Any, known: Any, units: Any, starts: Any, ends: Any, n: int
+) -> int:
     """Words of a chunk [a, b) without white space. Suffixes wait at the far end of `starts` and `ends`, which
     therefore need a place for every byte."""
     waiting = 0
     capacity = len(starts)
     while a < b:
-        slot = find(data, a, b, keys, longest)
+        slot = find(data, a, b, known)
         if slot >= 0:
             break
         prefix = prefix_of(data, a, b, table)
         if prefix and a + prefix < b:
-            slot = find(data, a + prefix, b, keys, longest)
+            slot = find(data, a + prefix, b, known)
             if slot >= 0:
                 starts[n], ends[n] = a, a + prefix
                 n, a = n + 1, a + prefix
                 break
-        suffix = suffix_of(data, a + prefix, b, table, unit_keys, unit_longest)
+        suffix = suffix_of(data, a + prefix, b, table, units)
         if suffix:
             waiting += 1
             starts[capacity - waiting], ends[capacity - waiting] = b - suffix, b
-            slot = find(data, a, b - suffix, keys, longest) if b - suffix > a else -1
+            slot = find(data, a, b - suffix, known) if b - suffix > a else -1
             if slot >= 0:
                 b -= suffix
                 break
@@ -94,10 +93,10 @@ def _chunk(
             break
         a, b = a + prefix, b - suffix
     if a < b:
-        slot = find(data, a, b, keys, longest)
+        slot = find(data, a, b, known)
         if slot >= 0:
-            for piece in range(parts[slot]):
-                starts[n], ends[n] = a, a + sizes[4 * slot + piece]
+            for piece in range(known.parts[slot]):
+                starts[n], ends[n] = a, a + known.sizes[4 * slot + piece]
                 n, a = n + 1, ends[n]
         else:
             n = _inner(data, a, b, table, starts, ends, n)
@@ -108,22 +107,16 @@ def _chunk(
 
 
 @compiled
-def _joined(
-    data: Any, table: Any, keys: Any, parts: Any, longest: int, unit_keys: Any, unit_longest: int,
-    starts: Any, ends: Any, i: int, count: int,
-) -> int:  # fmt: skip
+def _joined(data: Any, table: Any, known: Any, units: Any, starts: Any, ends: Any, i: int, count: int) -> int:
     """Slot of the known word with an affix that the `count` words from `i` make up, -1 if they make up none."""
-    slot = find(data, starts[i], ends[i + count - 1], keys, longest)
-    if slot < 0 or parts[slot] > count:
+    slot = find(data, starts[i], ends[i + count - 1], known)
+    if slot < 0 or known.parts[slot] > count:
         return -1
-    return slot if has_affix(data, starts[i], ends[i + count - 1], table, unit_keys, unit_longest) else -1
+    return slot if has_affix(data, starts[i], ends[i + count - 1], table, units) else -1
 
 
 @compiled
-def _rejoin(
-    data: Any, table: Any, keys: Any, parts: Any, sizes: Any, longest: int, unit_keys: Any, unit_longest: int,
-    starts: Any, ends: Any, first: int, n: int,
-) -> int:  # fmt: skip
+def _rejoin(data: Any, table: Any, known: Any, units: Any, starts: Any, ends: Any, first: int, n: int) -> int:
     """Put neighbours of the words [first, n) of one chunk together where they make up a known word.
 
     The longest go first, then those further left; one that begins or ends in a word of another one found before
@@ -132,7 +125,7 @@ def _rejoin(
     most = 0
     for count in range(min(n - first, _NEIGHBOURS), 1, -1):
         for i in range(first, n - count + 1):
-            slot = _joined(data, table, keys, parts, longest, unit_keys, unit_longest, starts, ends, i, count)
+            slot = _joined(data, table, known, units, starts, ends, i, count)
             if slot >= 0:
                 most = count
                 break
@@ -144,7 +137,7 @@ def _rejoin(
     counts = np.ones(n - first, np.int64)
     for count in range(most, 1, -1):
         for i in range(first, n - count + 1):
-            slot = _joined(data, table, keys, parts, longest, unit_keys, unit_longest, starts, ends, i, count)
+            slot = _joined(data, table, known, units, starts, ends, i, count)
             if slot < 0:
                 continue
             if not seen[i - first] and not seen[i + count - 1 - first]:
@@ -157,8 +150,8 @@ def _rejoin(
             starts[kept], ends[kept] = at, ends[i]
             kept += 1
         else:
-            for piece in range(parts[slot]):
-                starts[kept], ends[kept] = at, at + sizes[4 * slot + piece]
+            for piece in range(known.parts[slot]):
+                starts[kept], ends[kept] = at, at + known.sizes[4 * slot + piece]
                 at = ends[kept]
                 kept += 1
         i += count
@@ -167,31 +160,24 @@ def _rejoin(
 
 @compiled
 def words_of(
-    data: Any, first: int, last: int, table: Any, keys: Any, parts: Any, sizes: Any, longest: int,
-    unit_keys: Any, unit_longest: int, starts: Any, ends: Any, n: int,
-) -> int:  # fmt: skip
+    data: Any, first: int, last: int, table: Any, known: Any, units: Any, starts: Any, ends: Any, n: int
+) -> int:
     """Append the words of [first, last) to `starts` and `ends` from place `n`; the next free place.
 
     Both need space for one word per byte of [first, last) beyond `n`.
     """
     i = chunk = first
     while i <= last:
+        size, space = 1, True  # the end parts words too
         if i < last:
-            b = data[i]
-            point, size = (np.int64(b), 1) if b < 128 else decode(data, i)
-            space = table[point] & SPACE
-        else:
-            size, space = 1, np.uint16(SPACE)
+            point, size = decode(data, i)
+            space = table[point] & SPACE != 0
         if space:
             if chunk < i:
                 begun = n
-                n = _chunk(
-                    data, chunk, i, table, keys, parts, sizes, longest, unit_keys, unit_longest, starts, ends, n
-                )  # fmt: skip
+                n = _chunk(data, chunk, i, table, known, units, starts, ends, n)
                 if n > begun + 1:
-                    n = _rejoin(
-                        data, table, keys, parts, sizes, longest, unit_keys, unit_longest, starts, ends, begun, n
-                    )  # fmt: skip
+                    n = _rejoin(data, table, known, units, starts, ends, begun, n)
             chunk = i + size
         i += size
     return n
@@ -209,7 +195,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 class Tokens(NamedTuple):
     """Words of D documents: `offsets` int64[D + 1], `chars`, `hashes` of each; `joins` and `powers` as in
-    `grams.walked_duplicates`; `counts` int64[D, COUNTS]."""
+    `repetition.walked_duplicates`; `counts` int64[D, COUNTS]."""
 
     offsets: npt.NDArray[np.int64]
     chars: npt.NDArray[np.int32]
@@ -222,53 +208,40 @@ class Tokens(NamedTuple):
 @once
 def tokens(view: TextView) -> Tokens:
     """The words of a view."""
-    size = int(view.offsets[-1] - view.offsets[0])
-    starts, ends = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
-    offsets, counts = np.empty(len(view) + 1, np.int64), np.zeros((len(view), COUNTS), np.int64)
-    words, units = known_words(), known_units()
-    found = _split(
-        view.data, view.offsets, tool_table(), *words, units.keys, units.longest, starts, ends, offsets
-    )
+    offsets, starts, ends = _parted(view.data, view.offsets)
+    found, counts = int(offsets[-1]), np.zeros((len(view), COUNTS), np.int64)
     chars, hashes = np.empty(found, np.int32), np.empty(found, np.uint64)
     joins, powers = np.empty(found, np.uint64), np.empty(found, np.uint64)
     _describe(view.data, tool_table(), starts, ends, offsets, chars, hashes, joins, powers, counts)
     return Tokens(offsets, chars, hashes, joins, powers, counts)
 
 
+def _parted(data: Array, documents: Array) -> tuple[Array, Array, Array]:
+    """(int64[D + 1] words of each document; their first bytes and ends, with space for one per byte)."""
+    size = int(documents[-1] - documents[0]) + 1
+    offsets, starts, ends = (
+        np.zeros(len(documents), np.int64),
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+    )
+    _split(data, documents, tool_table(), known_words(), known_units(), starts, ends, offsets)
+    return offsets, starts, ends
+
+
 def split(text: str) -> list[str]:
     """The words of one text as strings: to compare with spaCy's, not for a batch."""
     raw = text.encode()
-    words, units = known_words(), known_units()
-    starts, ends = np.empty(len(raw) + 1, np.int64), np.empty(len(raw) + 1, np.int64)
-    n = words_of(
-        np.frombuffer(raw, np.uint8),
-        0,
-        len(raw),
-        tool_table(),
-        *words,
-        units.keys,
-        units.longest,
-        starts,
-        ends,
-        0,
-    )
+    (_, n), starts, ends = _parted(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
     return [raw[a:b].decode() for a, b in zip(starts[:n], ends[:n], strict=True)]
 
 
 @compiled
 def _split(
-    data: Any, offsets: Any, table: Any, keys: Any, parts: Any, sizes: Any, longest: int, unit_keys: Any,
-    unit_longest: int, starts: Any, ends: Any, found: Any,
-) -> int:  # fmt: skip
-    n = 0
-    found[0] = 0
-    for d in range(len(offsets) - 1):
-        n = words_of(
-            data, offsets[d], offsets[d + 1], table, keys, parts, sizes, longest, unit_keys, unit_longest,
-            starts, ends, n,
-        )  # fmt: skip
-        found[d + 1] = n
-    return n
+    data: Any, documents: Any, table: Any, known: Any, units: Any, starts: Any, ends: Any, offsets: Any
+) -> None:
+    for d in range(len(documents) - 1):
+        first, last = documents[d], documents[d + 1]
+        offsets[d + 1] = words_of(data, first, last, table, known, units, starts, ends, offsets[d])
 
 
 @compiled

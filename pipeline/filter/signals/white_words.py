@@ -13,21 +13,8 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.view import TextView, once, per_document
 from corpusmill.pipeline.filter.text.words import STOP_WORDS, hash_of
-from corpusmill.pipeline.text.unicode_tables import (
-    ALPHA,
-    SPACE,
-    WB_ALONE,
-    WB_EXTEND,
-    WB_JOINER,
-    WB_KATAKANA,
-    WB_LETTER,
-    WB_MID_BOTH,
-    WB_MID_LETTER,
-    WB_MID_NUMBER,
-    WB_NUMBER,
-    tool_table,
-    word_break_table,
-)
+from corpusmill.pipeline.text import unicode_tables as breaks
+from corpusmill.pipeline.text.unicode_tables import tool_table, word_break_table
 from corpusmill.pipeline.text.utf8 import decode
 
 
@@ -58,7 +45,7 @@ def _extended(data: Any, i: int, last: int, table: Any) -> Any:
     count = 0
     while i < last:
         point, size = decode(data, i)
-        if table[point] != WB_EXTEND:
+        if table[point] != breaks.WB_EXTEND:
             break
         i += size
         count += 1
@@ -77,21 +64,28 @@ def _scan_breaks(data: Any, offsets: Any, table: Any, word_offsets: Any, chars: 
             i, more = _extended(data, i + size, last, table)
             length = 1 + more
             first = before
-            while i < last and (before in (WB_LETTER, WB_NUMBER, WB_KATAKANA, WB_JOINER)):
+            while i < last and (
+                before in (breaks.WB_LETTER, breaks.WB_NUMBER, breaks.WB_KATAKANA, breaks.WB_JOINER)
+            ):
                 point, size = decode(data, i)
                 own = table[point]
                 end, more = _extended(data, i + size, last, table)
                 own_length = 1 + more
-                joined = (own == WB_JOINER) or (own == before and own != WB_JOINER)
-                joined = joined or (before == WB_JOINER and (own in (WB_LETTER, WB_NUMBER, WB_KATAKANA)))
+                joined = (own == breaks.WB_JOINER) or (own == before and own != breaks.WB_JOINER)
+                joined = joined or (
+                    before == breaks.WB_JOINER
+                    and (own in (breaks.WB_LETTER, breaks.WB_NUMBER, breaks.WB_KATAKANA))
+                )
                 joined = (
                     joined
-                    or (before == WB_LETTER and own == WB_NUMBER)
-                    or (before == WB_NUMBER and own == WB_LETTER)
+                    or (before == breaks.WB_LETTER and own == breaks.WB_NUMBER)
+                    or (before == breaks.WB_NUMBER and own == breaks.WB_LETTER)
                 )
-                middle = own == WB_MID_BOTH or (before == WB_LETTER and own == WB_MID_LETTER)
-                middle = middle or (before == WB_NUMBER and own == WB_MID_NUMBER)
-                if not joined and middle and (before in (WB_LETTER, WB_NUMBER)) and end < last:
+                middle = own == breaks.WB_MID_BOTH or (
+                    before == breaks.WB_LETTER and own == breaks.WB_MID_LETTER
+                )
+                middle = middle or (before == breaks.WB_NUMBER and own == breaks.WB_MID_NUMBER)
+                if not joined and middle and (before in (breaks.WB_LETTER, breaks.WB_NUMBER)) and end < last:
                     point, size = decode(data, end)
                     if table[point] == before:
                         own = before
@@ -101,7 +95,7 @@ def _scan_breaks(data: Any, offsets: Any, table: Any, word_offsets: Any, chars: 
                 if not joined:
                     break
                 before, i, length = own, end, length + own_length
-            if first in (WB_LETTER, WB_NUMBER, WB_KATAKANA, WB_ALONE):
+            if first in (breaks.WB_LETTER, breaks.WB_NUMBER, breaks.WB_KATAKANA, breaks.WB_ALONE):
                 chars[n], hashes[n] = length, hash_of(data, start, i)
                 n += 1
         word_offsets[d + 1] = n
@@ -200,8 +194,8 @@ def _scan(
                 point, width = decode(data, i)
                 c = table[point]
             else:
-                width, c = 1, np.uint16(SPACE)
-            if c & SPACE:
+                width, c = 1, np.uint16(breaks.SPACE)
+            if c & breaks.SPACE:
                 if size:
                     starts[n], ends[n], chars[n], hashes[n] = start, i, size, hash_of(data, start, i)
                     row[ALPHA_WORDS] += letters
@@ -217,7 +211,7 @@ def _scan(
                 start, size, letters, marks, runs, hash_before = i + width, 0, False, False, 0, False
             else:
                 size += 1
-                letters = letters or (c & ALPHA) != 0
+                letters = letters or (c & breaks.ALPHA) != 0
                 if point == 35:
                     runs += not hash_before
                 marks = marks or point == 35 or point == 0x2026

@@ -18,43 +18,11 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.text.words import (
-    MIX,
-    PRIME,
-    SEED,
-    SHIFT,
-    STOP_BITS,
-    STOP_KEYS,
-    STOP_SHIFT,
-    STOP_SLOTS,
-    ZERO,
-    bare_word,
-    is_title,
-)
-from corpusmill.pipeline.text.unicode_tables import (
-    ALPHA,
-    BULLET,
-    CJK,
-    DIGIT,
-    LIST_MARK,
-    LOWER,
-    MARK,
-    OTHER,
-    PUNCT,
-    SPACE,
-    SPECIAL,
-    TERMINAL,
-    UPPER,
-)
+from corpusmill.pipeline.filter.text import words as w
+from corpusmill.pipeline.filter.text.words import bare_word, is_title
+from corpusmill.pipeline.text import unicode_tables as classes
+from corpusmill.pipeline.text import utf8
 from corpusmill.pipeline.text.utf8 import (
-    COOKIE,
-    JAVASCRIPT,
-    LOREM,
-    PRIVACY,
-    TERMS,
-    USE,
-    USE_OF,
-    USES,
     address_at,
     c4_end,
     class_at_end,
@@ -102,12 +70,12 @@ def _line_flags(data: Any, table: Any, first: int, last: int) -> int:
     """The flags that the ends of a line decide; `last` is after its last character that is no white space."""
     point, _ = decode(data, first)
     c = table[point]
-    flags = LINE_BULLET if c & BULLET else 0
-    if c & LIST_MARK:
+    flags = LINE_BULLET if c & classes.BULLET else 0
+    if c & classes.LIST_MARK:
         flags |= LINE_LIST_MARK
     if ends_in_ellipsis(data, first, last):
         flags |= LINE_ELLIPSIS
-    if class_at_end(data, table, first, last) & TERMINAL:
+    if class_at_end(data, table, first, last) & classes.TERMINAL:
         flags |= LINE_TERMINAL
     if c4_end(data, first, last):
         flags |= LINE_C4_END
@@ -120,16 +88,16 @@ def _line_flags(data: Any, table: Any, first: int, last: int) -> int:
 def _phrase_flag(data: Any, i: int, first: int, last: int, letter: int) -> int:
     """The flag of the phrase whose rarest letter is at `i`, or 0."""
     if letter == 106:  # j
-        return LINE_JAVASCRIPT if is_at(data, i, first, last, JAVASCRIPT) else 0
+        return LINE_JAVASCRIPT if is_at(data, i, first, last, utf8.JAVASCRIPT) else 0
     if letter == 102:  # f
-        return LINE_POLICY if is_at(data, i - 7, first, last, TERMS) else 0
+        return LINE_POLICY if is_at(data, i - 7, first, last, utf8.TERMS) else 0
     if letter == 118:  # v
-        return LINE_POLICY if is_at(data, i - 3, first, last, PRIVACY) else 0
+        return LINE_POLICY if is_at(data, i - 3, first, last, utf8.PRIVACY) else 0
     if (
-        is_at(data, i - 3, first, last, COOKIE)
-        or is_at(data, i - 8, first, last, USES)
-        or is_at(data, i - 10, first, last, USE_OF)
-        or is_at(data, i - 7, first, last, USE)
+        is_at(data, i - 3, first, last, utf8.COOKIE)
+        or is_at(data, i - 8, first, last, utf8.USES)
+        or is_at(data, i - 10, first, last, utf8.USE_OF)
+        or is_at(data, i - 7, first, last, utf8.USE)
     ):
         return LINE_POLICY
     return 0
@@ -137,13 +105,15 @@ def _phrase_flag(data: Any, i: int, first: int, last: int, letter: int) -> int:
 
 @compiled
 def scan(
-    data: Any, offsets: Any, table: Any, lower: Any, counts: Any,
-    word_offsets: Any, word_hash: Any, word_chars: Any, word_bare: Any,
-    line_offsets: Any, line_hash: Any, line_chars: Any, line_words: Any, line_sentences: Any, line_upper: Any,
-    line_digits: Any, line_flags: Any, line_start: Any, line_end: Any,
-    para_offsets: Any, para_hash: Any, para_chars: Any, para_flags: Any,
-) -> None:  # fmt: skip
+    data: Any, offsets: Any, table: Any, lower: Any, counts: Any, of_words: Any, of_lines: Any, of_paras: Any
+) -> None:
     """Fill the arrays of `view.TextView` from documents `data[offsets[d]:offsets[d + 1]]` of valid UTF-8."""
+    word_offsets, word_hash, word_chars, word_bare = of_words
+    (
+        line_offsets, line_hash, line_chars, line_words, line_sentences, line_upper, line_digits, line_flags,
+        line_start, line_end,
+    ) = of_lines  # fmt: skip
+    para_offsets, para_hash, para_chars, para_flags = of_paras
     words, lines, paras = 0, 0, 0
     word_offsets[0] = line_offsets[0] = para_offsets[0] = 0
     for d in range(len(offsets) - 1):
@@ -155,8 +125,8 @@ def scan(
         in_sentence, s_first = False, 0
         # Of the line: where it begins (byte, character), where its last word ends.
         l_first, l_last, l_char, l_chars = first, first, 0, 0
-        l_words, l_sentences, l_flags, l_hash, l_upper, l_digits = 0, 0, 0, ZERO, 0, 0
-        in_para, p_hash, p_chars, p_flags = False, ZERO, 0, 0
+        l_words, l_sentences, l_flags, l_hash, l_upper, l_digits = 0, 0, 0, w.ZERO, 0, 0
+        in_para, p_hash, p_chars, p_flags = False, w.ZERO, 0, 0
         i = first
         while True:
             # White space; the end of the text ends its last line.
@@ -167,7 +137,7 @@ def scan(
                     point, size = np.int64(10), 0
                 else:
                     point, size = decode(data, i)
-                    if not table[point] & SPACE:
+                    if not table[point] & classes.SPACE:
                         break
                 if point == 10:
                     if l_words:
@@ -177,7 +147,7 @@ def scan(
                         line_upper[lines], line_digits[lines] = l_upper, l_digits
                         line_start[lines], line_end[lines] = l_first, l_last
                         lines += 1
-                        p_hash = (p_hash ^ l_hash) * MIX
+                        p_hash = (p_hash ^ l_hash) * w.MIX
                         p_chars += l_chars + (1 if in_para else 0)
                         p_flags |= l_flags
                         in_para = True
@@ -186,8 +156,8 @@ def scan(
                     if in_para and (l_words == 0 or at_end):
                         para_hash[paras], para_chars[paras], para_flags[paras] = p_hash, p_chars, p_flags
                         paras += 1
-                        in_para, p_hash, p_chars, p_flags = False, ZERO, 0, 0
-                    l_words, l_sentences, l_flags, l_hash, l_upper, l_digits = 0, 0, 0, ZERO, 0, 0
+                        in_para, p_hash, p_chars, p_flags = False, w.ZERO, 0, 0
+                    l_words, l_sentences, l_flags, l_hash, l_upper, l_digits = 0, 0, 0, w.ZERO, 0, 0
                     if at_end:
                         break
                     newlines += 1
@@ -197,7 +167,7 @@ def scan(
             if at_end:
                 break
             # A word.
-            w_start, w_chars, w_bits, h = i, 0, np.int64(0), SEED
+            w_start, w_chars, w_bits, h = i, 0, np.int64(0), w.SEED
             if l_words == 0:
                 l_first, l_char = i, chars
             if not in_sentence:
@@ -205,23 +175,23 @@ def scan(
             while i < last:
                 point, size = decode(data, i)
                 c = np.int64(table[point])
-                if c & SPACE:
+                if c & classes.SPACE:
                     break
-                h = (h ^ np.uint64(point)) * PRIME
+                h = (h ^ np.uint64(point)) * w.PRIME
                 w_chars += 1
                 w_bits |= c
-                alphas += (c & ALPHA) != 0
-                l_digits += (c & DIGIT) != 0
-                l_upper += (c & UPPER) != 0
-                puncts += (c & PUNCT) != 0
-                if c & (SPECIAL | MARK | CJK):
+                alphas += (c & classes.ALPHA) != 0
+                l_digits += (c & classes.DIGIT) != 0
+                l_upper += (c & classes.UPPER) != 0
+                puncts += (c & classes.PUNCT) != 0
+                if c & (classes.SPECIAL | classes.MARK | classes.CJK):
                     letter = point | 32
-                    if c & (MARK | CJK):
-                        row[MARKS] += (c & MARK) != 0
-                        row[CJKS] += (c & CJK) != 0
+                    if c & (classes.MARK | classes.CJK):
+                        row[MARKS] += (c & classes.MARK) != 0
+                        row[CJKS] += (c & classes.CJK) != 0
                     elif letter == 112:  # p
-                        row[LOREMS] += is_at(data, i - 7, first, last, LOREM)
-                    elif c & ALPHA:
+                        row[LOREMS] += is_at(data, i - 7, first, last, utf8.LOREM)
+                    elif c & classes.ALPHA:
                         l_flags |= _phrase_flag(data, i, first, last, letter)
                     elif point == 46 or point == 44 or point == 63 or point == 33:
                         row[STOP_MARKS] += 1
@@ -247,32 +217,32 @@ def scan(
                         row[CLOSING_BRACES] += point == 125
                 i += size
             chars += w_chars
-            hashed = (h ^ (h >> SHIFT)) * MIX
+            hashed = (h ^ (h >> w.SHIFT)) * w.MIX
             word_hash[words], word_chars[words] = hashed, w_chars
-            if w_bits & (OTHER | UPPER):
+            if w_bits & (classes.OTHER | classes.UPPER):
                 bare, left = bare_word(data, w_start, i, table, lower)
                 bare_chars += left
                 bare_words += left > 0
-                if w_bits & UPPER:
-                    row[CAPS_WORDS] += (w_bits & LOWER) == 0
+                if w_bits & classes.UPPER:
+                    row[CAPS_WORDS] += (w_bits & classes.LOWER) == 0
                     row[TITLE_WORDS] += is_title(data, w_start, i, table)
             else:
                 bare = hashed
                 bare_chars += w_chars
                 bare_words += 1
             word_bare[words] = bare
-            slot = np.int64((bare >> STOP_SHIFT) & np.uint64(STOP_SLOTS - 1))
-            bit = STOP_BITS[slot] if STOP_KEYS[slot] == bare else 0
+            slot = np.int64((bare >> w.STOP_SHIFT) & np.uint64(w.STOP_SLOTS - 1))
+            bit = w.STOP_BITS[slot] if w.STOP_KEYS[slot] == bare else 0
             stops |= bit
             stop_count += bit != 0
-            l_hash = (l_hash ^ hashed) * PRIME
+            l_hash = (l_hash ^ hashed) * w.PRIME
             words += 1
             l_words += 1
             short_words += w_chars <= SHORT_WORD
             long_words += w_chars >= LONG_WORD
             longest = max(longest, w_chars)
-            alpha_words += (w_bits & ALPHA) != 0
-            if w_bits & TERMINAL and class_at_end(data, table, w_start, i) & TERMINAL:
+            alpha_words += (w_bits & classes.ALPHA) != 0
+            if w_bits & classes.TERMINAL and class_at_end(data, table, w_start, i) & classes.TERMINAL:
                 l_sentences += 1
                 in_sentence = False
                 row[SENTENCE_CHARS] += chars - s_first
@@ -281,13 +251,8 @@ def scan(
             if w_chars > HUGE_WORD:
                 l_flags |= LINE_LONG_WORD
             l_last, l_chars = i, chars - l_char
-        row[CHARS], row[NEWLINES], row[SPACES], row[ALPHAS], row[PUNCTS] = (
-            chars,
-            newlines,
-            spaces,
-            alphas,
-            puncts,
-        )
+        row[CHARS], row[NEWLINES], row[SPACES] = chars, newlines, spaces
+        row[ALPHAS], row[PUNCTS] = alphas, puncts
         row[ALPHA_WORDS], row[STOPS], row[STOP_COUNT] = alpha_words, stops, stop_count
         row[SHORT_WORDS], row[LONG_WORDS], row[LONGEST_WORD] = short_words, long_words, longest
         row[BARE_WORDS], row[BARE_CHARS] = bare_words, bare_chars

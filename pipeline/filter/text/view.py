@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.pipeline.filter.text import scan as kernels
-from corpusmill.pipeline.filter.text.line_kinds import line_kinds
 from corpusmill.pipeline.filter.text.repetition import later_copies, ngram_shares
 from corpusmill.pipeline.filter.text.words import function_words, vocabulary
 from corpusmill.pipeline.text.unicode_tables import class_table, lower_table
@@ -85,32 +85,22 @@ class TextView:
     @cached_property
     def line_copies(self) -> Array:
         """int64[D, 2]: later copies of lines, and their characters."""
-        copies: Array = later_copies(self.line_hash, self.line_chars, self.line_offsets)
-        return copies
+        return np.asarray(later_copies(self.line_hash, self.line_chars, self.line_offsets))
 
     @cached_property
     def para_copies(self) -> Array:
         """int64[D, 2]: later copies of paragraphs, and their characters."""
-        copies: Array = later_copies(self.para_hash, self.para_chars, self.para_offsets)
-        return copies
+        return np.asarray(later_copies(self.para_hash, self.para_chars, self.para_offsets))
 
     @cached_property
     def ngrams(self) -> Array:
         """float64[D, 9]: shares of `repetition.ngram_shares`."""
-        shares: Array = ngram_shares(self.word_hash, self.word_chars, self.word_offsets)
-        return shares
+        return np.asarray(ngram_shares(self.word_hash, self.word_chars, self.word_offsets))
 
     @cached_property
     def vocabulary(self) -> Array:
         """float64[D, 3]: distinct bare words, their entropy in nats, how many of all are function words."""
-        found: Array = vocabulary(self.word_bare, self.word_offsets, function_words())
-        return found
-
-    @cached_property
-    def line_kinds(self) -> Array:
-        """uint8[lines]: the kinds of `line_kinds.line_kinds`."""
-        kinds: Array = line_kinds(self.data, self.line_start, self.line_end, self.line_words, class_table())
-        return kinds
+        return np.asarray(vocabulary(self.word_bare, self.word_offsets, function_words()))
 
     @cached_property
     def text(self) -> pa.LargeStringArray:
@@ -152,34 +142,22 @@ def view_of(data: Array, offsets: Array) -> TextView:
     """The view of documents `data[offsets[d]:offsets[d + 1]]`."""
     documents = len(offsets) - 1
     size = int(offsets[-1] - offsets[0])
-    words = (size + documents) // 2 + 1
+    most = (size + documents) // 2 + 1
     # A line that counts holds a character and a line feed; pages never written to cost no memory.
     counts = np.zeros((documents, kernels.COUNTS), np.int64)
-    view = TextView(
-        data, offsets, counts,
-        np.empty(documents + 1, np.int64), np.empty(words, np.uint64), np.empty(words, np.int32),
-        np.empty(words, np.uint64),
-        np.empty(documents + 1, np.int64), np.empty(words, np.uint64), np.empty(words, np.int32),
-        np.empty(words, np.int32), np.empty(words, np.int32), np.empty(words, np.int32),
-        np.empty(words, np.int32), np.empty(words, np.uint16), np.empty(words, np.int64),
-        np.empty(words, np.int64),
-        np.empty(documents + 1, np.int64), np.empty(words, np.uint64), np.empty(words, np.int32),
-        np.empty(words, np.uint16),
-    )  # fmt: skip
-    kernels.scan(
-        data, offsets, class_table(), lower_table(), counts,
-        view.word_offsets, view.word_hash, view.word_chars, view.word_bare,
-        view.line_offsets, view.line_hash, view.line_chars, view.line_words, view.line_sentences,
-        view.line_upper, view.line_digits, view.line_flags, view.line_start, view.line_end,
-        view.para_offsets, view.para_hash, view.para_chars, view.para_flags,
-    )  # fmt: skip
-    used = {"word": view.word_offsets[-1], "line": view.line_offsets[-1], "para": view.para_offsets[-1]}
-    cut = {
-        name: value[: used[name[:4]]]
-        for name, value in vars(view).items()
-        if name[:4] in used and not name.endswith("_offsets")
-    }
-    return TextView(**{**vars(view), **cut})
+
+    def arrays(*types: type[np.generic]) -> tuple[Array, ...]:
+        return np.empty(documents + 1, np.int64), *(np.empty(most, dtype) for dtype in types)
+
+    i32, i64, u16, u64 = np.int32, np.int64, np.uint16, np.uint64
+    found = (
+        arrays(u64, i32, u64),
+        arrays(u64, i32, i32, i32, i32, i32, u16, i64, i64),
+        arrays(u64, i32, u16),
+    )
+    kernels.scan(data, offsets, class_table(), lower_table(), counts, *found)
+    used = [(bounds, *(array[: bounds[-1]] for array in rest)) for bounds, *rest in found]
+    return TextView(data, offsets, counts, *chain.from_iterable(used))
 
 
 def spans(text: pa.LargeStringArray, limit: int = VIEW_BYTES) -> Iterator[tuple[int, int]]:
@@ -202,10 +180,9 @@ def once(compute: Callable[[TextView], Result]) -> Callable[[TextView], Result]:
 
     @wraps(compute)
     def kept(view: TextView) -> Result:
-        held = vars(view)
+        held: dict[str, Result] = vars(view)
         if key not in held:
             held[key] = compute(view)
-        found: Result = held[key]
-        return found
+        return held[key]
 
     return kept

@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-from corpusmill.pipeline.filter.text.line_kinds import COUNTED
+from corpusmill.pipeline.filter.signals.web_corpora import COUNTED
 from corpusmill.pipeline.filter.text.words import FUNCTION_WORDS
 from corpusmill.pipeline.text.unicode_tables import CLOSER, TERMINAL, class_table
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
-from corpusmill.pipeline.filter.classifiers.model_file import EOS, MAX_N, SUMMED, read_model
+from corpusmill.pipeline.filter.classifiers.model_file import read_model
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from tests.pipeline.filter.classifiers.oracle import compare, train, words_of
 from tests.pipeline.filter.helpers import PROSE
@@ -110,7 +110,7 @@ def test_small_models_are_what_their_names_say(small: dict[str, tuple[Predictor,
         args = library.f.getArgs()
         assert model._arrays is not None and args.loss.name == name.split("-")[0]
         assert library.f.isQuant() == (KINDS[name][1] is not None)
-        assert bool(model._arrays.numbers[SUMMED]) == (args.maxn > 0 and args.loss.name in ("hs", "softmax"))
+        assert bool(model._arrays.numbers.summed) == (args.maxn > 0 and args.loss.name in ("hs", "softmax"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,10 +180,9 @@ def test_a_matrix_too_large_to_expand_gives_the_same(tmp_path: Path, monkeypatch
     path = str(fasttext_model.MODELS / name)
     expanded = predictor.load(path, xxh3)
     monkeypatch.setattr("corpusmill.pipeline.filter.classifiers.model_file.EXPANDED", 1000)
-    monkeypatch.setattr("corpusmill.pipeline.filter.classifiers.predictor.EXPANDED", 1000)
     arrays, labels = read_model(Path(path))
-    assert len(arrays.codes) == 50_000 and len(arrays.rows) == 0 and arrays.numbers[EOS] >= 0
-    assert arrays.numbers[MAX_N] == 4
+    assert len(arrays.codes) == 50_000 and len(arrays.rows) == 0 and arrays.numbers.eos >= 0
+    assert arrays.numbers.max_n == 4
     words = words_of([PROSE, "Der Fluss entspringt in den Bergen", "这条河发源于城市北部的山丘"])
     coded = Predictor(predictor._summed(arrays), labels)
     assert (
