@@ -23,7 +23,6 @@ from corpusmill.schemas.stages import IngestParams
 BATCH_BYTES = 1 << 20  # text cleaned at a time
 BATCH_ROWS = 4_096
 MAX_ROWS = 1 << 18  # of a partition, whatever their text comes to
-_STRINGS = ("source_id", "url", "date", "metadata")
 
 
 class PartitionBuilder:
@@ -80,8 +79,8 @@ class PartitionBuilder:
         kept = pa.concat_tables([DOCUMENTS.empty_table(), *self._tables]).combine_chunks()
         decisions = pa.Table.from_pylist(self._decisions, schema=INGEST_DECISIONS)
         self.counters["records"] += len(kept) + len(decisions)
-        for source, rows in _counts(kept["source"]):
-            self.counters[f"source/{source}/documents"] += rows
+        for source in pc.value_counts(kept["source"]).to_pylist():
+            self.counters[f"source/{source['values']}/documents"] += source["counts"]
         counters = {name: self.counters[name] for name in sorted(self.counters) if self.counters[name]}
         self.counters.clear()
         self._tables, self._bytes, self._rows, self._decisions = [], 0, 0, []
@@ -132,7 +131,8 @@ class PartitionBuilder:
         gone = whole.filter(short).select(["doc_id", "source", "source_id", "locator", "url"])
         for row, length in zip(gone.to_pylist(), lengths.filter(short).to_pylist(), strict=True):
             detail = "no text" if not length else f"{length} characters of text"
-            self._decide(row, "ingest.empty_text", detail, length, self.params.min_chars, QUARANTINED)
+            rule, least = "ingest.empty_text", self.params.min_chars
+            self._decide(row, detail, QUARANTINED, rule=rule, value=length, threshold=least)
         return whole.filter(pc.invert(short))
 
     def _reject(self, event: Rejected, reading: Reading) -> None:
@@ -144,33 +144,21 @@ class PartitionBuilder:
             "locator": locator,
             "url": event.url and scrub_surrogates(event.url),
         }
-        self._decide(record, event.rule, event.detail, event.value, event.threshold, event.outcome)
+        failed = {"rule": event.rule, "value": event.value, "threshold": event.threshold}
+        self._decide(record, event.detail, event.outcome, **failed)
 
-    def _decide(
-        self,
-        record: dict[str, Any],
-        rule: str,
-        detail: str,
-        value: float | None,
-        threshold: float | None,
-        outcome: str,
-    ) -> None:
-        failed = [{"stage": "ingest", "rule": rule, "value": value, "threshold": threshold}]
-        self._decisions.append(
-            {
-                **record, "outcome": outcome, "stage": "ingest", "rule": rule, "value": value,
-                "threshold": threshold, "detail": detail, "failed": failed,
-            }
-        )  # fmt: skip
-        self.counters[f"{outcome}/{rule}"] += 1
+    def _decide(self, record: dict[str, Any], detail: str, outcome: str, **failed: Any) -> None:
+        """A row of the ledger; `failed` is the rule, with its value and threshold."""
+        failed["stage"] = "ingest"
+        self._decisions.append({**record, **failed, "outcome": outcome, "detail": detail, "failed": [failed]})
+        self.counters[f"{outcome}/{failed['rule']}"] += 1
 
 
 def _table(batch: list[Document]) -> pa.Table:
     columns = dict(zip(Document._fields, zip(*batch, strict=True), strict=True))
-    types = {"text": pa.large_string()}
     arrays = {}
     for name, values in columns.items():
-        kind = types.get(name, pa.string())
+        kind = pa.large_string() if name == "text" else pa.string()
         try:
             arrays[name] = pa.array(values, kind)
         except UnicodeEncodeError:
@@ -195,7 +183,3 @@ def _text_hashes(text: pa.LargeStringArray) -> list[bytes]:
     view = memoryview(data)
     digest = xxhash.xxh3_128_digest
     return [digest(view[begin:end]) for begin, end in pairwise(ends)]
-
-
-def _counts(column: pa.ChunkedArray) -> list[tuple[str, int]]:
-    return sorted((entry["values"], entry["counts"]) for entry in pc.value_counts(column).to_pylist())

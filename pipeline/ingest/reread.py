@@ -18,7 +18,7 @@ from corpusmill.pipeline.ingest.readers import read_file, sniff, warc
 from corpusmill.pipeline.ingest.readers.jsonl import parse
 from corpusmill.pipeline.ingest.readers.warc import ArchiveRecord, records
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
-from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines
+from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines, read_up_to
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
@@ -81,7 +81,7 @@ class RawFile:
         """The whole file, decompressed, if it is no longer than a record may be; b"" otherwise."""
         reading = self._reading()
         try:
-            data = reading.stream().read_up_to(reading.max_bytes)
+            data = read_up_to(reading.stream(), reading.max_bytes)
         finally:
             reading.close()
         return data if len(data) <= reading.max_bytes else b""

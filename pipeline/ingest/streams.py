@@ -133,13 +133,14 @@ class Stream:
         self.position = start
         return head
 
-    def read_up_to(self, limit: int) -> bytes:
-        """Everything to the end, or `limit` + 1 bytes if there is more than `limit`."""
-        parts, have = [], 0
-        while have <= limit and (data := self.read(limit + 1 - have)):
-            parts.append(data)
-            have += len(data)
-        return b"".join(parts)
+
+def read_up_to(reader: Any, limit: int) -> bytes:
+    """All that `reader.read` gives, or `limit` + 1 bytes if there is more than `limit`."""
+    parts, have = [], 0
+    while have <= limit and (data := reader.read(min(1 << 20, limit + 1 - have))):
+        parts.append(data)
+        have += len(data)
+    return b"".join(parts)
 
 
 def _looks_like_text(head: bytes) -> bool:

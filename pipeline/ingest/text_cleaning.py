@@ -9,6 +9,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -155,19 +156,11 @@ def clean(texts: pa.LargeStringArray, repair: bool, counters: Counter[str]) -> p
     if not len(texts):
         return texts
     suspects = pc.match_substring_regex(texts, _DIRTY)
-    if repair:
-        unusual = pc.invert(pc.string_is_ascii(texts))
-        if pc.any(unusual).as_py():
-            candidates = pc.indices_nonzero(unusual)
-            bad = pc.match_substring_regex(texts.take(candidates), _mojibake_prefilter())
-            mojibake = frozenset(candidates.filter(bad).to_pylist())
-        else:
-            mojibake = frozenset()
-    else:
-        mojibake = frozenset()
+    mojibake: frozenset[int] = frozenset()
+    if repair and len(unusual := pc.indices_nonzero(pc.invert(pc.string_is_ascii(texts)))):
+        bad = pc.match_substring_regex(texts.take(unusual), _mojibake_prefilter())
+        mojibake = frozenset(unusual.filter(bad).to_pylist())
     rows = sorted(mojibake.union(pc.indices_nonzero(suspects).to_pylist()))
-    if not rows:
-        return texts
     changed = {}
     for row in rows:
         before = texts[row].as_py()
@@ -183,8 +176,6 @@ def clean(texts: pa.LargeStringArray, repair: bool, counters: Counter[str]) -> p
             changed[row] = stripped
     if not changed:
         return texts
-    import numpy as np
-
     mask = np.zeros(len(texts), np.bool_)
     mask[list(changed)] = True
     replaced: pa.LargeStringArray = pc.replace_with_mask(

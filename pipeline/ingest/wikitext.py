@@ -27,11 +27,14 @@ _DROPPED_ELEMENTS = frozenset(
     )
 )
 _ELEMENT = re.compile(r"<(/?)([a-zA-Z]+)\b([^<>]*+)>")
-_NOWIKI = re.compile(r"<nowiki\s*+>")
+_NOWIKI = re.compile(r"<nowiki\s*+>(.*?)</nowiki>", re.S)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*+>")
 _BREAKS = re.compile(
     r"<(?:/?(?:p|div|li|ul|ol|dd|dt|dl|blockquote|center|h[1-6]|tr|pre|poem)|br)\b[^<>]*+>", re.I
 )
+_COMMENT = re.compile(
+    r"<!--.*?(?:-->|\Z)", re.S
+)  # an unclosed one runs to the end of the page, as in MediaWiki
 _BRACKET = re.compile(r"\{\{|\}\}|\[\[|\]\]|^[ \t:]*+\{\||\|\}(?!\})", re.M)
 _EXTERNAL = re.compile(r"\[(?:https?:|ftps?:|mailto:|news:|irc:)?//?[^\s\[\]]*+[ \t]*+([^\[\]\n]*+)\]")
 _EMPHASIS = re.compile(r"'{2,}")
@@ -52,7 +55,7 @@ def strip(wikitext: str, namespaces: frozenset[str] = frozenset()) -> str:
     """The text of a page. `namespaces`: local names (lower case) whose links are no text, such as `datei`."""
     if any(0xFDD0 <= ord(char) < 0xFDF0 for char in set(wikitext)):
         wikitext = wikitext.translate(_NEVER)
-    text = _hide_literals(_cut(wikitext, "<!--", "-->"))
+    text = _hide_literals(_COMMENT.sub("", wikitext))
     text = _drop_elements(text)
     text = _resolve_brackets(text, _DROPPED_NAMESPACES | namespaces)
     text = _EXTERNAL.sub(r"\1", text)
@@ -63,33 +66,11 @@ def strip(wikitext: str, namespaces: frozenset[str] = frozenset()) -> str:
     return unescape(text).replace("\xa0", " ").strip()
 
 
-def _cut(text: str, start: str, end: str) -> str:
-    """`text` without every `start`...`end`; an unclosed one runs to the end of the page, as in MediaWiki."""
-    pieces, at = [], 0
-    while (begin := text.find(start, at)) >= 0:
-        pieces.append(text[at:begin])
-        close = text.find(end, begin + len(start))
-        if close < 0:
-            at = len(text)
-            break
-        at = close + len(end)
-    pieces.append(text[at:])
-    return "".join(pieces)
-
-
 def _hide_literals(text: str) -> str:
     """What stands between <nowiki> tags is no markup; an unclosed tag is dropped later, as any tag."""
-    pieces, at = [], 0
-    for match in _NOWIKI.finditer(text):
-        if match.start() < at:
-            continue
-        close = text.find("</nowiki>", match.end())
-        if close < 0:
-            break
-        pieces += [text[at : match.start()], text[match.end() : close].translate(_HIDE)]
-        at = close + len("</nowiki>")
-    pieces.append(text[at:])
-    return "".join(pieces)
+    # Only up to the last closing tag: without one ahead, each opening tag would be sought to the end of the page.
+    end = text.rfind("</nowiki>") + len("</nowiki>")
+    return _NOWIKI.sub(lambda match: match[1].translate(_HIDE), text[:end]) + text[end:]
 
 
 def _drop_elements(text: str) -> str:

@@ -11,6 +11,7 @@ import orjson
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.streams import read_up_to
 from corpusmill.pipeline.ingest.text_cleaning import Decoded, Undecodable, decode
 
 Extractor = Literal["resiliparse", "trafilatura", "all_text"]
@@ -193,7 +194,7 @@ def read_text(reading: Reading) -> Iterator[Event]:
 def read_whole(reading: Reading) -> bytes | Rejected:
     """The content of a file that is one record, if it is no longer than a record may be."""
     limit = reading.max_bytes
-    data = reading.stream().read_up_to(limit)
+    data = read_up_to(reading.stream(), limit)
     if len(data) <= limit:
         return data
     detail = f"a file of more than {limit} bytes of text, the longest allowed"

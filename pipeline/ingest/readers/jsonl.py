@@ -57,39 +57,22 @@ def read(reading: Reading) -> Iterator[Event]:
 def _document(
     record: dict[str, Any], text_column: str, columns: dict[str, str], offset: int, reading: Reading
 ) -> Document | Rejected:
-    if text_column not in record:
+    if text_column in record:
+        text = record.pop(text_column)
+        rule = "ingest.text_type"
+        detail = f"field '{text_column}' holds a JSON {_kind(text)} in place of a string"
+    else:
+        text, rule = None, "ingest.no_text"
         fields = ", ".join(sorted(map(scrub_surrogates, record))[:20])
-        hint = nearest(text_column, record)
-        detail = f"no field '{text_column}'{hint} (fields: {fields[:300]}), at byte {offset}"
-        found = take(record, columns)
-        return Rejected(
-            reading.next(),
-            "ingest.no_text",
-            detail,
-            float(offset),
-            source_id=found["source_id"],
-            url=found["url"],
-        )
-    text = record.pop(text_column)
+        detail = f"no field '{text_column}'{nearest(text_column, record)} (fields: {fields[:300]})"
     found = take(record, columns)
-    if not isinstance(text, str):
-        detail = f"field '{text_column}' holds a JSON {_kind(text)} in place of a string, at byte {offset}"
-        return Rejected(
-            reading.next(),
-            "ingest.text_type",
-            detail,
-            float(offset),
-            source_id=found["source_id"],
-            url=found["url"],
-        )
-    return Document(
-        reading.next(),
-        text,
-        found["source_id"],
-        found["url"],
-        found["date"],
-        metadata(record, reading.counters),
-    )
+    if isinstance(text, str):
+        return Document(reading.next(), text, **found, metadata=metadata(record, reading.counters))
+    identity: dict[str, Any] = {name: found[name] for name in ("source_id", "url")}
+    return Rejected(reading.next(), rule, f"{detail}, at byte {offset}", float(offset), **identity)
+
+
+_KINDS = {list: "array", dict: "object", bool: "boolean", int: "number", float: "number", type(None): "null"}
 
 
 class Bad(str):
@@ -147,15 +130,7 @@ def _reason(error: ValueError) -> str:
 
 
 def _kind(value: Any) -> str:
-    names = {
-        list: "array",
-        dict: "object",
-        bool: "boolean",
-        int: "number",
-        float: "number",
-        type(None): "null",
-    }
-    return names.get(type(value), "string")
+    return _KINDS.get(type(value), "string")
 
 
 def _as_utf8(stream: Stream) -> Stream:

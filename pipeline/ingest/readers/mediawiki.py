@@ -35,15 +35,11 @@ def read(reading: Reading) -> Iterator[Event]:
             yield from _events(export, reading)
             if not export.is_mediawiki:
                 raise Damaged("ingest.not_mediawiki", "the XML has no <mediawiki> root", 0) from None
-            at = reading.consumed
+            rule, detail = "ingest.truncated", f"the XML ends in line {error.lineno}, inside an element"
             if data:
-                reason = expat.ErrorString(error.code)
-                raise Damaged(
-                    "ingest.malformed_xml", f"{reason} in line {error.lineno} of the XML", at
-                ) from None
-            raise Damaged(
-                "ingest.truncated", f"the XML ends in line {error.lineno}, inside an element", at
-            ) from None
+                rule, reason = "ingest.malformed_xml", expat.ErrorString(error.code)
+                detail = f"{reason} in line {error.lineno} of the XML"
+            raise Damaged(rule, detail, reading.consumed) from None
         yield from _events(export, reading)
         if not data:
             return
@@ -68,26 +64,13 @@ def _event(page: dict[str, Any], export: _Export, reading: Reading) -> Document 
     namespace = page.get("ns", ARTICLES)
     if namespace != ARTICLES:
         number = float(namespace) if namespace.lstrip("-").isdigit() and len(namespace) < 9 else None
-        return Rejected(
-            record, "ingest.namespace", "not in the article namespace", number, 0.0, REMOVED, **about
-        )
+        detail = "not in the article namespace"
+        return Rejected(record, "ingest.namespace", detail, number, 0.0, REMOVED, **about)
     if page.get("model", "wikitext") != "wikitext":
-        return Rejected(
-            record,
-            "ingest.content_type",
-            "the page's content model is not wikitext",
-            outcome=REMOVED,
-            **about,
-        )
-    metadata = orjson.dumps({"title": title}).decode()
-    return Document(
-        record,
-        strip(wikitext, export.dropped),
-        about["source_id"],
-        about["url"],
-        page.get("timestamp"),
-        metadata,
-    )
+        detail = "the page's content model is not wikitext"
+        return Rejected(record, "ingest.content_type", detail, outcome=REMOVED, **about)
+    metadata, text = orjson.dumps({"title": title}).decode(), strip(wikitext, export.dropped)
+    return Document(record, text, date=page.get("timestamp"), metadata=metadata, **about)
 
 
 class _Export:

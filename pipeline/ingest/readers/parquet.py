@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,6 @@ from corpusmill.schemas.documents import DOCUMENTS
 
 BATCH_BYTES = 4 << 20  # decoded at a time, as the row group's average goes
 BATCH_ROWS = 4_096
-_KEPT_IDENTITY = ("doc_id", "source", "locator")
 
 
 def read(reading: Reading) -> Iterator[Event]:
@@ -25,12 +24,11 @@ def read(reading: Reading) -> Iterator[Event]:
         # Buffered streams: a column chunk is never held whole.
         file = pq.ParquetFile(pa.PythonFile(reading.raw(), mode="r"), buffer_size=1 << 20, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
-        yield Rejected(
-            reading.next(), "ingest.not_parquet", f"the footer cannot be read ({type(error).__name__})"
-        )
+        detail = f"the footer cannot be read ({type(error).__name__})"
+        yield Rejected(reading.next(), "ingest.not_parquet", detail)
         return
     schema = file.schema_arrow
-    text_column = "text" if _is_documents(reading, schema) else reading.source.text_column
+    text_column = "text" if _is_documents(reading, schema.names) else reading.source.text_column
     wrong = _wrong_schema(schema, text_column, file.metadata.num_rows, reading)
     if wrong:
         yield wrong
@@ -57,10 +55,11 @@ def read(reading: Reading) -> Iterator[Event]:
             yield Rejected(record, "ingest.damaged", detail, float(lost))
 
 
-def _is_documents(reading: Reading, schema: pa.Schema) -> bool:
+def _is_documents(reading: Reading, names: Collection[str]) -> bool:
+    """Whether a file with columns of these names holds document partitions."""
     if reading.file.format == "documents":
         return True
-    return set(DOCUMENTS.names) <= set(schema.names) and reading.source.format == "auto"
+    return set(DOCUMENTS.names) <= set(names) and reading.source.format == "auto"
 
 
 def _wrong_schema(schema: pa.Schema, text_column: str, rows: int, reading: Reading) -> Rejected | None:
@@ -69,8 +68,7 @@ def _wrong_schema(schema: pa.Schema, text_column: str, rows: int, reading: Readi
     if reading.file.format == "documents":
         missing = [name for name in DOCUMENTS.names if name not in schema.names]
         if missing:
-            absent = ", ".join(missing)
-            detail = f"no document partition, columns missing: {absent} (columns: {columns}); {rows} rows"
+            detail = f"no document partition, columns missing: {', '.join(missing)} (columns: {columns}); {rows} rows"
             return Rejected(reading.next(), "ingest.wrong_schema", detail, float(rows))
     if text_column not in schema.names:
         detail = (
@@ -153,9 +151,8 @@ def _single(
     try:
         decoded = decode(value)
     except Undecodable as error:
-        return Rejected(
-            record, "ingest.undecodable", f"{error.reason} of the text", float(error.position), **about
-        )
+        detail = f"{error.reason} of the text"
+        return Rejected(record, "ingest.undecodable", detail, float(error.position), **about)
     reading.count_repair(decoded.repaired)
     return decoded.text
 
@@ -164,9 +161,7 @@ def _columns(
     rest: pa.Table, text: pa.LargeStringArray, first: int, rows: pa.Int64Array | None, reading: Reading
 ) -> pa.Table:
     """The batch in our columns. Document partitions keep ids; other files get record numbers and metadata."""
-    if reading.file.format == "documents" or (
-        reading.source.format == "auto" and {*DOCUMENTS.names} - {"text"} <= {*rest.column_names}
-    ):
+    if _is_documents(reading, {*rest.column_names, "text"}):
         kept = [name for name in DOCUMENTS.names if name not in ("text", "text_hash")]
         table = rest.select(kept).append_column("text", text)
         return table.cast(pa.schema([DOCUMENTS.field(name) for name in table.column_names]))

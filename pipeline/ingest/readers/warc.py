@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.ingest.readers.html import page
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.streams import Damaged, RawFile, Stream
+from corpusmill.pipeline.ingest.streams import Damaged, RawFile, Stream, read_up_to
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 from corpusmill.schemas.ledger import REMOVED
 
@@ -229,7 +229,8 @@ def _parse(found: ArchiveRecord, reading: Reading) -> _Message | None:
             record.parse_http(auto_decode=undo, max_header_len=HTTP_HEADERS, quirks_mode=True)
             status = record.http_headers.status_code or 0
             kind = (record.http_content_type or "").strip().lower()
-            payload = _read_up_to(record.reader, reading.max_bytes) if status == 200 else b""
+            # A content encoding may expand without end.
+            payload = read_up_to(record.reader, reading.max_bytes) if status == 200 else b""
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException:  # pyo3's PanicException is no Exception
@@ -249,15 +250,6 @@ def _plain(
         return Rejected(found.name, "ingest.undecodable", error.reason, float(error.position), url=found.url)
     reading.count_repair(decoded.repaired)
     return Document(found.name, decoded.text, None, found.url, found.date)
-
-
-def _read_up_to(reader: Any, limit: int) -> bytes:
-    """The payload, or `limit` + 1 bytes of a longer one: content encodings may expand without end."""
-    parts, have = [], 0
-    while have <= limit and (data := reader.read(min(1 << 20, limit + 1 - have))):
-        parts.append(data)
-        have += len(data)
-    return b"".join(parts)
 
 
 def _mime(payload: bytes) -> str:
