@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
-from corpusmill.common.storage import Entry, Folder
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.filter import FilterParams
+
+Found = TypeVar("Found")
 
 
 def read_entries(where: str, paths: Sequence[str], normal: Callable[[str], str]) -> list[str]:
@@ -42,35 +45,29 @@ def list_hashes(params: FilterParams) -> dict[str, list[str]]:
             {f"filter.urls.{part}": getattr(params.urls, part) for part in type(params.urls).model_fields}
         )
     return {
-        where: [checksum(_bytes(where, path)) for path in paths] for where, paths in named.items() if paths
+        where: [checksum(_asked(where, path, Folder.read)) for path in paths]
+        for where, paths in named.items()
+        if paths
     }
 
 
 def state(where: str, paths: Sequence[str]) -> tuple[tuple[str, int, str], ...]:
     """(path, bytes, change tag) of files, by which a process knows that what it loaded still holds."""
-    return tuple((path, entry.size, entry.tag) for path in paths for entry in [_entry(where, path)])
+    entries = [_asked(where, path, Folder.entry) for path in paths]
+    return tuple((path, entry.size, entry.tag) for path, entry in zip(paths, entries, strict=True))
 
 
-def _entry(where: str, path: str) -> Entry:
+def _asked(where: str, path: str, method: Callable[[Folder], Found]) -> Found:
     try:
-        return Folder(path).entry()
+        return method(Folder(path))
     except FileNotFoundError:
-        raise _missing(where, path) from None
-
-
-def _missing(where: str, path: str) -> UserError:
-    return UserError(f"{where}: {path}: no such file; relative paths start at the working directory")
-
-
-def _bytes(where: str, path: str) -> bytes:
-    try:
-        return Folder(path).read()
-    except FileNotFoundError:
-        raise _missing(where, path) from None
+        raise UserError(
+            f"{where}: {path}: no such file; relative paths start at the working directory"
+        ) from None
 
 
 def _text(where: str, path: str) -> str:
-    data = _bytes(where, path)
+    data = _asked(where, path, Folder.read)
     try:
         if path.endswith(".gz"):
             data = gzip.decompress(data)

@@ -4,8 +4,7 @@ that they look them up in: hash tables, with the bytes compared at each hit."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +18,12 @@ Array = npt.NDArray[Any]
 _SHIFT = np.uint64(32)
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(NamedTuple):
     """Distinct keys, `data[offsets[k]:offsets[k + 1]]`; `slots` int32, a power of two of them: key + 1, 0 is free."""
 
     data: Array
     offsets: Array
     slots: Array
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
 
 def keys(entries: Sequence[str]) -> Keys:
@@ -53,8 +48,9 @@ def _fill(data: Any, offsets: Any, slots: Any) -> None:
 
 
 @compiled
-def find(data: Any, offsets: Any, slots: Any, text: Any, first: int, last: int) -> Any:
+def find(keys: Keys, text: Any, first: int, last: int) -> Any:
     """The number of the key `text[first:last]`, -1 if there is none."""
+    data, offsets, slots = keys
     mask = np.uint64(len(slots) - 1)
     at = (hash_of(text, first, last) >> _SHIFT) & mask
     while slots[np.int64(at)] != 0:
@@ -185,7 +181,7 @@ def look_up(
 ) -> None:  # fmt: skip
     """Fill `found`, int64[D, 5], and the letters and digits of each URL, `letters[bounds[d]:bounds[d + 1]]`.
 
-    `domains` to `soft` are (data, offsets, slots) of `Keys`. Words are runs of letters and digits, escapes
+    `domains` to `soft` are `Keys`. Words are runs of letters and digits, escapes
     such as `%C3` resolved; soft words count once each.
     """
     longest = 0
@@ -198,11 +194,11 @@ def look_up(
         n = lower_case(data, offsets[d], offsets[d + 1], lower, url)
         start, host, page = parts(url, n)
         row = found[d]
-        row[SUBDOMAIN] = host > start and find(hosts[0], hosts[1], hosts[2], url, start, host) >= 0
-        row[PAGE] = page > start and find(pages[0], pages[1], pages[2], url, start, page) >= 0
+        row[SUBDOMAIN] = host > start and find(hosts, url, start, host) >= 0
+        row[PAGE] = page > start and find(pages, url, start, page) >= 0
         at = start
         while at < host:
-            if find(domains[0], domains[1], domains[2], url, at, host) >= 0:
+            if find(domains, url, at, host) >= 0:
                 row[DOMAIN] = 1
                 break
             while at < host and url[at] != 46:
@@ -217,8 +213,8 @@ def look_up(
                 end = encode(lower[point], letters, end)
                 continue
             if end > word:
-                row[HARD] += find(hard[0], hard[1], hard[2], letters, word, end) >= 0
-                key = find(soft[0], soft[1], soft[2], letters, word, end)
+                row[HARD] += find(hard, letters, word, end) >= 0
+                key = find(soft, letters, word, end)
                 if key >= 0 and distinct < _MOST_SOFT:
                     known = False
                     for k in range(distinct):

@@ -74,9 +74,8 @@ class UrlRules:
         found = np.zeros((len(urls), 5), np.int64)
         letters = np.empty(2 * int(offsets[-1] - offsets[0]) + 8, np.uint8)
         bounds = np.zeros(len(urls) + 1, np.int64)
-        tables = [(table.data, table.offsets, table.slots) for table in self.tables]
         look_up: Any = url_kernels.look_up
-        look_up(data, offsets, lower_table(), joins_table(), *tables, found, letters, bounds)
+        look_up(data, offsets, lower_table(), joins_table(), *self.tables, found, letters, bounds)
         columns = {name: found[:, column] for name, column in _COLUMNS.items()}
         columns["substrings"] = occurrences(self.machine, letters, bounds, whole_words=False)
         nothing = pa.scalar(None, pa.int64())

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +15,14 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.lists.list_files import read_entries, state
 from corpusmill.pipeline.filter.rules.sets import LISTED
-from corpusmill.pipeline.filter.text.view import TextView
+from corpusmill.pipeline.filter.text.view import Array, TextView
 from corpusmill.pipeline.text.unicode_tables import joins_table, lower, lower_table
-from corpusmill.pipeline.text.utf8 import decode
+from corpusmill.pipeline.text.utf8 import decode, encode
 from corpusmill.schemas.documents import SignalSpec
 from corpusmill.schemas.filter import WordList
 
-Array = npt.NDArray[Any]
 
-
-@dataclass(frozen=True)
-class Automaton:
+class Automaton(NamedTuple):
     """Entries in lower case, as a machine over the bytes of their UTF-8.
 
     `step[state, kind[byte]]` is the next state, kinds being the bytes that entries hold and one for all others;
@@ -83,21 +79,15 @@ def occurrences(machine: Automaton, data: Array, offsets: Array, whole_words: bo
     `whole_words`: an entry counts only between characters that are no part of a word, the `(\\W|^)w(\\W|$)` of C4.
     Letters of scripts written without spaces do not count as parts of words, and entries in them need no such neighbours.
     """
-    return np.asarray(
-        _occurrences(
-            machine.step, machine.kind, machine.chars, machine.shorter, machine.longest, lower_table(),
-            joins_table(), data, offsets, whole_words,
-        )
-    )  # fmt: skip
+    return np.asarray(_occurrences(machine, lower_table(), joins_table(), data, offsets, whole_words))
 
 
 @compiled
-def _occurrences(
-    step: Any, kind: Any, chars: Any, shorter: Any, longest: int, lower: Any, joins: Any, data: Any, offsets: Any,
-    whole_words: bool,
-) -> Any:  # fmt: skip
+def _occurrences(machine: Any, lower: Any, joins: Any, data: Any, offsets: Any, whole_words: bool) -> Any:
+    step, kind, chars, shorter = machine.step, machine.kind, machine.chars, machine.shorter
     found = np.zeros(len(offsets) - 1, np.int64)
-    size = longest + 2
+    size = machine.longest + 2
+    coded = np.empty(4, np.uint8)
     recent = np.zeros(size, np.uint8)  # `joins` of the last characters, by their number
     for d in range(len(offsets) - 1):
         state, number, last = 0, 0, offsets[d + 1]
@@ -111,21 +101,8 @@ def _occurrences(
             if point < 128:
                 state = step[state, kind[lower[point]]]
             else:
-                p = lower[point]
-                if p < 0x80:
-                    state = step[state, kind[p]]
-                elif p < 0x800:
-                    state = step[state, kind[0xC0 | p >> 6]]
-                    state = step[state, kind[0x80 | (p & 0x3F)]]
-                elif p < 0x10000:
-                    state = step[state, kind[0xE0 | p >> 12]]
-                    state = step[state, kind[0x80 | (p >> 6 & 0x3F)]]
-                    state = step[state, kind[0x80 | (p & 0x3F)]]
-                else:
-                    state = step[state, kind[0xF0 | p >> 18]]
-                    state = step[state, kind[0x80 | (p >> 12 & 0x3F)]]
-                    state = step[state, kind[0x80 | (p >> 6 & 0x3F)]]
-                    state = step[state, kind[0x80 | (p & 0x3F)]]
+                for k in range(encode(lower[point], coded, 0)):
+                    state = step[state, kind[coded[k]]]
             if chars[state] == 0:
                 continue
             if not whole_words:

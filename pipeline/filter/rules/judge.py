@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.filter.rules.rule_files import Rule
+from corpusmill.pipeline.filter.rules.rule_files import COMPARED, Rule
 from corpusmill.pipeline.filter.rules.sets import skips
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
@@ -30,13 +30,7 @@ def failures(rule: Rule, signals: pa.Table) -> npt.NDArray[np.bool_]:
     values, measured = _values(column)
     assert rule.threshold is not None
     limit = np.float32(rule.threshold) if pa.types.is_float32(column.type) else np.float64(rule.threshold)
-    good = {
-        "at_least": values >= limit,
-        "at_most": values <= limit,
-        "more_than": values > limit,
-        "less_than": values < limit,
-    }[rule.comparison]
-    return np.asarray(~good & measured)
+    return np.asarray(~COMPARED[rule.comparison](values, limit) & measured)
 
 
 def judge(
@@ -56,12 +50,10 @@ def judge(
     first = failed[:, removed].argmax(axis=0) if len(rules) else np.zeros(0, np.int64)
     counters = {}
     for row, rule in enumerate(rules):
-        counts = {
-            "first": int((first == row).sum()),
-            "failed": int(failed[row].sum()),
-            "only": int((failed[row] & (how_many == 1)).sum()),
-        }
-        counters.update({f"rule/{rule.name}/{what}": number for what, number in counts.items() if number})
+        counts = {"first": first == row, "failed": failed[row], "only": failed[row] & (how_many == 1)}
+        counters.update(
+            {f"rule/{rule.name}/{what}": int(rows.sum()) for what, rows in counts.items() if rows.any()}
+        )
     return how_many == 0, _decisions(docs, signals, rules, failed, removed, first), counters
 
 
@@ -108,14 +100,9 @@ def _decisions(
     which = failed[:, removed].T  # [removed, rules], so that flat order is by document, then by rule
     flat = np.tile(np.arange(len(rules)), (len(removed), 1))[which]
     offsets = np.concatenate([[0], np.cumsum(which.sum(axis=1))]).astype(np.int32)
+    stages, rows = pa.array([STAGE] * len(flat), pa.string()), pa.array(flat)
     entries = pa.StructArray.from_arrays(
-        [
-            pa.array([STAGE] * len(flat), pa.string()),
-            names.take(pa.array(flat)),
-            pa.array(values[which]),
-            limits.take(pa.array(flat)),
-        ],
-        fields=list(FAILED_RULE),
+        [stages, names.take(rows), pa.array(values[which]), limits.take(rows)], fields=list(FAILED_RULE)
     )
     language = signals["language.code"].take(pa.array(removed))
     by_language = pa.array(np.array([rule.comparison == "among" for rule in rules])[first])

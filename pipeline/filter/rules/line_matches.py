@@ -8,6 +8,7 @@ byte: 0 if it stays, else 1 + the number of the rule. Spans are its runs, the te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +18,8 @@ import pyarrow.compute as pc
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.engine.stage import decisions
-from corpusmill.pipeline.filter.rules.rule_files import LineRule
-from corpusmill.pipeline.filter.text.view import TextView, share, text_buffers
+from corpusmill.pipeline.filter.rules.rule_files import COMPARED, LineRule
+from corpusmill.pipeline.filter.text.view import Array, TextView, share, text_buffers
 from corpusmill.pipeline.filter.text.view import spans as pieces
 from corpusmill.pipeline.text import buffers
 from corpusmill.pipeline.text.unicode_tables import ALPHA, PUNCT, class_table
@@ -154,15 +155,16 @@ def runs(offsets: Any, owner: Any) -> Any:
     return spans
 
 
-Array = npt.NDArray[Any]
-
-
 class LineText:
     """The lines of a view as line rules look at them; the view's text begins at byte 0."""
 
     def __init__(self, view: TextView) -> None:
         self.view = view
-        self._counts: Array | None = None
+
+    @cached_property
+    def _counts(self) -> Array:
+        view = self.view
+        return np.asarray(line_counts(view.data, class_table(), view.line_start, view.line_end))
 
     def __len__(self) -> int:
         return len(self.view.line_start)
@@ -170,22 +172,15 @@ class LineText:
     def value(self, name: str) -> Array:
         """float64[lines]: a `LineValue`."""
         view = self.view
-        if name == "words":
-            return view.line_words.astype(np.float64)
-        if name == "chars":
-            return view.line_chars.astype(np.float64)
         if name == "longest_word":
             # Every word stands in a line, and every line has one.
             firsts = np.cumsum(view.line_words, dtype=np.int64) - view.line_words
             return np.maximum.reduceat(view.word_chars, firsts).astype(np.float64)
-        if name == "uppercase_ratio":
-            return share(view.line_upper, view.line_chars)
-        if name == "digit_ratio":
-            return share(view.line_digits, view.line_chars)
-        if self._counts is None:
-            self._counts = line_counts(view.data, class_table(), view.line_start, view.line_end)
-        column = LETTERS if name == "letter_ratio" else PUNCTS
-        return share(self._counts[:, column], view.line_chars)
+        if name in ("words", "chars"):
+            return np.asarray(getattr(view, f"line_{name}"), np.float64)
+        if name in ("uppercase_ratio", "digit_ratio"):
+            return share(view.line_upper if name == "uppercase_ratio" else view.line_digits, view.line_chars)
+        return share(self._counts[:, LETTERS if name == "letter_ratio" else PUNCTS], view.line_chars)
 
     def array(self) -> pa.LargeStringArray:
         """The lines as the even elements of an Arrow array, what is between them as the odd ones; no copy."""
@@ -198,15 +193,7 @@ class LineText:
         if len(self) == 0:
             return np.zeros(0, np.bool_)
         if rule.value is not None:
-            values, limit = self.value(rule.value), rule.threshold
-            assert limit is not None
-            met = {
-                "at_least": values >= limit,
-                "at_most": values <= limit,
-                "more_than": values > limit,
-                "less_than": values < limit,
-            }[str(rule.comparison)]
-            return np.asarray(met)
+            return np.asarray(COMPARED[str(rule.comparison)](self.value(rule.value), rule.threshold))
         found = np.asarray(pc.match_substring_regex(self.array(), rule.pattern))[::2]
         return np.asarray(self.short_enough(rule) & (~found if rule.negated else found))
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.pipeline.filter.rules import line_matches
 from corpusmill.pipeline.filter.rules.line_matches import LineText, verdicts
 from corpusmill.pipeline.filter.rules.rule_files import LineRule, family_of
 from corpusmill.pipeline.filter.rules.sets import ALL_CUT
-from corpusmill.pipeline.filter.text.view import TextView, share, view_of
+from corpusmill.pipeline.filter.text.view import Array, TextView, share, view_of
 from corpusmill.schemas.documents import SignalSpec
-
-Array = npt.NDArray[Any]
 
 # `[[1]edit]` holds a citation mark that shows only when another is gone; deeper than this nobody nests them.
 ROUNDS: Final = 8
@@ -42,15 +39,7 @@ class LineRules:
         self.codes = {name: code for code, name in enumerate(self.names, 1)}
         self.specs = [spec for name in sets for spec in _specs(name)]
         if self.cuts:
-            self.specs.append(
-                SignalSpec(
-                    name=ALL_CUT.signal,
-                    dtype="float",
-                    unit="share of lines that are cut, by any set",
-                    range=(0.0, 1.0),
-                    origin="corpusmill",
-                )
-            )
+            self.specs.append(_share(ALL_CUT.signal, "share of lines that are cut, by any set", "corpusmill"))
 
     def measure(self, view: TextView, exempt: Mapping[str, Array]) -> tuple[dict[str, Array], Array]:
         """(signals by name, int64[spans, 4] to cut: document, first byte and end in its text, code of the rule).
@@ -127,20 +116,19 @@ def _staying(view: TextView, verdict: Array) -> tuple[Array, Array, Array]:
 
 def _specs(set_name: str) -> list[SignalSpec]:
     family, by = family_of(set_name), f"the line rules of {set_name}"
-    share_of = {"dtype": "float", "range": (0.0, 1.0)}
+    words = _share(
+        f"{family}.cut_words_ratio", f"share of words that {by} cut", "DCLM, word_removal_ratio_filter"
+    )
+    left, origin = f"sentences in the lines that {by} leave", "as c4.kept_sentences"
     return [
-        SignalSpec.model_validate({"name": f"{family}.{name}", "unit": unit, "origin": origin, **kind})
-        for name, unit, origin, kind in (
-            ("cut_lines_ratio", f"share of lines that {by} cut", "corpusmill", share_of),
-            ("cut_words_ratio", f"share of words that {by} cut", "DCLM, word_removal_ratio_filter", share_of),
-            (
-                "left_sentences",
-                f"sentences in the lines that {by} leave",
-                "as c4.kept_sentences",
-                {"dtype": "int"},
-            ),
-        )
+        _share(f"{family}.cut_lines_ratio", f"share of lines that {by} cut", "corpusmill"),
+        words,
+        SignalSpec(name=f"{family}.left_sentences", dtype="int", unit=left, origin=origin),
     ]
+
+
+def _share(name: str, unit: str, origin: str) -> SignalSpec:
+    return SignalSpec(name=name, dtype="float", unit=unit, range=(0.0, 1.0), origin=origin)
 
 
 def _found(view: TextView, inside: list[tuple[LineRule, int]]) -> Array | None:

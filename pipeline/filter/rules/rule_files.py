@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from operator import ge, gt, le, lt
 from typing import Any, Final, Literal
 
 from pydantic import Field, FiniteFloat, model_validator
@@ -14,6 +16,12 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import Strict
 
 Comparison = Literal["at_least", "at_most", "more_than", "less_than", "among"]
+COMPARED: Final[dict[str, Callable[..., Any]]] = {
+    "at_least": ge,
+    "at_most": le,
+    "more_than": gt,
+    "less_than": lt,
+}
 COMPARISONS: Final[tuple[Comparison, ...]] = ("at_least", "at_most", "more_than", "less_than")
 
 # What a line rule may compare, of a line without the white space around it. Ratios are shares of its characters.
@@ -40,10 +48,7 @@ class Rule:
         return self.name.split(".", 1)[0]
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name, "signal": self.signal, "comparison": self.comparison,
-            "threshold": self.threshold, "among": list(self.among),
-        }  # fmt: skip
+        return {**asdict(self), "among": list(self.among)}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from corpusmill.pipeline.filter.text import scan as kernels
 from corpusmill.pipeline.filter.text.repetition import later_copies, ngram_shares
 from corpusmill.pipeline.filter.text.words import function_words, vocabulary
+from corpusmill.pipeline.text import buffers
 from corpusmill.pipeline.text.unicode_tables import class_table, lower_table
 
 Array = npt.NDArray[Any]
@@ -131,11 +132,8 @@ def share(part: Array, whole: Array) -> Array:
 
 def text_buffers(text: pa.LargeStringArray) -> tuple[Array, Array]:
     """(uint8 data, int64 offsets[D + 1]) of an Arrow array of valid UTF-8, without copying the text."""
-    _, offsets, data = text.buffers()
-    if offsets is None or len(text) == 0:
-        return np.zeros(0, np.uint8), np.zeros(len(text) + 1, np.int64)
-    starts = np.frombuffer(offsets, np.int64, count=text.offset + len(text) + 1)[text.offset :]
-    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8), starts
+    offsets, data = buffers.view(text)
+    return data, offsets
 
 
 def view_of(data: Array, offsets: Array) -> TextView:

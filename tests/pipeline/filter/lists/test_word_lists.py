@@ -99,5 +99,5 @@ def test_keys_are_found_and_nothing_else(entries: list[str], others: list[str]) 
     table = keys(entries)
     for text in entries + others:
         data = text_buffers(pa.array(["x", text], pa.large_string()))[0]
-        number = find(table.data, table.offsets, table.slots, data, 1, len(data))
+        number = find(table, data, 1, len(data))
         assert number == (entries.index(text) if text in entries else -1)
