@@ -95,8 +95,9 @@ _NIBBLES, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 
 
 @compiled
-def known(model: Any, data: Any, starts: Any, ends: Any, hashes: Any, ids: Any) -> None:
-    """Into `ids`, for each word data[starts[w]:ends[w]]: its number in the dictionary, UNKNOWN, LABEL or LINE_END."""
+def known(model: Any, read: Any, ids: Any) -> None:
+    """Into `ids`, for each of the `Words` read: its number in the dictionary, UNKNOWN, LABEL or LINE_END."""
+    data, starts, ends, hashes = read.data, read.starts, read.ends, read.hashes
     slots, spans, blob = model.slots, model.spans, model.blob
     words, eos = model.numbers.words, model.numbers.eos
     mask = np.uint32(len(slots) - 1)
@@ -244,10 +245,10 @@ def sum_words(model: Any, rows: Any, weights: Any) -> None:
 
 @compiled
 def _hidden(
-    model: Any, data: Any, starts: Any, ends: Any, hashes: Any, numbers: Any, first: Any, last: Any,
-    line: Any, ids: Any, hidden: Any,
-) -> Any:  # fmt: skip
+    model: Any, words: Any, numbers: Any, first: Any, last: Any, line: Any, ids: Any, hidden: Any
+) -> Any:
     """The mean of the rows of words [first, last) and of the end of the line; how many rows that were."""
+    data, starts, ends, hashes = words.data, words.starts, words.ends, words.hashes
     hidden[:] = 0
     summed, subwords = model.numbers.summed > 0, model.numbers.max_n > 0
     count, fill, size = 0, 0, 0
@@ -299,8 +300,8 @@ def _hidden(
 
 @compiled
 def predict(
-    model: Any, data: Any, starts: Any, ends: Any, hashes: Any, numbers: Any, bounds: Any, sigmoid: Any,
-    wanted: Any, label: Any, probability: Any, every: Any,
+    model: Any, words: Any, numbers: Any, bounds: Any, sigmoid: Any, wanted: Any, label: Any, probability: Any,
+    every: Any,
 ) -> None:  # fmt: skip
     """For words [bounds[r, 0], bounds[r, 1]) of each range r: the most probable label and its probability, or that
     of the label `wanted` if it is not negative; and if `every` (float32[ranges, labels]) has rows, of all of them.
@@ -318,7 +319,7 @@ def predict(
     for r in range(len(bounds)):
         label[r], probability[r] = -1, 0
         first, last = bounds[r, 0], bounds[r, 1]
-        if _hidden(model, data, starts, ends, hashes, numbers, first, last, line, ids, hidden) == 0:
+        if _hidden(model, words, numbers, first, last, line, ids, hidden) == 0:
             continue
         if model.numbers.loss == HIERARCHICAL:
             walk(model, hidden, stack, reached, out, wanted >= 0 or len(every) > 0)

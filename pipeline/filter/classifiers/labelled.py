@@ -20,9 +20,7 @@ import pyarrow as pa
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.model_words import cleaned
-from corpusmill.pipeline.filter.text.view import text_buffers
-
-Array = npt.NDArray[Any]
+from corpusmill.pipeline.filter.text.view import Array, text_buffers
 
 NOT_STATED = "not stated"  # the licence of data, unless it is given
 SHOWN = 8  # labels named in an error

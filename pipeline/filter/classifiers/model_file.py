@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-
-Array = npt.NDArray[Any]
+from corpusmill.pipeline.filter.text.view import Array
 
 MAGIC: Final = 793712314
 SUPERVISED: Final = 3

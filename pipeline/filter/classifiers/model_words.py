@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.text.unicode_tables import CLOSER, OTHER, SPACE, TERMINAL, class_table, lower_table
 from corpusmill.pipeline.text.utf8 import class_at_end, decode, encode
 
@@ -40,8 +40,6 @@ def tables() -> tuple[Array, Array]:
     return bits, lower
 
 
-Array = npt.NDArray[Any]
-
 _BASIS = np.uint32(2166136261)
 _PRIME = np.uint32(16777619)
 
@@ -61,10 +59,7 @@ def as_it_stands(data: Array, first: Array, last: Array) -> Words:
     """The words of the pieces data[first[p]:last[p]], parted by fastText's white space (line feeds too)."""
     size = int((last - first).sum() + len(first)) // 2 + 1
     words = _empty(data, size, len(first))
-    count = _split(
-        data, first, last, class_table(), words.starts, words.ends, words.hashes, words.breaks, words.bounds
-    )
-    return _cut(words, count)
+    return _cut(words, _split(first, last, class_table(), words))
 
 
 def cleaned(data: Array, first: Array, last: Array) -> tuple[Words, Array]:
@@ -79,11 +74,7 @@ def cleaned(data: Array, first: Array, last: Array) -> tuple[Words, Array]:
         np.empty(size + size // 2 + 2 * len(first), np.uint8), (size + len(first)) // 2 + 1, len(first)
     )
     lines = np.empty((len(first), 2), np.int64)
-    count = _clean(
-        data, first, last, *tables(), words.data, words.starts, words.ends, words.hashes, words.breaks, words.bounds,
-        lines,
-    )  # fmt: skip
-    return _cut(words, count), lines
+    return _cut(words, _clean(data, first, last, *tables(), words, lines)), lines
 
 
 def _empty(data: Array, words: int, pieces: int) -> Words:
@@ -109,10 +100,8 @@ def _hash(data: Any, first: Any, last: Any) -> Any:
 
 
 @compiled
-def _split(
-    data: Any, first: Any, last: Any, table: Any, starts: Any, ends: Any, hashes: Any, breaks: Any,
-    bounds: Any,
-) -> Any:  # fmt: skip
+def _split(first: Any, last: Any, table: Any, words: Any) -> Any:
+    data, starts, ends, hashes, breaks, bounds = words
     count = 0
     fresh = True
     for p in range(len(first)):
@@ -170,20 +159,8 @@ def _mention(data: Any, i: Any, end: Any, lower: Any) -> Any:
 
 
 @compiled
-def _clean(
-    data: Any,
-    first: Any,
-    last: Any,
-    bits: Any,
-    lower: Any,
-    out: Any,
-    starts: Any,
-    ends: Any,
-    hashes: Any,
-    breaks: Any,
-    bounds: Any,
-    lines: Any,
-) -> Any:
+def _clean(data: Any, first: Any, last: Any, bits: Any, lower: Any, words: Any, lines: Any) -> Any:
+    out, starts, ends, hashes, breaks, bounds = words
     count, o = 0, 0
     fresh, ended = True, False
     for p in range(len(first)):

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.model_words import BLANK, Words, tables
+from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.text.utf8 import decode
-
-Array = npt.NDArray[Any]
 
 NEAR: Final = 40  # characters: how far a cut is moved on to white space, so that it parts no word
 SHORT_SENTENCE: Final = 3  # words: a shorter one ("Mr.") is put together with the next

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model, inference, model_file
 from corpusmill.pipeline.filter.classifiers.model_file import Arrays, NotUnderstood, locked, read_model
 from corpusmill.pipeline.filter.classifiers.model_words import Words
-
-Array = npt.NDArray[Any]
+from corpusmill.pipeline.filter.text.view import Array
 
 
 class Predictor:
@@ -34,7 +32,7 @@ class Predictor:
         """int32[words]: their numbers in the dictionary, to give to several predictions over the same words."""
         ids = np.empty(len(words.starts), np.int32)
         if self._arrays is not None:
-            inference.known(self._arrays, words.data, words.starts, words.ends, words.hashes, ids)
+            inference.known(self._arrays, words, ids)
         return ids
 
     def best(self, words: Words, ranges: Array) -> tuple[Array, Array]:
@@ -62,9 +60,8 @@ class Predictor:
             self._ask_library(words, ranges, wanted, label, probability, every)
         else:
             inference.predict(
-                self._arrays, words.data, words.starts, words.ends, words.hashes, known, ranges, _sigmoid(),
-                wanted, label, probability, every,
-            )  # fmt: skip
+                self._arrays, words, known, ranges, _sigmoid(), wanted, label, probability, every
+            )
         return label, probability, every
 
     def _ask_library(

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +18,7 @@ from corpusmill.pipeline.filter.classifiers.fasttext_model import ModelFile, pla
 from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stands, cleaned
 from corpusmill.pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
-from corpusmill.pipeline.filter.text.view import text_buffers
+from corpusmill.pipeline.filter.text.view import Array, text_buffers
 from corpusmill.schemas.documents import ARROW_TYPES, SignalSpec
 from corpusmill.schemas.filter import ClassifierParams, FilterParams
 
@@ -61,7 +60,6 @@ def iso_639_1(label: str) -> str:
     return ISO_639_1.get(found[1], found[1]) if found else label
 
 
-Array = npt.NDArray[Any]
 Pool = Literal["worst", "mean"]
 Form = Literal["windows", "text"]
 
@@ -73,30 +71,30 @@ WORST: Final = 0.1  # toxicity is the mean of the worst tenth of the windows, of
 TOXIC_SENTENCE: Final = 0.4  # Dolma removes sentences from this probability on
 
 _LANGUAGE = "fastText lid.176, Joulin et al. 2017, on 10 windows of 200 characters spread over the text"
-_TOXICITY = "model card of the shipped classifier"
+_CARD = "model card of the shipped classifier"
 SPECS: Final = (
     SignalSpec(
         name="language.code", dtype="string", unit="ISO 639 code", range=(None, None), version="2",
         origin=_LANGUAGE,
     ),
-    SignalSpec(
-        name="language.score", dtype="float", unit="probability", range=(0.0, 1.0), version="2", origin=_LANGUAGE
-    ),
-    SignalSpec(
-        name="toxicity.score", dtype="float", unit="probability", range=(0.0, 1.0), version="2",
-        origin=f"{_TOXICITY}: mean of the worst tenth of windows of 400 characters",
-    ),
-    SignalSpec(
-        name="toxicity.worst_sentence", dtype="float", unit="probability", range=(0.0, 1.0),
-        origin=f"{_TOXICITY}: the worst sentence of three words or more inside those windows",
-    ),
-    SignalSpec(
-        name="toxicity.sentences_ratio", dtype="float", unit="share of sentences", range=(0.0, 1.0),
-        origin=f"{_TOXICITY}: sentences of 0.4 and more, which Dolma (Soldaini et al. 2024) removes",
-    ),
-    SignalSpec(
-        name="quality.score", dtype="float", unit="probability", range=(0.0, 1.0), version="2",
-        origin="model card of the shipped classifier: mean of windows of 400 characters",
+    *(
+        SignalSpec(name=name, dtype="float", unit=unit, range=(0.0, 1.0), version=version, origin=origin)
+        for name, unit, version, origin in (
+            ("language.score", "probability", "2", _LANGUAGE),
+            (
+                "toxicity.score", "probability", "2",
+                f"{_CARD}: mean of the worst tenth of windows of 400 characters",
+            ),
+            (
+                "toxicity.worst_sentence", "probability", "1",
+                f"{_CARD}: the worst sentence of three words or more inside those windows",
+            ),
+            (
+                "toxicity.sentences_ratio", "share of sentences", "1",
+                f"{_CARD}: sentences of 0.4 and more, which Dolma (Soldaini et al. 2024) removes",
+            ),
+            ("quality.score", "probability", "2", f"{_CARD}: mean of windows of 400 characters"),
+        )
     ),
 )  # fmt: skip
 

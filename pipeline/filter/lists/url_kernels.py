@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.filter.text.words import hash_of
 from corpusmill.pipeline.text.utf8 import decode, encode
-
-Array = npt.NDArray[Any]
 
 _SHIFT = np.uint64(32)
 

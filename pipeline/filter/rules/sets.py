@@ -183,9 +183,3 @@ def _model_rules(params: FilterParams) -> list[Rule]:
         if classifier.remove_below is not None:
             rules.append(Rule(f"{name}.remove_below", f"{name}.score", "at_least", classifier.remove_below))
     return rules
-
-
-__all__ = [
-    "ALL_CUT", "LANGUAGE_KEEP", "LISTED", "MODEL_SETS", "URL_SET", "LineRule", "Rule", "chosen_sets", "line_rules",
-    "resolve", "rule_set", "skips",
-]  # fmt: skip

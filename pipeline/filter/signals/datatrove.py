@@ -7,7 +7,6 @@ sentencizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals import spacy_words
 from corpusmill.pipeline.filter.signals.contractions import known_units, known_words
-from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, family
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, column, family, ratio
 from corpusmill.pipeline.filter.signals.segments import (
     BLANK_LINES,
     NEWLINE,
@@ -189,8 +188,7 @@ def line_counts(view: TextView) -> Array:
 @once
 def mark_counts(view: TextView) -> Array:
     """int64[D, 2]: hash signs; "..." and "…", each counted from the left."""
-    counts: Array = _marks(view.data, view.offsets)
-    return counts
+    return np.asarray(_marks(view.data, view.offsets))
 
 
 @once
@@ -252,12 +250,8 @@ def _count_lines(data: Any, offsets: Any, starts: Any, ends: Any, chars: Any, ta
             out[d, 2] += chars[line] <= SHORT_LINE
 
 
-def _ratio(found: Callable[[TextView], Array], part: int, whole: Callable[[TextView], Array]) -> Measure:
-    return lambda v: share(found(v)[:, part], whole(v))
-
-
-def _column(found: Callable[[TextView], Array], column: int) -> Measure:
-    return lambda v: found(v)[:, column]
+def _ratio(table: Measure, part: int, whole: Measure) -> Measure:
+    return ratio(column(table, part), whole)
 
 
 def _chars(view: TextView) -> Array:
@@ -272,31 +266,27 @@ def _all_words(view: TextView) -> Array:
     return np.diff(spacy_words.tokens(view).offsets)
 
 
-def _of_tokens(part: int, whole: Callable[[TextView], Array]) -> Measure:
-    return lambda v: share(_token(part)(v), whole(v))
-
-
 def _stop_words(view: TextView) -> Array:
     return np.asarray((_token(spacy_words.STOPS)(view)[:, None] >> np.arange(8) & 1).sum(axis=1))
 
 
 _gopher = family("gopher_datatrove", "datatrove 0.10, GopherQualityFilter", on_demand=True)
 _gopher("word_count", "words of other than symbols", _token(spacy_words.WORDS), dtype="int")
-_gopher("mean_word_length", "characters", _of_tokens(spacy_words.WORD_CHARS, _token(spacy_words.WORDS)))
+_gopher("mean_word_length", "characters", ratio(_token(spacy_words.WORD_CHARS), _token(spacy_words.WORDS)))
 _gopher("hash_ratio", "hash signs per word", _ratio(mark_counts, 0, _all_words))
 _gopher("ellipsis_ratio", "'...' and '…' per word", _ratio(mark_counts, 1, _all_words))
 for _value, _unit, _measure in (
     (
         "bullet_lines", "lines that start with • or -, blank lines too",
-        _ratio(line_counts, 0, _column(line_counts, 2)),
+        _ratio(line_counts, 0, column(line_counts, 2)),
     ),
     (
         "ellipsis_lines", "lines that end in '...' or '…', blank lines too",
-        _ratio(line_counts, 1, _column(line_counts, 2)),
+        _ratio(line_counts, 1, column(line_counts, 2)),
     ),
     (
         "alpha_words", "words with a letter, punctuation being words too",
-        _of_tokens(spacy_words.ALPHA_WORDS, _all_words),
+        ratio(_token(spacy_words.ALPHA_WORDS), _all_words),
     ),
 ):  # fmt: skip
     _gopher(_value, f"share of {_unit}", _measure, range=SHARE)
@@ -309,7 +299,7 @@ _gopher(
 )
 _repetition = family("gopher_datatrove", "datatrove 0.10, GopherRepetitionFilter", on_demand=True)
 for _kind, _table in (("line", line_repeats), ("para", paragraph_repeats)):
-    _copies, _characters = _ratio(_table, 2, _column(_table, 0)), _ratio(_table, 3, _chars)
+    _copies, _characters = _ratio(_table, 2, column(_table, 0)), _ratio(_table, 3, _chars)
     _repetition(f"dup_{_kind}_frac", "share of segments that are later copies", _copies, range=SHARE)
     _repetition(
         f"dup_{_kind}_chars", "characters of later copies, share of the text", _characters, range=SHARE
@@ -327,7 +317,7 @@ for _value, _unit, _place in (
     ("lorem_ipsum", "lines with 'lorem ipsum', of those kept so far", LOREM_LINES),
     ("curly_brackets", "lines with '{', of those kept so far", BRACE_LINES),
 ):
-    _c4(_value, _unit, _column(c4_counts, _place), dtype="int", version="2")
+    _c4(_value, _unit, column(c4_counts, _place), dtype="int", version="2")
 
 
 def _new_lines(view: TextView) -> Array:
@@ -338,11 +328,11 @@ _fineweb = family("fineweb_datatrove", "datatrove 0.10, FineWebQualityFilter", o
 for _value, _unit, _measure in (
     (
         "line_punct_ratio", "lines whose last character is a sentence mark",
-        _ratio(fineweb_lines, 1, _column(fineweb_lines, 0)),
+        _ratio(fineweb_lines, 1, column(fineweb_lines, 0)),
     ),
     (
         "short_line_ratio", "lines of at most 30 characters, white space too",
-        _ratio(fineweb_lines, 2, _column(fineweb_lines, 0)),
+        _ratio(fineweb_lines, 2, column(fineweb_lines, 0)),
     ),
     (
         "char_dup_ratio", "characters, line feeds left out, in later copies",

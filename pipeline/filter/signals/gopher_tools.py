@@ -8,21 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals import white_words as words
-from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, family
-from corpusmill.pipeline.filter.signals.segments import (
-    NEWLINE,
-    TWO_NEWLINES,
-    marked,
-    repeats,
-    segments,
-)
+from corpusmill.pipeline.filter.signals.registry import SHARE, Measure, column, family, ratio
+from corpusmill.pipeline.filter.signals.segments import NEWLINE, TWO_NEWLINES, marked, repeats, segments
 from corpusmill.pipeline.filter.signals.white_words import (
     unicode_words,
     white_words,
@@ -30,16 +23,8 @@ from corpusmill.pipeline.filter.signals.white_words import (
     word_total,
 )
 from corpusmill.pipeline.filter.text import scan as k
-from corpusmill.pipeline.filter.text.repetition import (
-    DCLM,
-    DOLMA,
-    NEMO,
-    all_gram_characters,
-    gram_characters,
-)
+from corpusmill.pipeline.filter.text.repetition import DCLM, DOLMA, NEMO, all_gram_characters, gram_characters
 from corpusmill.pipeline.filter.text.view import Array, TextView, once, per_document, share
-
-Table = Callable[[TextView], Array]
 
 _dolma = family("gopher_dolma", "Dolma 1.2, tagger gopher_v1", on_demand=True)
 _dclm = family("gopher_dclm", "DCLM-baseline, content_filters.py", on_demand=True)
@@ -53,15 +38,11 @@ _ENDS: Final = (*words.OMISSIONS, "read more..", "read more")  # of lines, in ei
 SEGMENTS, CHARS, LATER, LATER_CHARS, SEVERAL, SEVERAL_CHARS, BULLETS, ELLIPSES = range(8)
 
 
-def _ratio(table: Table, part: int, whole: int) -> Measure:
-    return lambda v: share(table(v)[:, part], table(v)[:, whole])
+def _ratio(table: Measure, part: int, whole: int) -> Measure:
+    return ratio(column(table, part), column(table, whole))
 
 
-def _column(table: Table, column: int) -> Measure:
-    return lambda v: table(v)[:, column]
-
-
-def _stays(table: Table, later: int, whole: int) -> Measure:
+def _stays(table: Measure, later: int, whole: int) -> Measure:
     """The share that stays when later copies go; 1 where there is nothing."""
     return lambda v: 1.0 - share(table(v)[:, later], table(v)[:, whole])
 
@@ -115,10 +96,7 @@ _dolma("median_word_length", "characters, median", _median_word_length)
 _dolma("symbol_ratio", "share of words with # or …", _per_word(words.MARKED), range=SHARE)
 _dolma("alpha_words", "share of words with a letter", _per_word(words.ALPHA_WORDS), range=SHARE)
 _dolma(
-    "stop_words",
-    "occurrences of the, be, to, of, and, that, have, with",
-    _words(words.STOPS),
-    dtype="int",
+    "stop_words", "occurrences of the, be, to, of, and, that, have, with", _words(words.STOPS), dtype="int"
 )
 for _value, _unit, _part in (
     ("bullet_lines", "whose first character is * or -, blank lines too", BULLETS),
@@ -134,10 +112,10 @@ _dolma(
 _overlaps = "characters per character of the words, overlaps counted twice"
 for _n in (2, 3, 4):
     # "a a a": the 2-gram occurs twice, with four characters of three.
-    _dolma(f"top_{_n}_gram", _overlaps, _column(_dolma_grams, _n - 2))
+    _dolma(f"top_{_n}_gram", _overlaps, column(_dolma_grams, _n - 2))
 for _n in range(5, 11):
     _unit = "share of the characters of all such n-grams, all copies"
-    _dolma(f"dup_{_n}_gram", _unit, _column(_dolma_grams, _n - 2), range=SHARE)
+    _dolma(f"dup_{_n}_gram", _unit, column(_dolma_grams, _n - 2), range=SHARE)
 
 
 @once
@@ -194,10 +172,10 @@ for _value, _unit, _measure in (
 ):
     _dclm(f"dup_{_value}", f"share of {_unit}, all copies", _measure, range=SHARE)
 for _n in (2, 3, 4):
-    _dclm(f"top_{_n}_gram", _overlaps, _column(_dclm_grams, _n - 2))
+    _dclm(f"top_{_n}_gram", _overlaps, column(_dclm_grams, _n - 2))
 for _n in range(5, 11):
     _unit = "share of the words' characters, all copies"
-    _dclm(f"dup_{_n}_gram", _unit, _column(_dclm_grams, _n - 2), range=SHARE)
+    _dclm(f"dup_{_n}_gram", _unit, column(_dclm_grams, _n - 2), range=SHARE)
 
 
 @once
@@ -230,11 +208,11 @@ def removed(
     """Write to `characters[:, 0:3]` how many characters `text.replace(n-gram, "")` takes out: the n-gram with
     single spaces wherever it stands, inside longer words too, not where white space is wider."""
     for d in range(len(offsets) - 1):
-        for column in range(3):
-            if places[d, column] < 0:
+        for top in range(3):
+            if places[d, top] < 0:
                 continue
-            first = word_offsets[d] + places[d, column]
-            last = first + column + 2
+            first = word_offsets[d] + places[d, top]
+            last = first + top + 2
             size = last - first - 1
             for w in range(first, last):
                 size += ends[w] - starts[w]
@@ -264,7 +242,7 @@ def removed(
                 if matched == size:
                     total += chars
                     matched = 0
-            characters[d, column] = total
+            characters[d, top] = total
 
 
 for _name, _unit, _filter, _measure, _dtype, _range in (
@@ -296,5 +274,5 @@ for _n in range(2, 11):
         if _n < 5
         else ("dup", "RepeatingDuplicateNGramsFilter", "in later copies")
     )
-    _grams = _column(_nemo_grams, _n - 2)
+    _grams = column(_nemo_grams, _n - 2)
     _nemo(f"{_kind}_{_n}_gram", f"share of characters {_unit}", _grams, _filter, range=SHARE)

@@ -7,13 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, NamedTuple
 
-import numpy.typing as npt
-
 from corpusmill.pipeline.filter.text import scan
-from corpusmill.pipeline.filter.text.view import TextView, share
+from corpusmill.pipeline.filter.text.view import Array, TextView, share
 from corpusmill.schemas.documents import SignalSpec
 
-Array = npt.NDArray[Any]
 Measure = Callable[[TextView], Array]
 Dtype = Literal["float", "int", "bool", "string"]
 
@@ -81,6 +78,16 @@ def family(name: str, source: str = "", on_demand: bool = False) -> Callable[...
         signal(f"{name}.{value}", unit, source + more, on_demand=on_demand, **given)(measure)
 
     return register
+
+
+def column(table: Measure, place: int) -> Measure:
+    """A column of what is measured as a table."""
+    return lambda v: table(v)[:, place]
+
+
+def ratio(part: Measure, whole: Measure) -> Measure:
+    """`part / whole`, 0 where there is no whole."""
+    return lambda v: share(part(v), whole(v))
 
 
 def counted(column: int) -> Measure:

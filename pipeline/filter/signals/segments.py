@@ -186,8 +186,7 @@ def _described(data: Any, starts: Any, ends: Any) -> Any:
 def repeats(found: Segments) -> npt.NDArray[np.int64]:
     """int64[D, 6]: segments and their characters; those that are later copies of another and their characters;
     those of which there are several, the first one included, and their characters."""
-    counts: npt.NDArray[np.int64] = _repeats(found.hashes, found.chars, found.offsets)
-    return counts
+    return np.asarray(_repeats(found.hashes, found.chars, found.offsets))
 
 
 @compiled

@@ -14,13 +14,7 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.signals.contractions import find, known_units, known_words
-from corpusmill.pipeline.filter.signals.spacy_affixes import (
-    has_affix,
-    infix_at,
-    is_url,
-    prefix_of,
-    suffix_of,
-)
+from corpusmill.pipeline.filter.signals.spacy_affixes import has_affix, infix_at, is_url, prefix_of, suffix_of
 from corpusmill.pipeline.filter.signals.white_words import stop_word
 from corpusmill.pipeline.filter.text.view import Array, TextView, once
 from corpusmill.pipeline.filter.text.words import hash_of

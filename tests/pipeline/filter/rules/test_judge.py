@@ -11,7 +11,8 @@ import pytest
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.rules import sets as rules
 from corpusmill.pipeline.filter.rules.judge import failures, judge
-from corpusmill.pipeline.filter.rules.sets import Rule, resolve
+from corpusmill.pipeline.filter.rules.rule_files import Rule
+from corpusmill.pipeline.filter.rules.sets import resolve
 from corpusmill.pipeline.filter.signals.registry import MEASURES
 from corpusmill.schemas.filter import FilterParams
 from tests.pipeline.filter.helpers import documents, stage, without_models
