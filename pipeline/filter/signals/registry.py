@@ -97,12 +97,12 @@ def counted(column: int) -> Measure:
 
 def per_char(*columns: int) -> Measure:
     """The sum of counts of `scan` as a share of the characters."""
-    return lambda v: share(sum(map(v.count, columns)), v.count(scan.CHARS))
+    return lambda v: share(v.counts[:, columns].sum(axis=1), v.count(scan.CHARS))
 
 
 def per_word(*columns: int) -> Measure:
     """The sum of counts of `scan` per word."""
-    return lambda v: share(sum(map(v.count, columns)), v.words)
+    return lambda v: share(v.counts[:, columns].sum(axis=1), v.words)
 
 
 def lines_with(flag: int) -> Measure:
