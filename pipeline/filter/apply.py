@@ -28,12 +28,6 @@ from corpusmill.schemas.documents import ARROW_TYPES, SignalSpec, signals_schema
 from corpusmill.schemas.filter import FilterParams
 
 
-def all_specs(asked: Collection[str] = ()) -> list[SignalSpec]:
-    """The signals of the stage, in the order of the columns of its signals partitions; of those measured on
-    demand the ones `asked` for."""
-    return [*text_specs(asked), *scores.SPECS]
-
-
 def signals_of_text(text: pa.LargeStringArray, asked: Collection[str] = ()) -> dict[str, pa.Array]:
     """The text signals of one batch, as columns of their specs' types."""
     return _columns(measure(view_of(*text_buffers(text)), asked), text_specs(asked))

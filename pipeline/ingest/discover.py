@@ -105,26 +105,27 @@ def _hash(file: Folder) -> str:
     return state.hexdigest()
 
 
-def _find(source: str, path: str) -> Iterator[tuple[Folder, Entry]]:
+def _find(source: str, path: str) -> list[tuple[Folder, Entry]]:
     """(root, entry below it) of every file that a path stands for."""
     folder = Folder(path)
-    found = False
     if is_file(folder):
-        yield folder.parent, folder.entry()
-        return
-    for entry in folder.list() if not folder.local or Path(folder.url).is_dir() else ():
-        if _wanted(entry.path):
-            found = True
-            yield folder, entry
+        return [(folder.parent, folder.entry())]
+    found = [(folder, entry) for entry in _below(folder)]
     if not found and _GLOB.search(path):
         root, pattern = _split_glob(path)
         match = re.compile(_translate(pattern)).match
-        for entry in root.list() if not root.local or Path(root.url).is_dir() else ():
-            if match(entry.path) and _wanted(entry.path):
-                found = True
-                yield root, entry
+        found = [(root, entry) for entry in _below(root) if match(entry.path)]
     if not found:
         raise UserError(_nothing_there(source, path, folder))
+    return found
+
+
+def _below(folder: Folder) -> Iterator[Entry]:
+    """The files below a folder that are input: neither hidden nor `*.tmp`."""
+    for entry in folder.list() if not folder.local or Path(folder.url).is_dir() else ():
+        hidden = any(part.startswith(".") for part in entry.path.split("/"))
+        if not hidden and not entry.path.endswith(".tmp"):
+            yield entry
 
 
 _GLOB = re.compile(r"[*?\[]")
@@ -135,10 +136,6 @@ def is_file(folder: Folder) -> bool:
     if folder.local:
         return Path(folder.url).is_file()
     return bool(folder.path) and folder.exists()
-
-
-def _wanted(path: str) -> bool:
-    return not path.endswith(".tmp") and not any(part.startswith(".") for part in path.split("/"))
 
 
 def _unique(path: str, file: Folder, taken: set[str]) -> str:
@@ -202,11 +199,8 @@ def _nothing_there(source: str, path: str, folder: Folder) -> str:
     if folder.local:
         while above.path and not Path(above.url).is_dir():
             folder, above = above, above.parent
-        names = (
-            sorted(entry.name for entry in Path(above.url).iterdir())[:10_000]
-            if os.access(above.url, os.R_OK)
-            else []
-        )
+        readable = os.access(above.url, os.R_OK)
+        names = sorted(entry.name for entry in Path(above.url).iterdir())[:10_000] if readable else []
     else:
         names = _names(above)
     hint = nearest(folder.name, names)

@@ -51,9 +51,8 @@ class RawFile:
         try:
             data = self._file.read(size)
         except Exception as error:
-            raise WorkError(
-                f"{self.url}: cannot be read: {str(error).splitlines()[0] if str(error) else error!r}"
-            ) from None
+            reason = str(error).splitlines()[0] if str(error) else repr(error)
+            raise WorkError(f"{self.url}: cannot be read: {reason}") from None
         self.consumed += len(data)
         return data
 
@@ -173,9 +172,8 @@ def _members(raw: RawFile, data: bytes, codec: str) -> Iterator[bytes]:
             data += raw.read(READ_BYTES)
         if not _MAGIC[codec].match(data):
             at = raw.consumed - len(data)
-            raise Damaged(
-                "ingest.damaged", f"bytes that are not {codec} follow the compressed data, at byte {at}", at
-            )
+            detail = f"bytes that are not {codec} follow the compressed data, at byte {at}"
+            raise Damaged("ingest.damaged", detail, at)
 
 
 def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, bytes]:
@@ -189,11 +187,8 @@ def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, byt
             out, data, ended = step(data)
         except (zlib.error, OSError, EOFError, lzma.LZMAError, ZstdError, MemoryError):
             at = raw.consumed - len(data)
-            raise Damaged(
-                "ingest.damaged",
-                f"{codec} data from byte {start} on is corrupt, noticed before byte {at}",
-                at,
-            ) from None
+            detail = f"{codec} data from byte {start} on is corrupt, noticed before byte {at}"
+            raise Damaged("ingest.damaged", detail, at) from None
         if out:
             yield out
         if ended:
@@ -201,11 +196,8 @@ def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, byt
         if not data and not out:
             data = raw.read(READ_BYTES)
             if not data:
-                raise Damaged(
-                    "ingest.truncated",
-                    f"{codec} data ends inside a member, at byte {raw.consumed}",
-                    raw.consumed,
-                )
+                detail = f"{codec} data ends inside a member, at byte {raw.consumed}"
+                raise Damaged("ingest.truncated", detail, raw.consumed)
 
 
 Step = Callable[[bytes], tuple[bytes, bytes, bool]]  # input -> (output, input not yet used, ended)

@@ -33,7 +33,7 @@ LABEL: Final = "__label__"  # what labels begin with, in a model and in the line
 @dataclass(frozen=True)
 class ModelFile:
     """A model on this machine. `xxh3` is of its bytes; `label` is what a shipped classifier scores, and
-    `languages` those that it was trained on (none: it is asked about any text)."""
+    `languages` those that it was trained on (none: it scores any text)."""
 
     path: str
     xxh3: str
@@ -60,7 +60,16 @@ def fasttext() -> Any:
 def shipped(name: str) -> ModelFile:
     """A model of this folder; raises `WorkError` if its bytes are not those of `models/models.json`."""
     known = json.loads((MODELS / "models.json").read_text(encoding="utf-8"))[name]
-    return _checked(MODELS / name, known)
+    path, xxh3 = MODELS / name, known["xxh3"]
+    try:
+        found = _xxh3(path)
+    except FileNotFoundError:
+        raise WorkError(f"{path}: the shipped model is missing; install the package again") from None
+    if found != xxh3:
+        raise WorkError(
+            f"{path}: the shipped model is damaged (xxh3 {found}, not {xxh3}); install the package again"
+        )
+    return ModelFile(str(path), xxh3, known.get("label"), tuple(known.get("languages", ())))
 
 
 def find(url: str) -> ModelFile:
@@ -77,11 +86,8 @@ def find(url: str) -> ModelFile:
     try:
         place = Folder(address)
         entry = place.entry()
-        path = (
-            Path("/" + place.path)
-            if place.local
-            else _fetched(place, f"{place.url}\n{entry.size}\n{entry.tag}")
-        )
+        identity = f"{place.url}\n{entry.size}\n{entry.tag}"
+        path = Path("/" + place.path) if place.local else _fetched(place, identity)
     except FileNotFoundError:
         raise UserError(f"model {address}: no such file") from None
     if wanted and _sha256(path) != wanted.lower():
@@ -139,25 +145,9 @@ def _fetched(place: Folder, identity: str) -> Path:
     return Path("/" + (cache / f"{known}.bin").path)
 
 
-def _checked(path: Path, known: dict[str, Any]) -> ModelFile:
-    xxh3 = known["xxh3"]
-    try:
-        found = _xxh3(path)
-    except FileNotFoundError:
-        raise WorkError(f"{path}: the shipped model is missing; install the package again") from None
-    if found != xxh3:
-        raise WorkError(
-            f"{path}: the shipped model is damaged (xxh3 {found}, not {xxh3}); install the package again"
-        )
-    return ModelFile(str(path), xxh3, known.get("label"), tuple(known.get("languages", ())))
-
-
 def _xxh3(path: Path) -> str:
-    digest = xxhash.xxh3_128()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
 def _sha256(path: Path) -> str:

@@ -33,7 +33,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Labelled:
-    """One set of labelled texts. `positive[i]` says whether `texts[i]` is what the classifier looks for."""
+    """One set of labelled texts. `positive[i]`: whether `texts[i]` is of the class that the model scores."""
 
     name: str
     texts: Sequence[str]
@@ -195,7 +195,7 @@ def _sides(runs: Any, offsets: Any, seed: Any, side: Any) -> None:
         least = np.uint64(0xFFFFFFFFFFFFFFFF)
         for r in range(offsets[d], offsets[d + 1]):
             least = min(least, runs[r])
-        # The lowest hash only says which texts belong together: it is mixed again to choose the side.
+        # The lowest hash only groups texts that belong together: it is mixed again to choose the side.
         h = (least ^ (seed + np.uint64(1)) * _MIX) * np.uint64(0xFF51AFD7ED558CCD)
         h = (h ^ (h >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
         side[d] = np.float64((h ^ (h >> np.uint64(33))) >> np.uint64(11)) / 9007199254740992.0

@@ -214,7 +214,7 @@ def windows(texts: Sequence[str]) -> tuple[pa.Array, Array]:
 def pooled(scores: Array, owner: Array, pool: Pool) -> Array:
     """float32[D]: the mean of each document's scores, or of the highest `WORST` of them, of one at least; 0 without.
 
-    So a short text counts as its worst window, while one sentence of a villain does not condemn a book.
+    A short text is scored by its worst window; one toxic passage does not remove a whole book.
     """
     out = np.zeros(len(owner) - 1, np.float32)
     _pool(scores.astype(np.float64), owner, WORST if pool == "worst" else 1.0, out)

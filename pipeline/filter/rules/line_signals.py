@@ -15,7 +15,7 @@ from corpusmill.pipeline.filter.rules.sets import ALL_CUT
 from corpusmill.pipeline.filter.text.view import Array, TextView, share, view_of
 from corpusmill.schemas.documents import SignalSpec
 
-# `[[1]edit]` holds a citation mark that shows only when another is gone; deeper than this nobody nests them.
+# `[[1]edit]` holds a citation mark that is found only once another is cut; deeper nesting does not occur in practice.
 ROUNDS: Final = 8
 
 
@@ -139,7 +139,7 @@ def _found(view: TextView, inside: list[tuple[LineRule, int]]) -> Array | None:
         if len(left.line_start) == 0:
             break
         claimed, lines = np.zeros(len(left.data), np.int16), LineText(left)
-        # The first rule has the last word.
+        # The last to claim a byte keeps it, so the first rule comes last.
         if not sum(lines.claim(rule, claimed, code) for rule, code in reversed(inside)):
             break
         if found is None:

@@ -109,12 +109,6 @@ def _as_asked(rules: Iterable[AnyRule], params: FilterParams) -> list[AnyRule]:
     ]
 
 
-def _set_names(sets: list[LoadedSet]) -> list[str]:
-    return list(
-        dict.fromkeys([*rule_sets(), *(loaded.name for loaded in sets), ALL_CUT.set_name, *MODEL_SETS])
-    )
-
-
 def _check_names(params: FilterParams, sets: list[LoadedSet], own: list[Rule]) -> None:
     by_name = {loaded.name: loaded for loaded in sets}
     for key, names in (("thresholds", params.thresholds), ("disable", params.disable)):
@@ -131,7 +125,7 @@ def _check_names(params: FilterParams, sets: list[LoadedSet], own: list[Rule]) -
             if first in MODEL_SETS and key == "thresholds":
                 hint = f"; set it as filter.{name}"
             raise UserError(f"filter.{key}: '{name}' is no rule{hint} (`corpusmill signals` lists the sets)")
-    allowed = _set_names(sets)
+    allowed = list(dict.fromkeys([*rule_sets(), *by_name, ALL_CUT.set_name, *MODEL_SETS]))
     for source, names_there in params.skip_sources.items():
         for name in names_there:
             if name not in (*allowed, "*"):

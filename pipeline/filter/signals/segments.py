@@ -160,7 +160,7 @@ def _cut(
                     a, b = inner_a, inner_b
             else:
                 full = True
-            # `splitlines` knows no empty line behind the last end of line, nor in an empty text.
+            # `splitlines` gives no empty line after the last end of line, nor for an empty text.
             if (blank or full) and not (how == SPLITLINES and i == last and start == last):
                 if n < len(starts):
                     starts[n], ends[n] = a, b

@@ -228,7 +228,7 @@ _dolma("repetitions", "times in a row", repetitions, "tokenizer_repetitions_v2r2
 
 
 def non_alnum(view: TextView) -> Array:
-    """NeMo knows ASCII letters alone, so that text in another script is all symbols to it."""
+    """Unlike NeMo, which takes letters that are not ASCII for symbols."""
     spared = (k.ALPHAS, k.MARKS, k.DIGITS, k.NEWLINES, k.STOP_MARKS)
     chars = view.count(k.CHARS)
     return share(chars - view.counts[:, spared].sum(axis=1), chars)
@@ -273,7 +273,7 @@ for _value, _unit, _measure, _more in (
     ("mean_word_length", "characters of bare words", _bare_word_length, "rps_doc_mean_word_length"),
     ("unigram_entropy", "nats, of bare words", lambda v: v.vocabulary[:, 1], "rps_doc_unigram_entropy"),
     (
-        "stop_word_ratio", "share of words that are English function words (text/vocabulary.py)",
+        "stop_word_ratio", "share of words that are English function words",
         lambda v: share(v.vocabulary[:, 2], v.words), "rps_doc_stop_word_fraction, with a list of our own",
     ),
     ("symbol_ratio", "'#', '...' and '…' per word", per_word(k.HASHES, k.ELLIPSES), "rps_doc_symbol_to_word_ratio"),

@@ -65,9 +65,8 @@ def read_file(reading: Reading) -> Iterator[Event]:
         reading.counters[f"files/{format}"] += 1
         yield from reader_of(format)(reading)
         if not reading.records and not reading.recognised:
-            yield Rejected(
-                reading.next(), "ingest.empty_file", f"no record in {file.size} bytes", float(file.size)
-            )
+            detail = f"no record in {file.size} bytes"
+            yield Rejected(reading.next(), "ingest.empty_file", detail, float(file.size))
     except Damaged as damage:
         record = reading.next()
         rest = f"; {max(file.size - damage.position, 0)} of {file.size} stored bytes are left"
@@ -76,9 +75,8 @@ def read_file(reading: Reading) -> Iterator[Event]:
         raise
     except Exception as error:  # a library that gave up on this file must not stop the others
         record = reading.next()
-        detail = (
-            f"record {record}: {type(error).__name__} after {reading.consumed} of {file.size} stored bytes"
-        )
+        after = f"{reading.consumed} of {file.size} stored bytes"
+        detail = f"record {record}: {type(error).__name__} after {after}"
         yield Rejected(record, "ingest.unreadable", detail, float(reading.consumed))
     finally:
         reading.close()

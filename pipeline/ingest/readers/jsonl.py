@@ -154,6 +154,5 @@ class _Transcoded(Stream):
             yield decoder.decode(b"", True).encode("utf-8")
         except UnicodeError:
             at = stream.raw.consumed
-            raise Damaged(
-                "ingest.undecodable", f"begins as UTF-16 and is none before byte {at}", at
-            ) from None
+            detail = f"begins as UTF-16 and is none before byte {at}"
+            raise Damaged("ingest.undecodable", detail, at) from None

@@ -62,10 +62,8 @@ def records(reading: Reading, kind: str) -> Iterator[ArchiveRecord | Rejected]:
             content = walk.call(record.reader.read) or b""
             got = len(content)
             if got >= expected:
-                name = _name(identity, seen, reading)
-                yield ArchiveRecord(
-                    name, record, _clean(url), _clean(record.headers.get("WARC-Date")), content
-                )
+                name, date = _name(identity, seen, reading), _clean(record.headers.get("WARC-Date"))
+                yield ArchiveRecord(name, record, _clean(url), date, content)
         if (got or 0) < expected:
             position = reading.consumed
             detail = f"{type_} record cut short: {got or 0} of {expected} bytes"
@@ -159,9 +157,8 @@ class _Guarded:
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # pyo3's PanicException is no Exception
-            self.error = (
-                str(error).splitlines()[0][:80] if isinstance(error, OSError) else type(error).__name__
-            )
+            known = isinstance(error, OSError)
+            self.error = str(error).splitlines()[0][:80] if known else type(error).__name__
         if self.source.failure:
             raise self.source.failure
         return result
@@ -182,9 +179,8 @@ def response(found: ArchiveRecord, reading: Reading) -> Document | Rejected:
     name, url, limit = found.name, found.url, reading.max_bytes
     container = (found.record.headers.get("Content-Type") or "application/http").strip().lower()
     if not container.startswith("application/http"):  # such as text/dns
-        return Rejected(
-            name, "ingest.content_type", f"record of type {_shown(container)}", outcome=REMOVED, url=url
-        )
+        detail = f"record of type {_shown(container)}"
+        return Rejected(name, "ingest.content_type", detail, outcome=REMOVED, url=url)
     message = _parse(found, reading)
     if message is None:
         return Rejected(name, "ingest.malformed_http", "the HTTP message cannot be read", url=url)
@@ -216,7 +212,7 @@ class _Message(NamedTuple):
 
 def _parse(found: ArchiveRecord, reading: Reading) -> _Message | None:
     """The HTTP message of a record, its encodings undone. Crawlers that store a page decoded but leave
-    `Content-Encoding` in its header are common: then the header is not believed (counted)."""
+    `Content-Encoding` in its header are common: then that header is ignored (counted)."""
     from fastwarc.warc import WarcRecord
 
     for undo in ("all", "transfer", "none"):

@@ -16,8 +16,9 @@ from corpusmill.common.ids import checksum, text_hash
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.stage import LocalStage, Outcome
 from corpusmill.pipeline.filter import apply as apply_module
-from corpusmill.pipeline.filter.apply import all_specs
+from corpusmill.pipeline.filter.classifiers.scores import SPECS
 from corpusmill.pipeline.filter.rules import line_matches as edit_module
+from corpusmill.pipeline.filter.signals.catalogue import text_specs
 from corpusmill.schemas.documents import DOCUMENTS, signals_schema
 from corpusmill.schemas.ledger import DECISIONS
 from corpusmill.schemas.recipe import Recipe
@@ -131,7 +132,11 @@ def test_signals_are_all_there_whichever_rules_are_on() -> None:
     everything, nothing = apply(docs), apply(docs, rules=[], disable=["language.threshold"], toxicity={})
     own = [f"c4.{name}" for name in ("cut_lines_ratio", "cut_words_ratio", "left_sentences")]
     # What a set would cut is measured for the sets that are on.
-    assert signals(everything).drop(own).schema == signals_schema(all_specs()) == signals(nothing).schema
+    assert (
+        signals(everything).drop(own).schema
+        == signals_schema([*text_specs(), *SPECS])
+        == signals(nothing).schema
+    )
     assert signals(everything)["doc_id"].to_pylist() == docs["doc_id"].to_pylist()
     assert signals(everything).drop(own).equals(signals(nothing)) and len(nothing.kept) == 3
     bare = signals(apply(docs, **without_models()))
