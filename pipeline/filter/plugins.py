@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -154,12 +155,7 @@ def _column(where: str, spec: SignalSpec, values: Any, documents: int) -> Any:
 
 def _described(error: BaseException, file: str) -> str:
     """An exception in one line, with the line of the plugin where it came from."""
-    lines = []
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {type(error).__name__}: {error.msg}"
     text = " ".join(str(error).split())[:200]

@@ -167,11 +167,8 @@ def _table(batch: list[Document]) -> pa.Table:
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return (
-        column.chunk(0)
-        if column.num_chunks == 1
-        else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-    )
+    """A column as a single array, not copied where it is one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _text_hashes(text: pa.LargeStringArray) -> list[bytes]:

@@ -90,11 +90,9 @@ def model_card(
     options = ", ".join(
         f"{key} {value}" for key, value in asdict(training).items() if key not in ("label", "pool")
     )
-    pooled = (
-        f"the mean of the worst {WORST:.0%} of them, one at least"
-        if training.pool == "worst"
-        else "their mean"
-    )
+    worst = f"the mean of the worst {WORST:.0%} of them, one at least"
+    pooled = worst if training.pool == "worst" else "their mean"
+    unknown = "None was given: nothing is known of how it generalises."
     parts = [
         f"# {title}",
         intent,
@@ -116,9 +114,7 @@ def model_card(
         _evaluations(held_out, threshold),
         _thresholds(held_out),
         "## On sets it has never seen",
-        _evaluations(unseen, threshold)
-        if unseen
-        else "None was given: nothing is known of how it generalises.",
+        _evaluations(unseen, threshold) if unseen else unknown,
         *([_thresholds(unseen[:1])] if unseen and unseen[0].auc is not None else []),
         *notes,
         *(identity_section(identity) if identity is not None else []),
@@ -164,15 +160,12 @@ def _shown(value: Any) -> str:
 
 
 def _evaluations(evaluations: Sequence[Evaluation], threshold: float) -> str:
-    rows = []
+    rows: list[list[Any]] = []
     for one in evaluations:
-        at: Mapping[str, Any] = one.at(threshold)
-        rows.append(
-            [
-                one.name, one.documents, one.positives, one.auc, at["precision"] if one.positives else None,
-                at["recall"], at["false_positive_rate"],
-            ]
-        )  # fmt: skip
+        at = one.at(threshold)
+        precision = at["precision"] if one.positives else None
+        judged = [precision, at["recall"], at["false_positive_rate"]]
+        rows.append([one.name, one.documents, one.positives, one.auc, *judged])
     head = ["set", "texts", "positive", "AUC"]
     at_head = [f"{what} above {threshold}" for what in ("precision", "recall", "false positives")]
     return table([*head, *at_head], rows)
@@ -234,9 +227,8 @@ def build(
                 "no text was held out to choose a threshold by: give more texts, or a larger --held-out"
             )
         found = score_texts(loaded, training.label, whole.texts, training.pool)
-        threshold = rounded(
-            choose_threshold(found, np.asarray(whole.positive, np.bool_), precision, kept), found
-        )
+        chosen = choose_threshold(found, np.asarray(whole.positive, np.bool_), precision, kept)
+        threshold = rounded(chosen, found)
     threshold = 0.5 if threshold is None else threshold
     steps = sorted({*thresholds, threshold})
 

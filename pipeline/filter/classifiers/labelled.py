@@ -9,7 +9,8 @@ import io
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,14 +135,9 @@ def concatenated(name: str, parts: Sequence[Labelled]) -> Labelled:
 
 
 def chosen(part: Labelled, wanted: npt.NDArray[np.bool_]) -> Labelled:
-    rows = np.flatnonzero(wanted).tolist()
-    return Labelled(
-        part.name,
-        [part.texts[i] for i in rows],
-        [bool(part.positive[i]) for i in rows],
-        part.licence,
-        part.note,
-    )
+    """The texts of a set that are `wanted`, bool[texts]."""
+    texts, positive = list(compress(part.texts, wanted)), list(map(bool, compress(part.positive, wanted)))
+    return replace(part, texts=texts, positive=positive)
 
 
 def held_out(texts: Sequence[str], share: float, seed: int) -> npt.NDArray[np.bool_]:

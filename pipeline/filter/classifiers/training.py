@@ -190,9 +190,8 @@ def choose_threshold(
             if len(ends)
             else "all of them score the same"
         )
-        raise UserError(
-            f"no threshold reaches a precision of {precision}; {best}; give more texts, or ask for less"
-        )
+        reason = f"no threshold reaches a precision of {precision}; {best}"
+        raise UserError(f"{reason}; give more texts, or ask for less")
     return float(found[order][good[-1] + 1])
 
 

@@ -124,10 +124,6 @@ def _hosts(entry: str) -> list[str]:
     return forms
 
 
-def _page(entry: str) -> list[str]:
-    return [_parsed(entry)[1]]
-
-
 def _letters(entry: str) -> list[str]:
     """The letters and digits alone, as datatrove's lists are read: `sex-shop` is `sexshop`."""
     if entry.isascii():
@@ -139,7 +135,7 @@ def _letters(entry: str) -> list[str]:
 _NORMAL: Final[dict[str, Callable[[str], list[str]]]] = {
     "domains": _hosts,
     "subdomains": _hosts,
-    "urls": _page,
+    "urls": lambda entry: [_parsed(entry)[1]],
     "hard_words": _letters,
     "soft_words": _letters,
     "substrings": _letters,

@@ -90,9 +90,9 @@ def ratio(part: Measure, whole: Measure) -> Measure:
     return lambda v: share(part(v), whole(v))
 
 
-def counted(column: int) -> Measure:
+def counted(place: int) -> Measure:
     """One of the counts of `scan`."""
-    return lambda v: v.count(column)
+    return lambda v: v.count(place)
 
 
 def per_char(*columns: int) -> Measure:
