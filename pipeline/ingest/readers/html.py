@@ -147,10 +147,10 @@ def check_complexity(page: str) -> None:
 def read(reading: Reading) -> Iterator[Event]:
     """A `corpusmill.pipeline.ingest.records.Reader`."""
     data = read_whole(reading)
-    if isinstance(data, Rejected):
+    if isinstance(data, bytes):
+        yield page(data, reading.source.encoding, reading.next(), reading)
+    else:
         yield data
-        return
-    yield page(data, reading.source.encoding, reading.next(), reading)
 
 
 def page(
@@ -179,16 +179,27 @@ def page(
 def read_text(reading: Reading) -> Iterator[Event]:
     """The reader of plain text and Markdown: one file, one document."""
     data = read_whole(reading)
-    if isinstance(data, Rejected):
+    if isinstance(data, bytes):
+        yield plain_text(data, reading.source.encoding, reading.next(), reading)
+    else:
         yield data
-        return
+
+
+def plain_text(
+    data: bytes,
+    charset: str | None,
+    record: str,
+    reading: Reading,
+    url: str | None = None,
+    date: str | None = None,
+) -> Document | Rejected:
+    """Bytes that are text, as a document."""
     try:
-        decoded = decode(data, reading.source.encoding)
+        decoded = decode(data, charset)
     except Undecodable as error:
-        yield Rejected(reading.next(), "ingest.undecodable", error.reason, float(error.position))
-        return
+        return Rejected(record, "ingest.undecodable", error.reason, float(error.position), url=url)
     reading.count_repair(decoded.repaired)
-    yield Document(reading.next(), decoded.text)
+    return Document(record, decoded.text, None, url, date)
 
 
 def read_whole(reading: Reading) -> bytes | Rejected:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from corpusmill.common.errors import WorkError
-from corpusmill.pipeline.ingest.readers.html import page
+from corpusmill.pipeline.ingest.readers.html import page, plain_text
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, RawFile, Stream, read_up_to
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 from corpusmill.schemas.ledger import REMOVED
 
 HTTP_HEADERS = 64 << 10  # allowed beyond the payload's limit
@@ -197,7 +196,7 @@ def response(found: ArchiveRecord, reading: Reading) -> Document | Rejected:
         charset = message.charset or reading.source.encoding
         return page(message.payload, charset, name, reading, url, found.date)
     if kind in _TEXT:
-        return _plain(message.payload, message.charset, found, reading)
+        return plain_text(message.payload, message.charset, name, reading, url, found.date)
     return Rejected(name, "ingest.content_type", f"content type {_shown(kind)}", outcome=REMOVED, url=url)
 
 
@@ -237,17 +236,6 @@ def _parse(found: ArchiveRecord, reading: Reading) -> _Message | None:
     return None
 
 
-def _plain(
-    payload: bytes, charset: str | None, found: ArchiveRecord, reading: Reading
-) -> Document | Rejected:
-    try:
-        decoded = decode(payload, charset)
-    except Undecodable as error:
-        return Rejected(found.name, "ingest.undecodable", error.reason, float(error.position), url=found.url)
-    reading.count_repair(decoded.repaired)
-    return Document(found.name, decoded.text, None, found.url, found.date)
-
-
 def _mime(payload: bytes) -> str:
     """The content type of a payload that came without one."""
     from resiliparse.parse.encoding import detect_mime
@@ -263,11 +251,10 @@ def _shown(kind: str) -> str:
 def read_wet(reading: Reading) -> Iterator[Event]:
     """The reader of WET: text that someone else extracted from a WARC, one conversion record a page (Common Crawl)."""
     for found in records(reading, "conversion"):
-        size = 0 if isinstance(found, Rejected) else len(found.content)
         if isinstance(found, Rejected):
             yield found
-        elif size > reading.max_bytes:
+        elif (size := len(found.content)) > reading.max_bytes:
             detail = f"record of {size} bytes; the longest allowed is {reading.max_bytes}"
             yield reading.too_large(found.name, detail, size, url=found.url)
         else:
-            yield _plain(found.content, None, found, reading)
+            yield plain_text(found.content, None, found.name, reading, found.url, found.date)
