@@ -67,9 +67,8 @@ def estimate(case: Case, micro: int) -> float:
     """What `corpusmill estimate` says of the peak, bytes."""
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.optim import OptimizerConfig
-    from corpusmill.train.tools.estimate.layout import Layout
+    from corpusmill.train.tools.estimate.layout import Layout, shape_of
     from corpusmill.train.tools.estimate.memory import Work, memory
-    from corpusmill.train.tools.estimate.shape import shape_of
 
     size = MODELS[case.model]
     shape = shape_of(ModelConfig.model_validate(model_keys(size)), size.vocabulary)

@@ -41,9 +41,9 @@ def shapes() -> dict[str, Any]:
 def simulate() -> dict[str, Any]:
     """One process: what it takes."""
     from corpusmill.schemas.data import DataConfig
+    from corpusmill.train.data.inspect import reads
     from corpusmill.train.data.order import order
     from corpusmill.train.data.planning import epochs, plan_of
-    from corpusmill.train.data.preview import reads
 
     sources = shapes()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -17,8 +17,8 @@ from torch import Tensor
 from corpusmill.common.errors import WorkError
 from corpusmill.train.model.attend import sequence_starts
 from corpusmill.train.model.initialise import key
+from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.model.moe import move_biases
-from corpusmill.train.model.statistics import activation_rms
 from corpusmill.train.optim import make_optimizer, rate_at, set_rate
 from corpusmill.train.optim.make import prepare
 from corpusmill.train.parallel.model import ParallelModel

@@ -33,7 +33,7 @@ from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.run_folder import CONFIG, PLAN, RESULT, TOKENIZER, dumped, write_json
 from corpusmill.train.step import Batch, Metrics, TrainState, fit_micro_batch, train_step
-from corpusmill.train.tools.convert.hugging_face import load_weights
+from corpusmill.train.tools.hugging_face import load_weights
 
 Row = dict[str, Any]
 

@@ -19,7 +19,7 @@ def plan(
     """The mixture before the run: tokens, epochs, steps, bytes, requests and their cost."""
     from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.data.preview import describe_plan
+    from corpusmill.train.data.inspect import describe_plan
 
     result = describe_plan(load(TrainConfig, config, set_), world)
     if json_:

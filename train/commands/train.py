@@ -90,7 +90,7 @@ def export(
     """Write the newest checkpoint in the Hugging Face layout."""
     from corpusmill.common.storage import Folder
     from corpusmill.train.run_folder import open_run
-    from corpusmill.train.tools.convert.hugging_face import export as work
+    from corpusmill.train.tools.hugging_face import export as work
 
     result = work(*open_run(run, set_), Folder(out), dtype)
     if json_:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from corpusmill.train.data.fetch import BlockData, Blocks
 from corpusmill.train.data.order import order
 from corpusmill.train.data.pack import Piece, best_fit
 from corpusmill.train.data.plan import Plan
-from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.planning import MANY_EPOCHS, epochs, last_step, make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 
 Ints = npt.NDArray[np.int64]
@@ -112,3 +114,189 @@ def _decoder(tokenizer: bytes) -> Any:
 
     made = Tokenizer.from_str(tokenizer.decode())
     return lambda ids: made.decode(ids, skip_special_tokens=False)
+
+
+GET_PRICE = (
+    0.0004  # USD for 1,000 GET requests: Amazon S3 Standard, us-east-1. Traffic within the region is free
+)
+
+
+def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
+    """The whole run on `world` data-parallel processes; `warnings` in words. Raises `UserError` as `make_plan` does."""
+    shards = open_run_data(config)
+    steps = config.schedule.steps
+    plan = make_plan(config.data, shards, config.seed, steps)
+    sizes = [_block_bytes(shards, source.name) for source in plan.sources]
+    token = 2 if shards.set.dtype == "uint16" else 4
+    memory = int(config.data.fetch.memory_mb * 2**20)
+    found = reads(plan, sizes, token, world, memory)
+    times, drawn, trained = epochs(plan, steps), plan.drawn(steps), plan.trained(steps)
+    stored = sum(int(size.sum()) for size in sizes)
+    # What fits in memory as a whole is fetched once by each process.
+    bound = world * sum(len(size) for size in sizes) if stored <= memory else float("inf")
+    requests = min(found.requests * int(drawn.sum()), bound)
+    length = plan.sequence_length
+    result: dict[str, Any] = {
+        "name": config.name,
+        "plan": plan.sha256,
+        "steps": steps,
+        "sequence_length": length,
+        "global_batch": config.data.global_batch,
+        "tokens": plan.tokens(steps),
+        "tokens_skipped": int((drawn - trained).sum()) * length,
+        "world": world,
+        "bytes": stored,
+        "bytes_read": round(min(found.fetched * int(drawn.sum()) * length * token, stored * world if stored <= memory
+                                else float("inf"))),
+        "requests": round(requests),
+        "requests_usd": requests / 1000 * GET_PRICE,
+        "amplification": found.fetched,
+        "memory_bytes": found.resident,
+        "cache_bytes": stored,
+        "stages": _stages(plan),
+        "sources": {},
+        "left_out": [name for name in shards.train if name not in times],
+        "warnings": [],
+    }  # fmt: skip
+    for number, source in enumerate(plan.sources):
+        result["sources"][source.name] = {
+            "slots": [stage.counts[number] for stage in plan.stages],
+            "share": int(trained[number]) / max(int(trained.sum()), 1),
+            "tokens_available": source.tokens,
+            "tokens_unused": source.tokens
+            - source.sequences.total * length,  # ends of blocks, shorter than a sequence
+            "tokens_trained": int(trained[number]) * length,
+            "epochs": times[source.name],
+            "blocks": source.blocks,
+            "bytes": int(sizes[number].sum()),
+        }
+        if times[source.name] > MANY_EPOCHS:
+            result["warnings"].append(
+                f"'{source.name}' is read {times[source.name]:.1f} times; beyond {MANY_EPOCHS} epochs, repeats teach"
+                f" clearly less (Muennighoff et al. 2023): multiply its share by"
+                f" {MANY_EPOCHS / times[source.name]:.3g} or set schedule.steps to"
+                f" {max(last_step(plan, number, MANY_EPOCHS, steps), 1)}"
+            )
+    if not found.fits and stored > memory:
+        result["warnings"].append(
+            f"the lanes of a process have {found.resident / 2**20:,.0f} MiB of blocks open at once, and"
+            f" data.fetch.memory_mb is {config.data.fetch.memory_mb:g}: set it to {_mebibytes(found.resident):,} or more,"
+            f" or blocks are fetched {found.fetched:.1f} times"
+        )
+    return result
+
+
+def _mebibytes(size: int) -> int:
+    return -(-size * 5 // 4 // 2**20)  # and a quarter for what is read ahead
+
+
+def _block_bytes(shards: Shards, name: str) -> np.ndarray:
+    return np.array([block.size + block.docs_size for _, block in shards.train[name].blocks], dtype=np.int64)
+
+
+def _stages(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "from_step": stage.first_step,
+            "sequence_length": stage.length,
+            "global_batch": stage.sequences * (plan.sequence_length // stage.length),
+            "lanes": sum(stage.counts),
+        }
+        for stage in plan.stages
+    ]
+
+
+SAMPLED_SEQUENCES = 1 << 21  # sequences walked for each rank, at most
+SAMPLED_WINDOWS = 32  # windows of each lane walked, at most; the first and the last may be cut
+SAMPLED_RANKS = 2
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Of all ranks together, per sequence that is drawn, and of one rank."""
+
+    requests: float  # blocks fetched for each sequence drawn
+    fetched: (
+        float  # bytes fetched for each byte of the sequences drawn: 1 if every block is read once in an epoch
+    )
+    resident: int  # bytes of the blocks that a rank's lanes have open at once
+    fits: bool  # whether they fit in its memory
+
+
+def reads(
+    plan: Plan,
+    block_bytes: list[npt.NDArray[np.int64]] | list[int],
+    token_bytes: int,
+    world: int,
+    memory: int,
+) -> Reads:
+    """Walk some windows of all lanes, on the first rank and one in the middle, with `memory` bytes for blocks.
+
+    `block_bytes`: per source, the bytes of each block, or of any. The last segment of the plan is walked, from its first
+    window that no earlier segment has a part in. Least recently used blocks go first, so that it is no less
+    than what the loader, which knows the future, will fetch.
+    """
+    segment = plan.segments[-1]
+    batch, slots = segment.stage.sequences, len(segment.slots)
+    lane_positions = max(assignment.span for assignment in segment.assignments.values())
+    first = max(
+        int(assignment.carried_per_lane.max(initial=0)) for assignment in segment.assignments.values()
+    )
+    share = batch // world
+    most = SAMPLED_SEQUENCES * batch // (slots * share)
+    lane_positions = (
+        lane_positions * min(SAMPLED_WINDOWS, most // lane_positions)
+        if most >= lane_positions
+        else max(most, 1)
+    )
+    missed = sampled = fetched = resident = 0
+    for rank in sorted({0, world // 2})[:SAMPLED_RANKS]:
+        starts = (
+            segment.n + first * slots + np.arange(lane_positions * (slots // batch)) * batch + rank * share
+        )
+        at = order(plan, (starts[:, None] + np.arange(share)).ravel())
+        size = np.array([np.max(b) for b in block_bytes])[at.source]
+        for source, sizes in enumerate(block_bytes):
+            if isinstance(sizes, np.ndarray):
+                mine = at.source == source
+                size[mine] = sizes[at.block[mine]]
+        missed_now, fetched_now = _least_recently_used(at.source, at.block, size, memory)
+        missed, fetched, sampled = missed + missed_now, fetched + fetched_now, sampled + len(size)
+        resident = max(resident, _open(at.source, at.block, size))
+    return Reads(
+        missed / sampled,
+        fetched / (sampled * plan.sequence_length * token_bytes),
+        resident,
+        resident <= memory,
+    )
+
+
+def _least_recently_used(
+    source: npt.NDArray[np.int64], block: npt.NDArray[np.int64], size: npt.NDArray[np.int64], memory: int
+) -> tuple[int, int]:
+    """(misses, bytes fetched) of a row of reads."""
+    kept: OrderedDict[tuple[int, int], int] = OrderedDict()
+    held = misses = fetched = 0
+    for s, b, n in zip(source.tolist(), block.tolist(), size.tolist(), strict=True):
+        if (s, b) in kept:
+            kept.move_to_end((s, b))
+            continue
+        kept[s, b] = n
+        misses, fetched, held = misses + 1, fetched + n, held + n
+        while held > memory and len(kept) > 1:
+            held -= kept.popitem(last=False)[1]
+    return misses, fetched
+
+
+def _open(source: npt.NDArray[np.int64], block: npt.NDArray[np.int64], size: npt.NDArray[np.int64]) -> int:
+    """The most bytes of blocks that are between their first and their last read at one time."""
+    _, which = np.unique(np.stack([source, block]), axis=1, return_inverse=True)
+    which = which.ravel()
+    first, last = np.full(which.max() + 1, len(which)), np.zeros(which.max() + 1, dtype=np.int64)
+    where = np.arange(len(which))
+    np.minimum.at(first, which, where)
+    np.maximum.at(last, which, where)
+    change = np.zeros(len(which) + 1, dtype=np.int64)
+    np.add.at(change, first, size[first])
+    np.add.at(change, last + 1, -size[first])
+    return int(np.cumsum(change).max())

@@ -242,7 +242,7 @@ def _combined(names: Sequence[str], history: History, of: Callable[..., Any]) ->
 
 def schedule(config: TrainConfig) -> tuple[Steps, Floats]:
     """The learning rate of the whole run, past and to come, as the config has it: 400 steps and the corners."""
-    from corpusmill.train.optim.schedule import rate_at
+    from corpusmill.train.optim.make import rate_at
 
     last = config.schedule.steps
     corners = {1, config.schedule.warmup_steps or 1, last}

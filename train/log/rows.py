@@ -16,8 +16,8 @@ from torch import Tensor
 
 from corpusmill.common.errors import Diverged
 from corpusmill.train.model.flops import mfu
+from corpusmill.train.model.losses import Probe
 from corpusmill.train.model.moe import load_figures
-from corpusmill.train.model.statistics import Probe
 from corpusmill.train.precision.adapt import uncompiled
 
 if TYPE_CHECKING:

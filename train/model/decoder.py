@@ -16,10 +16,9 @@ from corpusmill.train.model.attend import Boundaries, boundaries, document_mask,
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
 from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
-from corpusmill.train.model.losses import token_losses
+from corpusmill.train.model.losses import Probe, Statistics, token_losses
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.split import WHOLE, Split
-from corpusmill.train.model.statistics import Probe, Statistics
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig

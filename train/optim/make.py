@@ -1,9 +1,13 @@
-"""From a config to an optimizer: PyTorch's own where it has one, ours where it has none that fits; and which parameters
-are alike for it: what decays, and what Muon orthogonalises. An optimizer's state as tensors with names:
-`<key>/<parameter name>`, whatever the optimizer."""
+"""From a config to an optimizer: PyTorch's own where it has one, ours where it has none that fits. Which parameters
+decay and which Muon orthogonalises; the optimizer's state as named tensors, `<key>/<parameter name>`.
+
+And the learning rate, a pure function of the tokens seen, so that a resumed run, and one whose batch or sequence length
+grows, has the rate of its place in the data.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,22 +15,71 @@ import torch
 from torch import Tensor, nn
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.optim.muon import Muon
-from corpusmill.train.optim.optimizers import Adafactor, Lamb, Lion
-from corpusmill.train.optim.schedule import set_rate
+from corpusmill.train.optim.optimizers import Adafactor, Lamb, Lion, Muon
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.optim import OptimizerConfig, ParameterKind
+    from corpusmill.schemas.optim import OptimizerConfig, ParameterKind, ScheduleConfig
+    from corpusmill.schemas.training import TrainConfig
+
+
+def learning_rate(
+    schedule: ScheduleConfig, peak: float, tokens: int, total_tokens: int, warmup_tokens: int
+) -> float:
+    """The rate of the step that ends at `tokens`: a linear warm-up, then `kind` falls to `floor` x peak.
+
+    `cosine`: Loshchilov & Hutter 2017. `inverse_sqrt`: peak x sqrt(warm-up / tokens), not below the floor (Vaswani
+    et al. 2017). `wsd`: warm-up, stable, then a linear decay over the last `decay_share` (Hu et al. 2024).
+    `range_test`: floor x peak in the first step, peak in the last, the same factor between all (Smith 2017).
+    """
+    # Tokens counted in mean batches: where all batches are equal, this is the step, to the bit.
+    at = tokens * schedule.steps / total_tokens
+    warmup = warmup_tokens * schedule.steps / total_tokens
+    if at <= warmup:
+        return peak * at / warmup
+    low = schedule.floor * peak
+    if schedule.kind == "constant":
+        return peak
+    if schedule.kind == "inverse_sqrt":
+        start = max(warmup, 1.0)
+        return max(low, peak * math.sqrt(start / max(at, start)))
+    if schedule.kind == "range_test":
+        return float(peak * schedule.floor ** (1 - (at - 1) / max(schedule.steps - 1, 1)))
+    start = warmup
+    if schedule.kind == "wsd":
+        start = schedule.steps - round(schedule.decay_share * schedule.steps)
+    done = min(max((at - start) / max(schedule.steps - start, 1), 0.0), 1.0)
+    if schedule.kind == "cosine":
+        return low + (peak - low) * (1 + math.cos(math.pi * done)) / 2
+    return low + (peak - low) * (1 - done)
+
+
+def rate_at(config: TrainConfig, step: int) -> float:
+    """The rate of an optimizer step of a run, counted from 1."""
+    data, schedule = config.data, config.schedule
+    warmup = schedule.warmup_tokens
+    warmup = data.tokens(schedule.warmup_steps) if warmup is None else warmup
+    total = data.tokens(schedule.steps)
+    return learning_rate(schedule, config.optimizer.lr, data.tokens(step), total, warmup)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group its rate: `rate`, times the group's own `lr_ratio` if it has one."""
+    for group in optimizer.param_groups:
+        value = rate * group.get("lr_ratio", 1.0)
+        if isinstance(group["lr"], float):
+            group["lr"] = value
+        else:  # torchao keeps it in a tensor that its compiled step reads
+            group["lr"].fill_(value)
 
 
 class Named(Protocol):
-    """A module, or what has the parameters of some (`corpusmill.train.parallel.model.ParallelModel`)."""
+    """A module, or a `corpusmill.train.parallel.model.ParallelModel`."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 
 
 def kind_of(name: str, parameter: nn.Parameter) -> ParameterKind:
-    """What a parameter is, by its name and dimensions. A head that is tied is an embedding."""
+    """The kind of a parameter, by its name and dimensions. A tied head counts as an embedding."""
     if name.endswith("bias"):
         return "biases"
     if "embedding" in name:
@@ -98,8 +151,8 @@ def _adamw_8bit(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.
         ) from None
 
     class Symmetric(AdamW8bit):  # type: ignore[misc]
-        """torchao's codes go from -0.99 to 1; these from -1, so that the largest value of a block is kept as it is, whatever
-        its sign: quantising twice changes nothing, and a checkpoint may hold values instead of codes."""
+        """torchao's codes go from -0.99 to 1; these from -1, so that the largest value of a block is exact, whatever its
+        sign: quantising twice changes nothing, and a checkpoint may hold values instead of codes."""
 
         @staticmethod
         def _subclass_zeros(p: Tensor, signed: bool, block_size: int) -> Tensor:
@@ -112,10 +165,8 @@ def _adamw_8bit(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.
 
 
 def prepare(optimizer: torch.optim.Optimizer) -> None:
-    """Give a fresh optimizer its state, as a first step makes it, by a step of rate 0 with gradients of 0.
-
-    Without this a fresh optimizer has no state, and nothing would notice that none was restored.
-    """
+    """Give a new optimizer its state, as a first step does, by a step of rate 0 with gradients of 0: without a state,
+    nothing would notice that none was restored."""
     if any(optimizer.state.values()):
         return
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -132,7 +183,7 @@ def prepare(optimizer: torch.optim.Optimizer) -> None:
 
 
 def state_tensors(model: Named, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The live tensors of an optimizer's state, by name; names, not places, survive a change of code."""
+    """The live tensors of an optimizer's state, by name; names, unlike positions, survive a change of code."""
     return {
         f"{key}/{name}": value
         for name, parameter in model.named_parameters()
@@ -142,5 +193,5 @@ def state_tensors(model: Named, optimizer: torch.optim.Optimizer) -> dict[str, T
 
 
 def quantised(tensor: Tensor) -> bool:
-    """Whether it is one of torchao's, which passes for a tensor of float32 and holds codes and scales; or sharded, of such."""
+    """Whether a tensor is one of torchao's, which looks like float32 and holds codes and scales; or a DTensor of such."""
     return hasattr(tensor.to_local() if hasattr(tensor, "to_local") else tensor, "codes")

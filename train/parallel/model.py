@@ -1,4 +1,4 @@
-"""A decoder as one process holds it, in any layout: forward, backward, norms and values of the parts that are here; and
+"""A decoder as one process holds it, in any layout: forward, backward, gradients, norms and values of its parts; and
 `build`, from a config to this process's part."""
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import first_values
 from corpusmill.train.parallel.fsdp import shard, sync_gradients
-from corpusmill.train.parallel.gradients import complete
 from corpusmill.train.parallel.mesh import Mesh, World, make_mesh
 from corpusmill.train.parallel.pipeline import Pipeline, Rows, keep
 from corpusmill.train.parallel.sharded_parameter import Cuts, Part, local, part_of, replicas, total_norm
@@ -27,19 +26,21 @@ if TYPE_CHECKING:
 
     from corpusmill.schemas.training import TrainConfig
 
+BUCKET = 1 << 25  # elements that one all-reduce sends
+
 
 class ParallelModel:
-    """`parts`: the pieces of the decoder that are here (one without a pipeline), whose parameters are whole, cut (`cuts`)
-    or DTensors. Names are those of the whole decoder. Without `mesh`, everything is here, or in copies of it."""
+    """`parts`: the pieces of the decoder in this process (one without a pipeline), whose parameters are whole, cut
+    (`cuts`) or DTensors. Names are those of the whole decoder. Without `mesh`, this process has the whole model."""
 
     def __init__(
         self,
         parts: list[Decoder],
-        world: World | None = None,
+        world: World = World(),
         mesh: Mesh | None = None,
         cuts: Cuts | None = None,
     ) -> None:
-        self.parts, self.world, self.mesh, self.cuts = parts, world or World(), mesh, cuts or {}
+        self.parts, self.world, self.mesh, self.cuts = parts, world, mesh, cuts or {}
         self.config, self.vocab_size = parts[0].config, parts[0].vocab_size
         with torch.device("meta"):
             self.whole = Decoder(self.config, self.vocab_size)
@@ -54,9 +55,9 @@ class ParallelModel:
             self._warm_up()
 
     def _warm_up(self) -> None:
-        """A warm-up backward pass: by the first that it sees DistributedDataParallel orders its buckets, and what lies
-        elsewhere in them is added up in another order. Without it the first step of a resumed run would not be that of
-        the run. Not compiled: its shape would be the first that compiled layers meet."""
+        """A warm-up backward pass. DistributedDataParallel orders its buckets by the first backward pass that it sees,
+        and another order of the buckets is another order of summation: without it, the first step of a resumed run would
+        differ from that of an unbroken one. Not compiled: compiled layers would specialise to its shape."""
         tokens = torch.zeros(1, 2, dtype=torch.int64, device=self.world.device)
         with uncompiled():
             self._module(tokens, tokens).sum().backward()
@@ -72,7 +73,7 @@ class ParallelModel:
         return [parameter for _, parameter in self.named_parameters()]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Parameters, and what else decides the model's answers: the experts' biases."""
+        """Parameters, and the experts' biases, on which the model's outputs depend too."""
         return {name: value for part in self.parts for name, value in part.state_dict().items()}
 
     def train(self, mode: bool = True) -> None:
@@ -91,7 +92,7 @@ class ParallelModel:
 
     @property
     def counts(self) -> bool:
-        """Whether this process is the one, of those that have the same rows, whose losses are counted."""
+        """Whether this process, of those that have the same rows, is the one whose losses are counted."""
         at_end = self.pipeline is None or self.pipeline.last
         return at_end and (self.mesh is None or self.mesh.tensor_rank == 0)
 
@@ -101,7 +102,7 @@ class ParallelModel:
         weight: Tensor | float,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> list[Tensor]:
-        """Gradients of `weight` x the sum of the losses of micro-batches, added to what is there; their losses [B, T],
+        """Accumulate the gradients of `weight` x the sum of the losses of micro-batches; return those losses [B, T] each,
         none in the stages before the last. `context`: of each forward (a pipeline's parts have it already)."""
         if self.pipeline:
             return self.pipeline.backward(batches, weight)
@@ -112,11 +113,8 @@ class ParallelModel:
             last = number == len(batches)
             if self.mesh is not None:
                 sync_gradients(self._module, self.mesh.config.zero, last)
-            with (
-                self._module.no_sync()
-                if isinstance(self._module, DistributedDataParallel) and not last
-                else nullcontext()
-            ):
+            ddp = self._module if isinstance(self._module, DistributedDataParallel) else None
+            with nullcontext() if ddp is None or last else ddp.no_sync():
                 with context():
                     loss = self._module(**batch)
                 (loss.sum() * weight).backward()
@@ -128,10 +126,22 @@ class ParallelModel:
         return self.pipeline.forward(batch) if self.pipeline else self.parts[0](**batch)
 
     def complete(self) -> None:
-        """After a step's last backward: every gradient that of the run."""
-        if self.mesh is not None:
-            tied = self.config.tie_embeddings and self.mesh.stages > 1
-            complete(dict(self.named_parameters()), self.cuts, self.mesh, tied, self.plain)
+        """After the last backward of a step, add up gradients until each is that of the run's loss.
+
+        What tensor parallelism leaves whole has a summand in each process; a tied embedding has one in the first and one
+        in the last stage; without sharding each data rank has one (DistributedDataParallel has added those up already).
+        """
+        mesh = self.mesh
+        if mesh is None:
+            return
+        grads = {name: local(p.grad) for name, p in self.named_parameters() if p.grad is not None}
+        if mesh.config.tensor > 1:
+            whole = [g for n, g in grads.items() if all(cut.axis != "tensor" for cut in self.cuts.get(n, ()))]
+            all_reduce(whole, mesh.dense.get_group("tensor"))
+        if not self.plain and mesh.config.zero == 0 and mesh.dense.size(1) > 1:
+            all_reduce(list(grads.values()), mesh.dense.get_group("replicate"))
+        if self.config.tie_embeddings and mesh.ends is not None and mesh.stage in (0, mesh.stages - 1):
+            all_reduce([grads["embedding.weight"]], mesh.ends)
 
     def norm(self, tensors: list[Tensor]) -> Tensor:
         """Euclidean norm over all processes of tensors like the parameters, in their order."""
@@ -139,7 +149,7 @@ class ParallelModel:
         return total_norm(tensors, counts, None if self.mesh is None else dist.group.WORLD)
 
     def replicas(self, name: str, parameter: Tensor) -> int:
-        """How many processes have the same part of a parameter."""
+        """How many processes hold the same part of a parameter."""
         if self.mesh is None:
             return 1
         processes = self.world.size // self.mesh.stages
@@ -156,12 +166,12 @@ class ParallelModel:
         return found
 
     def part(self, name: str, tensor: Any) -> Part:
-        """Where a parameter's elements that are here, or those of a tensor like it, lie in the whole."""
+        """Where the local elements of a parameter, or of a tensor like it, lie in the whole."""
         return part_of(tensor, self.cuts.get(name, ()))
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
-        """Give the parts of parameters that are here their first values."""
+        """Give the local parts of parameters their first values."""
         for name, parameter in self.named_parameters():
             here, part = local(parameter), self.part(name, parameter)
             if here.numel():
@@ -180,7 +190,7 @@ class ParallelModel:
             here.copy_(whole[name][self.part(name, value).slices(here.shape)])
 
     def take_sums(self) -> dict[str, Tensor]:
-        """The sums of `Statistics`, over all processes that have other tokens or layers; they begin again."""
+        """The sums of `Statistics` over all processes, which are then reset."""
         moe, device = self.config.moe, self.world.device
         names = ["z_loss"] if self.config.z_loss else []
         names += ["balance_loss", "router_z_loss"] if moe else []
@@ -199,10 +209,25 @@ class ParallelModel:
         return sums
 
 
+def all_reduce(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
+    """Sum each tensor over a group, in place, many in one message."""
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        bucket: list[Tensor] = []
+        same = [tensor for tensor in tensors if tensor.dtype == dtype]
+        for number, tensor in enumerate(same, 1):
+            bucket.append(tensor)
+            if number == len(same) or sum(t.numel() for t in bucket) >= BUCKET:
+                flat = torch.cat([t.flatten() for t in bucket])
+                dist.all_reduce(flat, group=group)
+                for t, part in zip(bucket, torch.split(flat, [t.numel() for t in bucket]), strict=True):
+                    t.copy_(part.view_as(t))
+                bucket = []
+
+
 def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
-    """The decoder of a config in this process's place, with its first values; collective."""
+    """This process's part of a config's decoder, with its first values; collective."""
     if world.size == 1:
-        with world.device:  # a GPU makes the first values at once, and the same
+        with world.device:  # a GPU computes the first values in parallel, and the same ones
             whole = Decoder(config.model, vocab_size, config.seed)
         adapt(whole, config, world.device)
         return ParallelModel([whole], world)

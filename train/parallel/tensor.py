@@ -2,7 +2,7 @@
 modules do between processes (Shoeybi et al. 2019, Korthikanti et al. 2022, Lepikhin et al. 2021).
 
 Gradients of what all processes hold (norms, biases behind a sum, routers) are then parts of a sum, which
-`corpusmill.train.parallel.gradients` adds up.
+`corpusmill.train.parallel.model` adds up.
 """
 
 from __future__ import annotations

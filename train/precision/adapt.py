@@ -1,12 +1,18 @@
 """What a config asks of a model beside its mathematics: the type of matrix products and attention (`autocast`; parameters,
 sums of norms and losses stay float32 in every precision), and `adapt`, in the one order that works: fp8, checkpointing,
-compile; before `fully_shard` or DistributedDataParallel, which put their hooks outside of all this.
+compile; before `fully_shard` or DistributedDataParallel, whose hooks must wrap all this.
+
+Activation checkpointing (Chen et al. 2016): a layer keeps less, and computes it again in its backward pass.
+- full: a layer keeps its input.
+- selective: that and the outputs of matrix products and attention (Korthikanti et al. 2022), of reductions and
+  of the router's choice; norms, activations, RoPE and casts are computed again, and sequences gathered again.
+- budget: torch.compile keeps a given share of the activations, chosen to recompute least (a knapsack).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +22,66 @@ from torch import nn
 from corpusmill.common.errors import UserError
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.layer import Layer
-from corpusmill.train.precision.activation_checkpointing import apply_checkpointing, offloaded
 from corpusmill.train.precision.fp8 import use_fp8
 
 if TYPE_CHECKING:
     from corpusmill.schemas.parallel import MemoryConfig
     from corpusmill.schemas.training import TrainConfig
+
+# Operations whose outputs `selective` keeps, as `namespace::name`; what an installation lacks is in no graph.
+KEPT = frozenset(
+    [f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "topk")]
+    + [f"corpusmill::{name}" for name in ("one_by_one", "one_by_one_weights")]
+    + [
+        f"aten::_scaled_dot_product_{kind}"
+        for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+    ]
+    + ["torch_attn::_varlen_attn", "aten::_flash_attention_forward", "flex_attention"]
+    + [f"_c10d_functional::{name}" for name in ("all_reduce", "reduce_scatter_tensor", "all_to_all_single")]
+)
+
+
+def apply_checkpointing(model: nn.Module, memory: MemoryConfig) -> None:
+    """Give each layer of a model a `forward` that checkpoints; parameters' names and the module's hooks stay. Before
+    compile and `fully_shard`."""
+    if memory.checkpointing in ("none", "budget"):  # a budget is the compiler's
+        return
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # dropout needs none
+    if memory.checkpointing == "selective":
+        options["context_fn"] = _selective
+    for layer in model.modules():
+        if isinstance(layer, Layer):
+            layer.forward = _checkpointed(layer.forward, options)  # type: ignore[method-assign]
+
+
+def _checkpointed(whole: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    from torch.utils.checkpoint import checkpoint
+
+    def forward(*inputs: Any) -> Any:
+        return checkpoint(whole, *inputs, **options)
+
+    return forward
+
+
+def _selective() -> Any:
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    return create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]
+
+
+def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> Any:
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    name = operation.name().split(".")[0]
+    return CheckpointPolicy.MUST_SAVE if name in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def offloaded(memory: MemoryConfig, device: torch.device) -> AbstractContextManager[Any]:
+    """The context of a forward pass: with `offload: activations`, saved tensors wait in the host's memory."""
+    if memory.offload != "activations":
+        return nullcontext()
+    return torch.autograd.graph.save_on_cpu(pin_memory=device.type == "cuda")
+
 
 # Sharded weights are gathered in these too. fp8 is for the layers' products alone (`corpusmill.train.precision.fp8`); around
 # them it is bfloat16.
@@ -36,7 +96,7 @@ def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:
 
 @contextmanager
 def computing(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Around a forward pass of training: `autocast`, and what is kept for the backward pass goes where it is to wait."""
+    """The context of a forward pass of training: `autocast` and `offloaded`."""
     with autocast(config, device), offloaded(config.memory, device):
         yield
 
@@ -80,7 +140,7 @@ def compile_layers(model: nn.Module, budget: float | None = None, backend: str =
 
 
 def uncompiled() -> AbstractContextManager[Any]:
-    """Compiled layers run as they are written: another shape than the training's is not worth compiling for."""
+    """A context in which compiled layers run eagerly: a shape that is not the training's is not worth compiling for."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 

@@ -15,8 +15,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data import StreamingTokens
-from corpusmill.train.data.inspect import describe_batch
-from corpusmill.train.data.preview import describe_plan
+from corpusmill.train.data.inspect import describe_batch, describe_plan
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.data.texts.token_set import token_set
 from corpusmill.train.evaluate import evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from corpusmill.train.data.preview import reads
+from corpusmill.train.data.inspect import reads
 from tests.train.data.toy import LENGTH, toy
 
 EVEN = ([10] * 640,)

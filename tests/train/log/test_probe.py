@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from corpusmill.train.log.rows import POSITIONS, ROWS, look_inside
 from corpusmill.train.model.attend import Boundaries, attend, attention_entropy, document_mask
-from corpusmill.train.model.statistics import activation_rms
+from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.parallel.model import ParallelModel
 from tests.train.models import KINDS, model_of
 

@@ -15,10 +15,9 @@ from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.schemas.parallel import MemoryConfig
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.precision.activation_checkpointing import apply_checkpointing, offloaded
-from corpusmill.train.tools.estimate.layout import Layout
+from corpusmill.train.precision.adapt import apply_checkpointing, offloaded
+from corpusmill.train.tools.estimate.layout import Layout, shape_of
 from corpusmill.train.tools.estimate.memory import Work, layer_activations, memory
-from corpusmill.train.tools.estimate.shape import shape_of
 
 V, ROWS, LENGTH = 96, 2, 32
 BASE: dict[str, Any] = {"dim": 64, "layers": 8, "heads": 4, "kv_heads": 2, "ffn_dim": 128}

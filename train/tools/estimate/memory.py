@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from corpusmill.train.model.flops import Gpu
-from corpusmill.train.tools.estimate.layout import NODE, Layout
-from corpusmill.train.tools.estimate.shape import Shape, Weight
+from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig

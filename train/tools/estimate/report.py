@@ -11,9 +11,8 @@ from corpusmill.schemas.parallel import Checkpointing
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.model.flops import Gpu, flops_per_token, gpu_named, recomputed_per_token
-from corpusmill.train.tools.estimate.layout import Layout
+from corpusmill.train.tools.estimate.layout import Layout, shape_of
 from corpusmill.train.tools.estimate.memory import WIDTH, Found, Memory, Work, fits, memory, sent, smallest
-from corpusmill.train.tools.estimate.shape import shape_of
 
 GIB = 2**30
 SHOWN = 4  # other layouts that fit, in the table

@@ -8,8 +8,8 @@ from corpusmill.common.format import YEAR
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import GPUS, Gpu, flops_per_token, recomputed_per_token
+from corpusmill.train.tools.estimate.layout import Shape, shape_of
 from corpusmill.train.tools.estimate.report import bill
-from corpusmill.train.tools.estimate.shape import Shape, shape_of
 
 DAY = 86400
 TOKENS = 300e9

@@ -14,9 +14,8 @@ from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import active_weights
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import prepare, quantised, state_tensors
-from corpusmill.train.tools.estimate.layout import Layout
+from corpusmill.train.tools.estimate.layout import Layout, Shape, Weight, shape_of
 from corpusmill.train.tools.estimate.memory import Work, layer_activations, memory, of_stage
-from corpusmill.train.tools.estimate.shape import Shape, Weight, shape_of
 from tests.train.optim.test_state import KINDS
 
 V = 96

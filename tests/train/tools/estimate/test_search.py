@@ -16,9 +16,8 @@ from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.schemas.parallel import ParallelConfig
 from corpusmill.train.model.flops import GPUS, Gpu
-from corpusmill.train.tools.estimate.layout import Layout
+from corpusmill.train.tools.estimate.layout import Layout, shape_of
 from corpusmill.train.tools.estimate.memory import Work, fits, layouts, memory, sent, smallest
-from corpusmill.train.tools.estimate.shape import shape_of
 from tests.train.test_commands import command
 
 LLAMA = shape_of(

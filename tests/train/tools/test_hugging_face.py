@@ -20,8 +20,8 @@ from corpusmill.train import checkpoint
 from corpusmill.train.checkpoint import read_tensors
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.run_folder import write_json
-from corpusmill.train.tools.convert.architecture import architecture
-from corpusmill.train.tools.convert.hugging_face import export, load_weights, write_weights
+from corpusmill.train.tools.architecture import architecture
+from corpusmill.train.tools.hugging_face import export, load_weights, write_weights
 from corpusmill.train.trainer import train
 from tests.train.conftest import EOS, tokenizer_json
 from tests.train.models import KINDS, MOE, SMALL, SOFTMAX, model_of

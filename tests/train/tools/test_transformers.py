@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from bench.peers import NotMeasured, environment
 from corpusmill.common.storage import Folder
 from corpusmill.train.run_folder import write_json
-from corpusmill.train.tools.convert.architecture import architecture
-from corpusmill.train.tools.convert.hugging_face import load_weights, write_weights
+from corpusmill.train.tools.architecture import architecture
+from corpusmill.train.tools.hugging_face import load_weights, write_weights
 from tests.train.models import KINDS, model_of
 
 # PyTorch is borrowed from the environment of the tests: of its own the peer has all but that.

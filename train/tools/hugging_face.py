@@ -19,7 +19,7 @@ from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate import newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import TOKENIZER, write_json
-from corpusmill.train.tools.convert.architecture import Architecture, Part, architecture
+from corpusmill.train.tools.architecture import Architecture, Part, architecture
 
 CONFIG, GENERATION, WEIGHTS, INDEX = (
     "config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json",

@@ -1,1 +1,0 @@
-"""Models of ours in the Hugging Face layout, and theirs as a start of ours."""
