@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from corpusmill.common.config import load, validate
 from corpusmill.schemas.training import TrainConfig
-
-if TYPE_CHECKING:
-    from corpusmill.common.storage import Folder
+from corpusmill.train.run_folder import open_run
 
 Config = str | Path | Mapping[str, Any] | TrainConfig
 
@@ -18,7 +16,7 @@ Config = str | Path | Mapping[str, Any] | TrainConfig
 def train(
     config: Config, settings: Sequence[str] = (), *, on_row: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
-    """Train to the last step, from the newest valid checkpoint if there is one; what result.json holds.
+    """Train to the last step, from the newest valid checkpoint if there is one; returns what result.json holds.
 
     `config`: a YAML file, a mapping or a `TrainConfig`; `settings`: `key.key=value`, of a file. `on_row` gets each row of
     metrics.jsonl. Raises `UserError` for a config that cannot run here, `WorkError` for data or a store that fails.
@@ -35,26 +33,23 @@ def train(
 
 
 def evaluate(run: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Loss and bits per byte by source of the newest checkpoint, beside a unigram model. `run`: a config, or a run's folder."""
+    """Loss and bits per byte by source of the newest checkpoint, beside a unigram model.
+
+    `run`: a config's path, or a run's folder or URL; `settings`: `key.key=value`. Raises `UserError` without a checkpoint.
+    """
     from corpusmill.train.evaluate import evaluate as work
 
-    return work(*_open(run, settings))
+    return work(*open_run(run, settings))
 
 
 def generate(
     run: str | Path, prompt: str = "", *, settings: Sequence[str] = (), max_tokens: int = 100, temperature: float = 0.8,
     top_k: int = 50, top_p: float = 0.95, seed: int = 0,
 ) -> Iterator[str]:  # fmt: skip
-    """Pieces of text that go on with `prompt`, by the newest checkpoint; temperature 0 takes the likeliest token."""
+    """Pieces of text that continue `prompt`, by the newest checkpoint; temperature 0 takes the likeliest token."""
     from corpusmill.train.generate import generate as work
 
     return work(
-        *_open(run, settings), prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p,
+        *open_run(run, settings), prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p,
         seed=seed,
     )  # fmt: skip
-
-
-def _open(run: str | Path, settings: Sequence[str]) -> tuple[TrainConfig, Folder]:
-    from corpusmill.train.run_folder import open_run
-
-    return open_run(str(run), list(settings))

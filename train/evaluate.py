@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.fetch import BlockData, Blocks
 from corpusmill.train.data.pack import Rows, whole_block, windows
 from corpusmill.train.data.shards import Shards, Source, open_run_data
 from corpusmill.train.log.sinks import log_line
@@ -34,12 +35,11 @@ from corpusmill.train.step import Batch, inputs
 if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import World
 
-# No block is replaced by another: a score of other tokens would not be the split's.
-STRICT = FetchConfig(threads=4, memory_mb=64, bad_blocks=0)
+# No substitutes for damaged blocks: the score would be that of other tokens.
+STRICT = FetchConfig(memory_mb=64, bad_blocks=0)
 
 
 def _tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
-    """The columns of rows."""
     marks = found.marks(first, last)
     columns = {
         "tokens": found.tokens[first:last], "labels": found.labels[first:last],
@@ -53,41 +53,42 @@ def sample(
 ) -> Iterator[Batch]:
     """Up to `tokens` tokens of whole sequences, spread evenly over the split; the same ones on every call.
 
-    A split with no whole sequence gives its blocks, filled up. Rank r takes every world-th batch of rows.
+    A split without a whole sequence gives its blocks, padded. Rank r takes every world-th batch of rows.
     """
     per_block = source.sequences(length)
     total = int(per_block.sum())
-    blocks = Blocks([source], STRICT)
-    try:
-        if not total:
-            yield from list(whole(source, length, batch))[rank::world]
-            return
-        count = min(total, max(tokens // length, 1))
-        wanted = np.arange(count) * total // count
-        ends = np.cumsum(per_block)
-        block = np.searchsorted(ends, wanted, side="right")
-        sequence = wanted - (ends - per_block)[block]
+    if not total:
+        yield from list(whole(source, length, batch))[rank::world]
+        return
+    count = min(total, max(tokens // length, 1))
+    wanted = np.arange(count) * total // count
+    ends = np.cumsum(per_block)
+    block = np.searchsorted(ends, wanted, side="right")
+    sequence = wanted - (ends - per_block)[block]
+    with closing(Blocks([source], STRICT)) as blocks:
         for start in range(rank * batch, count, world * batch):
             part = slice(start, start + batch)
             found = blocks.get((0, int(b)) for b in block[part])
             pairs = [(found[0, int(b)], int(s)) for b, s in zip(block[part], sequence[part], strict=True)]
             yield _tensors(windows(pairs, length))
-    finally:
-        blocks.close()
 
 
 def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
     """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
-    blocks = Blocks([source], STRICT)
-    try:
-        for number, (_, block) in enumerate(source.blocks):
-            if block.ntokens:
-                blocks.read_ahead((0, ahead) for ahead in range(number, min(number + 4, len(source.blocks))))
-                found = whole_block(blocks.get([(0, number)])[0, number], length, source.index.eos_id)
-                for start in range(0, len(found.tokens), batch):
-                    yield _tensors(found, start, min(start + batch, len(found.tokens)))
-    finally:
-        blocks.close()
+    for block in _all_blocks(source):
+        if len(block.tokens):
+            found = whole_block(block, length, source.index.eos_id)
+            for start in range(0, len(found.tokens), batch):
+                yield _tensors(found, start, min(start + batch, len(found.tokens)))
+
+
+def _all_blocks(source: Source) -> Iterator[BlockData]:
+    """The blocks of a split in their order, read ahead."""
+    last = len(source.blocks)
+    with closing(Blocks([source], STRICT)) as blocks:
+        for number in range(last):
+            blocks.read_ahead((0, ahead) for ahead in range(number, min(number + 8, last)))
+            yield blocks.get([(0, number)])[0, number]
 
 
 EVALUATION = "evaluation.json"
@@ -96,7 +97,7 @@ EVALUATION = "evaluation.json"
 def validation_losses(
     model: ParallelModel, config: TrainConfig, sources: dict[str, Source], world: World
 ) -> dict[str, float]:
-    """Mean loss (nats a token) of each source's fixed sample, the data ranks sharing the rows."""
+    """Mean loss (nats a token) of each source's fixed sample, whose rows the data ranks share."""
     losses = {}
     for name, source in sources.items():
         if source.index.ntokens:
@@ -115,7 +116,7 @@ def score(
 ) -> tuple[float, float]:
     """(sum of losses in nats, scored tokens) of this data rank's batches, without dropout.
 
-    Sharded processes compute together: who has fewer batches than others goes on with rows that are not scored.
+    Sharded processes compute together: those with fewer batches than others continue with rows that are not scored.
     """
     model.train(False)
     total, tokens = 0.0, 0
@@ -136,7 +137,7 @@ def unscored(length: int) -> Batch:
 
 
 def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
-    """The newest valid checkpoint of a run; logs which newer ones are damaged. Raises `UserError` if there is none."""
+    """The newest valid checkpoint of a run; logs newer ones that are damaged. Raises `UserError` if there is none."""
     refused: dict[int, str] = {}
     found = checkpoint.load_newest(run, refused)
     lines = list(refused.values())
@@ -166,11 +167,11 @@ def identity(config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards) 
 
 
 def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
-    """Loss (nats a token), perplexity and bits per byte of each source; what evaluation.json holds.
+    """Loss (nats a token), perplexity and bits per byte of each source; returns what evaluation.json holds.
 
-    `unigram` is estimated on the train split of all sources that the config reads, `unigram_source` on that
-    of the same source alone: it knows where the text comes from, and is the harder one to beat.
-    Rows start without context, as in training. Bits per byte = nats / ln 2 / UTF-8 bytes of the split's text: comparable between tokenizers.
+    `unigram` is estimated on the train split of all sources that the config reads, `unigram_source` on that of the same
+    source alone, and is the harder one to beat. Rows start without context, as in training. Bits per byte = nats / ln 2 /
+    UTF-8 bytes of the split's text: comparable between tokenizers.
     """
     world = join(config)
     shards = open_run_data(config)
@@ -197,10 +198,10 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
             "bytes": source.index.text_bytes,
             **figures(loss, source),
             "unigram": figures(losses(everything, scored), source),
-            "unigram_source": figures(losses(frequencies[name], scored), source)
-            if name in frequencies
-            else None,
+            "unigram_source": None,
         }
+        if name in frequencies:
+            sources[name]["unigram_source"] = figures(losses(frequencies[name], scored), source)
     if not sources:
         raise UserError(
             f"{config.data.shards}: no source has a validation split; set split.validation_share in the recipe"
@@ -212,16 +213,15 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
 
 
 def _known(run: Folder) -> dict[str, Any]:
-    """The evaluation that lies there, or nothing."""
+    """The evaluation that the run's folder holds, if any."""
     try:
-        known = json.loads((run / EVALUATION).read())
-    except (FileNotFoundError, ValueError):
+        return dict(json.loads((run / EVALUATION).read()))
+    except (FileNotFoundError, ValueError, TypeError):
         return {}
-    return known if isinstance(known, dict) else {}
 
 
 def figures(loss: float, source: Source) -> dict[str, float]:
-    """Of a sum of losses in nats over a whole split."""
+    """Loss, perplexity and bits per byte, of a sum of losses in nats over a whole split."""
     mean = loss / source.index.ntokens
     size = source.index.text_bytes
     return {
@@ -233,18 +233,8 @@ def figures(loss: float, source: Source) -> dict[str, float]:
 
 def table(result: dict[str, Any]) -> list[list[str]]:
     """Heading and rows of `result`, the model beside the unigram models."""
-    heading = [
-        "source",
-        "tokens",
-        "loss",
-        "unigram",
-        "unigram of source",
-        "perplexity",
-        "unigram",
-        "bits/byte",
-        "unigram",
-    ]
-    lines = [heading]
+    heading = "source|tokens|loss|unigram|unigram of source|perplexity|unigram|bits/byte|unigram"
+    lines = [heading.split("|")]
     for name, row in result["sources"].items():
         unigram, own = row["unigram"], row["unigram_source"]
         lines.append(
@@ -260,14 +250,8 @@ def table(result: dict[str, Any]) -> list[list[str]]:
 def counts(source: Source) -> npt.NDArray[np.int64]:
     """Occurrences of each token id in a split, int64 [vocab_size]."""
     total = np.zeros(source.index.vocab_size, dtype=np.int64)
-    last = len(source.blocks)
-    blocks = Blocks([source], FetchConfig(memory_mb=64, bad_blocks=0))
-    try:
-        for number in range(last):
-            blocks.read_ahead((0, ahead) for ahead in range(number, min(number + 8, last)))
-            total += np.bincount(blocks.get([(0, number)])[0, number].tokens, minlength=len(total))
-    finally:
-        blocks.close()
+    for block in _all_blocks(source):
+        total += np.bincount(block.tokens, minlength=len(total))
     return total
 
 

@@ -1,4 +1,4 @@
-"""Sampling from the newest checkpoint, token by token, as text that never breaks a character."""
+"""Sampling from the newest checkpoint, token by token; no piece of text ends inside a character."""
 
 from __future__ import annotations
 

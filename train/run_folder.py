@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from corpusmill.schemas.training import TrainConfig, changed
 CONFIG, PLAN, TOKENIZER, RESULT = "config.json", "plan.json", "tokenizer.json", "result.json"
 
 
-def open_run(target: str, settings: list[str] | None = None) -> tuple[TrainConfig, Folder]:
+def open_run(target: str | Path, settings: Sequence[str] | None = None) -> tuple[TrainConfig, Folder]:
     """The config and folder of a run, by its YAML config or by its folder (any URL)."""
+    target, changes = str(target), list(settings or ())
     if target.endswith((".yaml", ".yml")) or Path(target).is_file():
-        config = load(TrainConfig, target, settings)
+        config = load(TrainConfig, target, changes)
         return config, Folder(config.output_url)
     folder = Folder(target)
     try:
@@ -26,11 +28,11 @@ def open_run(target: str, settings: list[str] | None = None) -> tuple[TrainConfi
         raise UserError(
             f"{target}: neither a config (.yaml) nor the folder of a run (it has no {CONFIG})"
         ) from None
-    return validate(TrainConfig, override(dumped, settings or []), str(folder / CONFIG)), folder
+    return validate(TrainConfig, override(dumped, changes), str(folder / CONFIG)), folder
 
 
 def refuse_changes(before: dict[str, Any], config: TrainConfig, run: Folder) -> None:
-    """Raise `UserError` naming each key that differs from the run that `run` holds, beside those that may."""
+    """Raise `UserError` naming each key that differs from the config `before` of the run, except those that may change."""
     lines = changed(validate(TrainConfig, before, f"{run}: config").model_dump(mode="json"), dumped(config))
     if lines:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a checkpoint carries beside weights and optimizer (`state.json`): saved and restored here, so that the next process
+"""What a checkpoint holds beside weights and optimizer (`state.json`), saved and restored so that the next process
 continues as if the run had not stopped."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progress:
-    """Of a run, over all its processes' lives: seconds of training, and the newest validation losses."""
+    """Of a run, through all restarts: seconds of training, and the newest validation losses."""
 
     seconds: float = 0.0
     validation: dict[str, float] = field(default_factory=dict)
@@ -40,8 +40,8 @@ def save(
     window: list[list[float]],
     log: MetricsLog | None,
 ) -> None:
-    """Begin to publish a checkpoint of this step. `window`: loss and tokens of each source since the last row, of all
-    processes; `log`: in the first process, whose state.json counts."""
+    """Begin to publish a checkpoint of this step. `window`: loss and tokens of each source since the last row, over all
+    processes; `log`: None but in the first process, whose state.json is the one that is written."""
     saved = dict[str, Any]()
     if log:
         log.flush()
@@ -58,7 +58,7 @@ def save(
             "config": dumped(config),
             "config_hash": hash_json(dumped(config)),
         }
-    # An unhealthy checkpoint replaces none of the older ones: a roll-back may have to go beyond it.
+    # An unhealthy checkpoint replaces none of the older ones: a rollback may need one from before it.
     is_unhealthy = unhealthy(guard.history, config.guard) is not None
     saver.save(state.step, checkpoint.live(state.model, state.optimizer), saved, 2 * is_unhealthy)
 
@@ -72,9 +72,9 @@ def restore(
     progress: Progress,
     world: World,
 ) -> list[dict[str, Any]]:
-    """Load a checkpoint into all of these; the last rows of metrics.jsonl that it carries.
+    """Load a checkpoint into all of these; return the last rows of metrics.jsonl, which it holds too.
 
-    Raises `UserError` if it is of a config that this one does not continue.
+    Raises `UserError` if this config cannot continue that of the checkpoint.
     """
     saved = found.state
     refuse_changes(saved["config"], config, guard.run)

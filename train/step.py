@@ -1,5 +1,5 @@
-"""One optimizer step, as a function of explicit state: forward, backward, clip, update. And the largest micro-batch that
-fits (`fit_micro_batch`), found before the first step, so that no step has to be repeated."""
+"""One optimizer step, as a function of explicit state: forward, backward, clip, update. And `fit_micro_batch`, which finds
+the largest micro-batch that fits before the first step."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class TrainState:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     step: int = 0
     loss_scale: LossScale | None = None  # of fp16
-    # The guard's, for the next step: above which loss and gradient norm it is not taken (None: whatever they are), and
-    # what its learning rate is multiplied by.
+    # Set by the guard for the next step: the loss and the gradient norm above which it is not taken (None: no limits),
+    # and the factor of its learning rate.
     limits: tuple[float, float] | None = None
     lr_factor: float = 1.0
 
 
 class Metrics(NamedTuple):
-    """Of one step, on the device: reading them is what waits for it. Norms of parameters and update, and the auxiliary
-    losses, only if they were asked for."""
+    """Of one step, on the device, for which a reader waits. Norms of parameters and update, and the auxiliary losses,
+    only with `collect_stats`."""
 
     rate: float
     grad_norm: Tensor  # before clipping
-    loss_scale: Tensor | None = None  # that the step had, with fp16; at its floor it falls no further
+    loss_scale: Tensor | None = None  # of this step, with fp16; it does not fall below its floor
     param_norm: Tensor | None = None
     update_norm: Tensor | None = None  # of the step's change of all parameters
     # Of all processes: losses beside the cross entropy, per scored token; `load` [layers, E], tokens of each expert.
@@ -69,10 +69,10 @@ class Metrics(NamedTuple):
 def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: bool = False) -> Metrics:
     """One step on this data rank's rows of a global batch; `valid` counts the scored tokens of all data ranks.
 
-    The loss is the sum over tokens divided by `valid`, so neither the number of processes nor that of micro-batches
-    changes the gradient, in whatever layout. A step beyond `state.limits`, or with a number that is not finite (if there
-    are limits or a loss scale), changes neither weights nor optimizer. `collect_stats`: also the norms of the parameters
-    and of their update, for which a copy of the parameters is kept meanwhile.
+    The loss is the sum over tokens divided by `valid`, so the gradient is the same for any number of processes and
+    micro-batches. A step beyond `state.limits`, or with a number that is not finite (if there are limits or a loss scale),
+    changes neither weights nor optimizer. `collect_stats`: also the norms of the parameters and of their update, for
+    which a copy of the parameters is kept during the step.
     """
     state.step += 1
     config, model, scaler = state.config, state.model, state.loss_scale
@@ -123,8 +123,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
 
 
 def dropout_keys(seed: int, step: int, numbers: Tensor) -> Tensor:
-    """int64 [rows]: of a step's rows, whose sequence numbers are `numbers`. Where a ramp cuts a sequence into several
-    rows, the place among them makes them differ."""
+    """int64 [rows]: a key for each row of a step, by its sequence number. Rows that a ramp cuts out of one sequence differ
+    by their place in it."""
     rows: Counter[int] = Counter()
     found = []
     for number in numbers.tolist():
@@ -157,9 +157,9 @@ def step_signals(
 ) -> Tensor:
     """[loss, gradient norm, activation RMS, whether the step is taken], float64 [4], the same in every process.
 
-    `loss`: this process's share of the step's (they are summed); `norm`: of the whole gradient, so that it should be the
-    same in all; `activation`: RMS over all of them (None: not known, and reported as 0). A norm that is not finite in one
-    process is NaN in all.
+    `loss`: this process's share of the step's loss (shares are summed); `norm`: of the whole gradient, the same in all
+    processes but for rounding; `activation`: RMS over all processes (None: unknown, reported as 0). A norm that is not
+    finite in one process is NaN in all.
     """
     bad = ~norm.isfinite()
     total = torch.stack(
@@ -177,8 +177,7 @@ def step_signals(
 def step_where(optimizer: torch.optim.Optimizer, taken: Tensor | None) -> None:
     """The optimizer's step if `taken` (bool, no dimensions; None: always); else weights and states stay as they are.
 
-    Nothing is multiplied by 0 (0 x NaN is NaN). PyTorch's fused kernels look at a flag on the device; for other optimizers,
-    as in `torch.amp.GradScaler`, the host reads it.
+    PyTorch's fused kernels read the flag on the device; for other optimizers, as in `torch.amp.GradScaler`, the host does.
     """
     if taken is None:
         optimizer.step()
@@ -191,14 +190,14 @@ def step_where(optimizer: torch.optim.Optimizer, taken: Tensor | None) -> None:
 
 
 def fit_micro_batch(state: TrainState, world: World, log: Callable[[str], None] | None = None) -> TrainConfig:
-    """The config with the largest micro-batch, of the given one and its divisors halved and halved again, that fits in
-    every process; also `state.config` from here on. No process communicates but to agree.
+    """The config, also put into `state.config`, with the largest micro-batch that fits in every process: the given one, or
+    the first divisor that fits, each at most half of the one before. Processes communicate only to agree.
 
     Raises `WorkError` if not even one sequence fits.
     """
     config = state.config
     size = config.data.micro_batch
-    while world.highest(not rehearse(state, size)):  # one that does not fit is one too many
+    while world.highest(not rehearse(state, size)):  # it must fit in every process
         if size == 1:
             raise WorkError(
                 f"not even one sequence of {config.data.sequence_length} tokens fits into the memory of {state.device}:"
@@ -216,16 +215,16 @@ def fit_micro_batch(state: TrainState, world: World, log: Callable[[str], None] 
 
 
 def rehearse(state: TrainState, size: int) -> bool:
-    """Whether steps with a micro-batch of this size fit: a rehearsal on made-up tokens that takes the memory of a step,
-    optimizer states beside parameters, then two passes forward and backward, the second with gradients there. It leaves
-    nothing behind: the run is to the bit one configured with what it finds."""
+    """Whether steps with a micro-batch of this size fit in memory: optimizer states are allocated, then two passes forward
+    and backward are made on synthetic tokens, the second with gradients present. Nothing of it remains: the run is
+    bit-identical to one that is configured with this size."""
     config, model = state.config, state.model.parts[0]
     model.train()
     batch = rehearsal(size, config.data.sequence_length, config.data.cross_documents)
     keys = torch.zeros(size, dtype=torch.int64)
     fits, spare = True, None
     try:
-        if not any(state.optimizer.state.values()):  # those of the optimizer come with its first step
+        if not any(state.optimizer.state.values()):  # the optimizer allocates its own at its first step
             spare = make_optimizer(model, config.optimizer)
             prepare(spare)
         for _ in range(2):
@@ -245,7 +244,7 @@ def rehearse(state: TrainState, size: int) -> bool:
 
 
 def rehearsal(size: int, length: int, whole: bool = False) -> Batch:
-    """Rows of two documents each, or one if `whole`: attention then takes the kernel that it will."""
+    """Rows of two documents each, or one if `whole`, so that attention takes the same kernel as in training."""
     tokens = torch.arange(size * length, dtype=torch.int64).view(size, length) % 2
     second = torch.arange(length) >= (length if whole else length // 2)
     documents = second.to(torch.int32).expand(size, -1)

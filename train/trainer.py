@@ -1,4 +1,4 @@
-"""The loop. One process or many, first start or tenth: the same command, the same weights."""
+"""The training loop. In one process or many, at the first start or after a restart: the same command, the same weights."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ Row = dict[str, Any]
 def train(
     config: TrainConfig, replay: str | None = None, *, on_row: Callable[[Row], None] | None = None
 ) -> dict[str, Any]:
-    """Train to the last step, from the newest valid checkpoint if there is one; what result.json holds.
+    """Train to the last step, from the newest valid checkpoint if there is one; returns what result.json holds.
 
-    With `replay`, the file or URL of another run's journal, its decisions are taken instead of the guard's own. `on_row`
-    gets each row of metrics.jsonl in the process that writes it; what it raises ends the run.
+    `replay`: file or URL of another run's journal, whose decisions replace those of the guard. `on_row` gets each row of
+    metrics.jsonl in the process that writes it; an exception that it raises ends the run.
     Raises `UserError` for a config that cannot run here or is not that of the run in its output, `WorkError` for
     data or a store that fails, and if the guard gives up. SIGTERM and SIGINT save a checkpoint and exit with 143 and 130.
     """
-    # Before the processes join: tokenising texts takes longer than they wait for each other.
+    # Before the processes join, which wait for each other only so long: tokenising texts may take longer.
     shards = open_run_data(config, log_line if os.environ.get("RANK", "0") == "0" else None)
     world = join(config)
     try:
@@ -92,7 +92,7 @@ class Trainer:
         self.console = Console(config.schedule.steps, self.state.step, world.first)
 
     def run(self) -> dict[str, Any]:
-        """Step after step to the end; rows, validation and checkpoints when they are due; a roll-back when the guard decides one."""
+        """All steps to the last; rows, validation and checkpoints when they are due; a rollback when the guard decides one."""
         config, state, world = self.config, self.state, self.world
         steps, stop = config.last_step, Stop()
         self.span = Span(state.step)
@@ -103,7 +103,7 @@ class Trainer:
                 valid, signalled, failed = world.sum(
                     float((batch["labels"] >= 0).sum()), stop.signal, self.saver.failed
                 )
-                if failed:  # rather than train on without checkpoints
+                if failed:  # `wait` raises the error: training without checkpoints must not go on
                     self.saver.wait()
                 self.guard.arm(state, self.plan.segment_of(state.step + 1).stage.first_step)
                 metrics = train_step(state, batch, valid, due(state.step + 1, steps, config.log.every))
@@ -136,9 +136,9 @@ class Trainer:
                 self.metrics_log.close()
 
     def _lay_out(self) -> None:
-        """The plan of what is still to come, and its stream: at the start, and after a rollback."""
+        """Make the plan of the coming steps and its stream: at the start, and after a rollback."""
         config, data = self.config, amended(self.config.data, self.guard.journal.entries)
-        # Caps on repeats are of the config's plan: what a rollback passes over must not stop the run.
+        # Caps on repeats are checked for the config's plan alone: data that a rollback skips must not stop the run.
         steps = config.schedule.steps if data == config.data else None
         self.plan = make_plan(data, self.shards, config.seed, steps)
         self.stream = StreamingTokens(
@@ -147,7 +147,7 @@ class Trainer:
         )  # fmt: skip
 
     def _roll_back(self, verdict: Verdict) -> None:
-        """Go back to a healthy checkpoint, as a new process would by the guard's journal."""
+        """Go back to a healthy checkpoint, as a new process that reads the guard's journal does."""
         if verdict.kind == "stop":
             raise self.guard.stop(verdict)
         self.saver.wait()
@@ -158,7 +158,7 @@ class Trainer:
         self.span = Span(self.state.step)
 
     def _resume(self) -> None:
-        """Continue from the newest valid checkpoint of this branch, the same one in every process; else begin."""
+        """Continue from the newest valid checkpoint of this branch, the same one in every process; or start from scratch."""
         state, refused = self.state, dict[int, str]()
         if self.world.first:
             delete_abandoned(self.folder, self.guard.journal.entries)
@@ -180,11 +180,11 @@ class Trainer:
             found, self.config, state, self.stream, self.guard, self.progress, self.world
         )
         if self.world.first and (found.state["loader"]["plan"] != self.plan.sha256 or self.config.may_change):
-            self._describe()  # what lies ahead has changed
+            self._describe()  # the coming steps have changed
         self._open_log(rows)
 
     def _open_log(self, tail: list[dict[str, Any]]) -> None:
-        """metrics.jsonl up to here; `tail` are the last rows that the checkpoint carries."""
+        """Open metrics.jsonl after this step; `tail`: the last rows, from the checkpoint."""
         if not self.world.first:
             return
         if self.metrics_log:
@@ -196,20 +196,17 @@ class Trainer:
             write_json(self.folder / name, value)
 
     def _row(self, metrics: Metrics, batch: Batch, validate: bool) -> None:
-        """Add a row to metrics.jsonl, with what `corpusmill.train.log.rows` puts into it."""
+        """Add a row (`corpusmill.train.log.rows`) to metrics.jsonl."""
         state, span, world = self.state, self.span, self.world
-        # It waits for the device, so that what is timed is work that was done.
+        # This waits for the device, so that only finished work is timed.
         sums = totals(state, world, self.stream.sources, self.folder.url)
         seconds = span.seconds
         if validate:
             self._validate()
         with autocast(self.config, world.device):
-            most = self.config.data.micro_batch
-            inside = (
-                look_inside(state.model, batch, world.device, most)
-                if metrics.param_norm is not None
-                else None
-            )
+            inside = None
+            if metrics.param_norm is not None:
+                inside = look_inside(state.model, batch, world.device, self.config.data.micro_batch)
         if self.metrics_log:
             row = row_of(state, world, self.stream, sums, metrics, span, seconds, inside)
             rows = self.metrics_log.rows
@@ -225,7 +222,7 @@ class Trainer:
         self.span = Span(state.step)
 
     def _documents(self, step: int) -> dict[str, list[str]]:
-        """Of the batch of a step, for the journal; the first process names them."""
+        """Some documents of a step's batch, for the journal; in the first process."""
         if not self.world.first:
             return {}
         return documents(self.shards, self.plan, self.config.data.fetch, step, self.config.guard.documents)
@@ -244,17 +241,9 @@ class Trainer:
     def _save(self) -> None:
         """Begin to publish a checkpoint."""
         window = totals(self.state, self.world, self.stream.sources, self.folder.url).tolist()
-        began = time.monotonic()  # what the device still had to do is not a pause
-        run_state.save(
-            self.saver,
-            self.config,
-            self.state,
-            self.stream,
-            self.guard,
-            self.progress,
-            window,
-            self.metrics_log,
-        )
+        began = time.monotonic()  # after `totals`: what the device still had to do is not a pause
+        parts = self.config, self.state, self.stream, self.guard, self.progress
+        run_state.save(self.saver, *parts, window, self.metrics_log)
         self.span.paused += time.monotonic() - began
 
     def _announce(self) -> None:
@@ -262,16 +251,17 @@ class Trainer:
             self.console.print(
                 f"parallel.zero {self.config.parallel.zero}: one process has nothing to share out"
             )
-        count, plan = self.state.model.parameter_count, self.plan
-        start = f"going on after step {self.state.step}" if self.state.step else "starting"
-        start = start if self.state.step < self.config.last_step else "nothing is left to do"
+        count, step = self.state.model.parameter_count, self.state.step
+        start = f"going on after step {step}" if step else "starting"
+        start = start if step < self.config.last_step else "nothing is left to do"
+        tokens = self.plan.tokens(step + 1) - self.plan.tokens(step)
         self.console.print(
-            f"{self.config.name}: {count / 1e6:.2f} M parameters,"
-            f" {plan.tokens(self.state.step + 1) - plan.tokens(self.state.step):,} tokens a step, {self.world.size} process(es) on {self.world.device.type}, {self.config.precision}; {start}"
+            f"{self.config.name}: {count / 1e6:.2f} M parameters, {tokens:,} tokens a step,"
+            f" {self.world.size} process(es) on {self.world.device.type}, {self.config.precision}; {start}"
         )
 
     def _result(self) -> dict[str, Any]:
-        """result.json: what the run ended with."""
+        """What result.json holds; written by the first process, empty in the others."""
         state, tokens = self.state, self.plan.tokens(self.state.step)
         if not self.metrics_log:
             return {}
@@ -303,12 +293,12 @@ class Trainer:
 
 
 def due(step: int, steps: int, every: int | None) -> bool:
-    """Whether something that happens every so many steps, and at the end, happens at this step."""
+    """Whether something that is done every `every` steps, and at the last one, is done at this step."""
     return every is not None and (step % every == 0 or step == steps)
 
 
 class Stop:
-    """Remembers the first SIGTERM or SIGINT (0: none yet); a second one acts as if this were not here."""
+    """Records the first SIGTERM or SIGINT in `signal` (0: none yet); a second one has its usual effect."""
 
     def __init__(self) -> None:
         self.signal = 0

@@ -20,8 +20,7 @@ app = typer.Typer(no_args_is_help=True, help="What lies in a run's checkpoints: 
 
 @app.command("list", epilog=f"Example: corpusmill checkpoint list {RUN}")
 def list_(run: Run, json_: Json = False) -> None:
-    """Checkpoints of a run, and whether each is whole."""
-
+    """Checkpoints of a run, and whether each is complete."""
     folder = _folder(run)
     rows = [_row(folder, step) for step in _steps(folder)]
     if json_:
@@ -132,15 +131,9 @@ def _newest(folder: Folder, step: int | None) -> Checkpoint:
 def _row(folder: Folder, step: int) -> dict[str, Any]:
     from corpusmill.train.checkpoint.store import Damaged, open_step
 
-    row: dict[str, Any] = {"step": step, "files": 0, "bytes": 0, "tensors": 0, "problem": None}
     try:
         found = open_step(folder, step)
     except (Damaged, FileNotFoundError) as error:
-        return {**row, "problem": str(error)}
-    files = found.manifest.files
-    return {
-        **row,
-        "files": len(files),
-        "bytes": sum(file.bytes for file in files),
-        "tensors": len(found.table),
-    }
+        return {"step": step, "files": 0, "bytes": 0, "tensors": 0, "problem": str(error)}
+    files, size = found.manifest.files, sum(file.bytes for file in found.manifest.files)
+    return {"step": step, "files": len(files), "bytes": size, "tensors": len(found.table), "problem": None}

@@ -1,4 +1,4 @@
-"""`corpusmill plan | batch | estimate`: what a run reads, before it and step by step; what it needs and costs."""
+"""`corpusmill plan | batch | estimate`: what a run reads, in all and in one step; what it needs and costs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from corpusmill.train.commands.options import Config, Json, Set, print_json, print_table
+from corpusmill.train.commands.options import Config, Json, Set, print_json, print_table, setting
 
 
 def plan(
@@ -128,9 +128,7 @@ def estimate(
     vocab: Annotated[
         int | None, typer.Option(min=1, help="vocabulary, where the shards are not there yet")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as model.dim=4096")
-    ] = None,
+    set_: Annotated[list[str] | None, setting("model.dim=4096")] = None,
     json_: Json = False,
 ) -> None:
     """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits."""

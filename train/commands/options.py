@@ -1,4 +1,4 @@
-"""What the trainer's commands share: options, and how results are printed."""
+"""What the trainer's commands share: options, and the printing of results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+
+def setting(example: str) -> Any:
+    """The option `--set KEY=VALUE`, with an example in its help."""
+    return typer.Option("--set", metavar="KEY=VALUE", help=f"override, such as {example}")
+
+
 Config = Annotated[str, typer.Argument(metavar="CONFIG", help="a training config (.yaml)")]
 Run = Annotated[
     str, typer.Argument(metavar="CONFIG|RUN", help="a training config (.yaml), or a run's folder or URL")
 ]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as schedule.steps=50")
-]
+Set = Annotated[list[str] | None, setting("schedule.steps=50")]
 Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
 
 
@@ -44,10 +48,8 @@ def markdown(lines: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in lines) for i in range(len(lines[0]))]
 
     def line(row: list[str]) -> str:
-        first, *rest = zip(row, widths, strict=True)
-        return (
-            "| " + " | ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]) + " |"
-        )
+        numbers = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        return "| " + " | ".join([row[0].ljust(widths[0]), *numbers]) + " |"
 
     rule = "|" + "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])]) + "|"
     return "\n".join([line(lines[0]), rule, *map(line, lines[1:])])

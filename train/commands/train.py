@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.train.commands.options import Config, Json, Run, Set, print_json, print_table
+from corpusmill.train.commands.options import Config, Json, Run, Set, print_json, print_table, setting
 
 
 def train(
@@ -59,16 +59,9 @@ def generate(
     from corpusmill.train.generate import generate as work
     from corpusmill.train.run_folder import open_run
 
-    config, folder = open_run(run, set_)
+    opened = open_run(run, set_)
     pieces = work(
-        config,
-        folder,
-        prompt,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
+        *opened, prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
     if json_:
         print_json({"prompt": prompt, "text": "".join(pieces)})
@@ -109,10 +102,7 @@ def dashboard(
     watch: Annotated[
         float | None, typer.Option(min=1, help="write it again every so many seconds until the run is done")
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="override, such as output=s3://b/run"),
-    ] = None,
+    set_: Annotated[list[str] | None, setting("output=s3://b/run")] = None,
     json_: Json = False,
 ) -> None:
     """One HTML page of a run, live while it trains: losses, schedule, norms, speed, the guard's events."""

@@ -11,11 +11,7 @@ from typing import Annotated
 
 import typer
 
-from corpusmill.train.commands.options import Config, Json, print_json, print_table
-
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as optimizer.kind=lion")
-]
+from corpusmill.train.commands.options import Config, Json, print_json, print_table, setting
 
 
 def lr_find(
@@ -27,7 +23,7 @@ def lr_find(
     out: Annotated[
         str | None, typer.Option(help="folder for lr-find.json and lr-find.html; default runs/<name>-lr-find")
     ] = None,
-    set_: Set = None,
+    set_: Annotated[list[str] | None, setting("optimizer.kind=lion")] = None,
     json_: Json = False,
 ) -> None:
     """A range test: the learning rate rises until the loss blows up; rates to start with."""
@@ -54,9 +50,7 @@ def lr_find(
 
 def search(
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="a search config (.yaml)")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override, such as trials=50")
-    ] = None,
+    set_: Annotated[list[str] | None, setting("trials=50")] = None,
     json_: Json = False,
 ) -> None:
     """Try settings of a training config: grid, random, TPE, successive halving, population-based."""
@@ -82,7 +76,7 @@ def search(
 
 
 def trial() -> None:
-    """`python -m corpusmill.train.commands.tune FOLDER CONFIG --set ...`: train, until standard input ends."""
+    """`python -m corpusmill.train.commands.tune FOLDER CONFIG --set ...`: train; stop if standard input ends."""
     from corpusmill.train.commands.train import main
     from corpusmill.train.tools.tune.trial import hold
 

@@ -52,8 +52,8 @@ class Batch(Mapping[str, torch.Tensor]):
 
 
 class Group(NamedTuple):
-    """Consecutive steps of one stage: the blocks that they read, and of each row the number of its sequence, its block
-    (a place in `keys`), its place in the block (counted in rows of this length), and its source."""
+    """Consecutive steps of one stage: the blocks that they read, and of each row the number of its sequence, its block (an
+    index of `keys`), its position in the block (in rows of this length), and its source."""
 
     steps: range
     keys: list[Key]
@@ -78,12 +78,12 @@ class Builder:
         self._buffers: list[Ints] = []
 
     def together(self, first: int, most: int) -> int:
-        """How many steps, from `first` on and `most` at most, `build` takes in one go."""
+        """How many steps from `first` on, `most` at most, `build` should take at once."""
         tokens = self.plan.segment_of(first).stage.sequences // self.world * self.plan.sequence_length
         return max(min(TOGETHER // tokens, most, self._span(first).stop - first), 1)
 
     def build(self, first: int, count: int) -> list[Batch]:
-        """This rank's part of the batches of some steps. Pure but for what is remembered."""
+        """This rank's part of the batches of some steps. Pure but for its caches."""
         plan, length = self.plan, self.plan.segment_of(first).stage.length
         group = self._group(first)
         if group.steps.stop not in self._groups:
@@ -111,7 +111,7 @@ class Builder:
         return batches
 
     def _span(self, step: int) -> range:
-        """The steps of the group that `step` is in: groups begin again with each stage."""
+        """The steps of the group of `step`; each stage begins a new group."""
         stage = self.plan.segment_of(step).stage
         count = max(GROUP * self.world // stage.sequences, 1)
         first = step - (step - stage.first_step) % count
@@ -123,7 +123,7 @@ class Builder:
         return self._groups.get(first) or self._make_group(first, step)
 
     def _make_group(self, first: int, step: int) -> Group:
-        """Addresses of a group; the blocks that it wants from `step` on begin to come."""
+        """Addresses of a group; starts fetching the blocks that it needs from `step` on."""
         steps = self._span(first)
         numbers = self.plan.numbers(steps, self.rank, self.world)
         source, _, block, sequence = order(self.plan, numbers)
@@ -152,8 +152,8 @@ class Builder:
         return known
 
     def _buffer(self, rows: int, width: int) -> Ints:
-        """An array of this shape: one whose batches are gone, since fresh memory costs a page fault for each
-        4 KiB, as much as filling it."""
+        """An array of this shape, reused if its batches are gone: new memory costs a page fault for each 4 KiB, as much as
+        filling it."""
         for buffer in self._buffers:
             # Held here, by the loop, and by the call itself; a view of it holds it too.
             if sys.getrefcount(buffer) == 3 and buffer.shape == (rows, width):

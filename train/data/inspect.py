@@ -1,8 +1,10 @@
-"""What a batch is made of, past or future, from the plan alone."""
+"""What a run reads, from its plan alone: the documents of any batch, past or future; and, before the run, its tokens, epochs,
+bytes, requests and their cost, and memory."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +27,12 @@ Ints = npt.NDArray[np.int64]
 def describe_batch(
     config: TrainConfig, step: int, rank: int | None = None, world: int = 1, text: bool = False
 ) -> dict[str, Any]:
-    """The batch that optimizer step `step` (counted from 1, as metrics.jsonl does) takes, or a rank's part of it.
+    """The batch of optimizer step `step` (counted from 1, as in metrics.jsonl), or a rank's part of it.
 
     Per sequence: slot, n, source, epoch, shard, block, the token ranges of the block that are its labels (half open;
-    one for consecutive tokens, several for packed documents), and its documents with the characters of the cleaned text
-    that the block holds of each; with `text`, its tokens decoded. A run that was rolled back passes over data that its
-    config does not name: `corpusmill.train.guard.journal.of_run`. Raises `UserError` for a rank that is not there.
+    one for consecutive tokens, several for packed documents), and its documents with the range of characters of the
+    cleaned text that the block has of each; with `text`, its tokens decoded. A run that was rolled back skips data that
+    its config does not name: see `corpusmill.train.guard.journal.of_run`. Raises `UserError` for an impossible rank.
     """
     shards = open_run_data(config)
     plan = make_plan(config.data, shards, config.seed)
@@ -53,18 +55,19 @@ def describe_batch(
 def describe(
     shards: Shards, plan: Plan, fetch: FetchConfig, step: int, numbers: Ints, text: bool = False
 ) -> list[dict[str, Any]]:
-    """The sequences of `describe_batch`: those of `numbers`, which are of the step's batch."""
+    """The sequences of `describe_batch` with these `numbers`, which belong to the step's batch."""
     stage = plan.segment_of(step).stage
     at = order(plan, numbers)
     keys = list(zip(at.source.tolist(), at.block.tolist(), strict=True))
     sources = [shards.train[source.name] for source in plan.sources]
-    blocks = Blocks(sources, FetchConfig(**{**fetch.model_dump(), "bad_blocks": 2**31}))
-    try:
+    with closing(Blocks(sources, fetch.model_copy(update={"bad_blocks": 2**31}))) as blocks:
         data = blocks.get(keys)  # all of it, so that a damaged block shows the documents of its substitute
         members = {key: blocks.documents(key) for key in sorted(set(keys))}
-    finally:
-        blocks.close()
-    decode = _decoder(shards.tokenizer()) if text else None
+    tokenizer = None
+    if text:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(shards.tokenizer().decode())
     sequences: list[dict[str, Any]] = []
     for i, (key, sequence, n) in enumerate(zip(keys, at.sequence.tolist(), numbers.tolist(), strict=True)):
         shard, block = sources[key[0]].blocks[key[1]]
@@ -93,9 +96,9 @@ def describe(
                     for d in dict.fromkeys(covered)
                 ],
             }
-            if decode:
-                tokens = data[key].tokens
-                found["text"] = "".join(decode(tokens[start : start + size].tolist()) for start, size in row)
+            if tokenizer:
+                parts_of_text = [data[key].tokens[start : start + size].tolist() for start, size in row]
+                found["text"] = "".join(tokenizer.decode_batch(parts_of_text, skip_special_tokens=False))
             sequences.append(found)
     return sequences
 
@@ -109,15 +112,8 @@ def _rows(plan: Plan, length: int, block: BlockData, sequence: int) -> list[list
     return best_fit(block.starts, len(block.tokens), length, rows)[sequence * parts : (sequence + 1) * parts]
 
 
-def _decoder(tokenizer: bytes) -> Any:
-    from tokenizers import Tokenizer
-
-    made = Tokenizer.from_str(tokenizer.decode())
-    return lambda ids: made.decode(ids, skip_special_tokens=False)
-
-
 GET_PRICE = (
-    0.0004  # USD for 1,000 GET requests: Amazon S3 Standard, us-east-1. Traffic within the region is free
+    0.0004  # USD for 1,000 GET requests: Amazon S3 Standard, us-east-1; traffic within the region is free
 )
 
 
@@ -126,16 +122,23 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
     shards = open_run_data(config)
     steps = config.schedule.steps
     plan = make_plan(config.data, shards, config.seed, steps)
-    sizes = [_block_bytes(shards, source.name) for source in plan.sources]
+    sizes = [
+        np.array(
+            [block.size + block.docs_size for _, block in shards.train[source.name].blocks], dtype=np.int64
+        )
+        for source in plan.sources
+    ]
     token = 2 if shards.set.dtype == "uint16" else 4
     memory = int(config.data.fetch.memory_mb * 2**20)
     found = reads(plan, sizes, token, world, memory)
     times, drawn, trained = epochs(plan, steps), plan.drawn(steps), plan.trained(steps)
     stored = sum(int(size.sum()) for size in sizes)
-    # What fits in memory as a whole is fetched once by each process.
-    bound = world * sum(len(size) for size in sizes) if stored <= memory else float("inf")
-    requests = min(found.requests * int(drawn.sum()), bound)
     length = plan.sequence_length
+    requests = found.requests * int(drawn.sum())
+    bytes_read = found.fetched * int(drawn.sum()) * length * token
+    if stored <= memory:  # what fits in memory as a whole is fetched once by each process
+        requests = min(requests, world * sum(len(size) for size in sizes))
+        bytes_read = min(bytes_read, stored * world)
     result: dict[str, Any] = {
         "name": config.name,
         "plan": plan.sha256,
@@ -146,25 +149,32 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
         "tokens_skipped": int((drawn - trained).sum()) * length,
         "world": world,
         "bytes": stored,
-        "bytes_read": round(min(found.fetched * int(drawn.sum()) * length * token, stored * world if stored <= memory
-                                else float("inf"))),
+        "bytes_read": round(bytes_read),
         "requests": round(requests),
         "requests_usd": requests / 1000 * GET_PRICE,
         "amplification": found.fetched,
         "memory_bytes": found.resident,
         "cache_bytes": stored,
-        "stages": _stages(plan),
+        "stages": [
+            {
+                "from_step": stage.first_step,
+                "sequence_length": stage.length,
+                "global_batch": stage.sequences * (length // stage.length),
+                "lanes": sum(stage.counts),
+            }
+            for stage in plan.stages
+        ],
         "sources": {},
         "left_out": [name for name in shards.train if name not in times],
         "warnings": [],
-    }  # fmt: skip
+    }
     for number, source in enumerate(plan.sources):
         result["sources"][source.name] = {
             "slots": [stage.counts[number] for stage in plan.stages],
             "share": int(trained[number]) / max(int(trained.sum()), 1),
             "tokens_available": source.tokens,
-            "tokens_unused": source.tokens
-            - source.sequences.total * length,  # ends of blocks, shorter than a sequence
+            # The ends of blocks, shorter than a sequence.
+            "tokens_unused": source.tokens - source.sequences.total * length,
             "tokens_trained": int(trained[number]) * length,
             "epochs": times[source.name],
             "blocks": source.blocks,
@@ -178,32 +188,13 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
                 f" {max(last_step(plan, number, MANY_EPOCHS, steps), 1)}"
             )
     if not found.fits and stored > memory:
+        enough = -(-found.resident * 5 // 4 // 2**20)  # MiB, a quarter more for what is read ahead
         result["warnings"].append(
             f"the lanes of a process have {found.resident / 2**20:,.0f} MiB of blocks open at once, and"
-            f" data.fetch.memory_mb is {config.data.fetch.memory_mb:g}: set it to {_mebibytes(found.resident):,} or more,"
+            f" data.fetch.memory_mb is {config.data.fetch.memory_mb:g}: set it to {enough:,} or more,"
             f" or blocks are fetched {found.fetched:.1f} times"
         )
     return result
-
-
-def _mebibytes(size: int) -> int:
-    return -(-size * 5 // 4 // 2**20)  # and a quarter for what is read ahead
-
-
-def _block_bytes(shards: Shards, name: str) -> np.ndarray:
-    return np.array([block.size + block.docs_size for _, block in shards.train[name].blocks], dtype=np.int64)
-
-
-def _stages(plan: Plan) -> list[dict[str, Any]]:
-    return [
-        {
-            "from_step": stage.first_step,
-            "sequence_length": stage.length,
-            "global_batch": stage.sequences * (plan.sequence_length // stage.length),
-            "lanes": sum(stage.counts),
-        }
-        for stage in plan.stages
-    ]
 
 
 SAMPLED_SEQUENCES = 1 << 21  # sequences walked for each rank, at most
@@ -213,12 +204,10 @@ SAMPLED_RANKS = 2
 
 @dataclass(frozen=True)
 class Reads:
-    """Of all ranks together, per sequence that is drawn, and of one rank."""
+    """What the ranks of a run read. `fetched` is 1 if every block is read once in an epoch."""
 
     requests: float  # blocks fetched for each sequence drawn
-    fetched: (
-        float  # bytes fetched for each byte of the sequences drawn: 1 if every block is read once in an epoch
-    )
+    fetched: float  # bytes fetched for each byte of the sequences drawn
     resident: int  # bytes of the blocks that a rank's lanes have open at once
     fits: bool  # whether they fit in its memory
 
@@ -230,30 +219,23 @@ def reads(
     world: int,
     memory: int,
 ) -> Reads:
-    """Walk some windows of all lanes, on the first rank and one in the middle, with `memory` bytes for blocks.
+    """Simulate some windows of all lanes, on the first rank and one in the middle, with `memory` bytes for blocks.
 
-    `block_bytes`: per source, the bytes of each block, or of any. The last segment of the plan is walked, from its first
-    window that no earlier segment has a part in. Least recently used blocks go first, so that it is no less
-    than what the loader, which knows the future, will fetch.
+    `block_bytes`: per source, the bytes of each block, or of any. It simulates the last segment of the plan, from the first
+    window without leftovers of earlier segments. Least recently used blocks are dropped first, so that the result is an
+    upper bound: the loader knows the future.
     """
     segment = plan.segments[-1]
     batch, slots = segment.stage.sequences, len(segment.slots)
-    lane_positions = max(assignment.span for assignment in segment.assignments.values())
-    first = max(
-        int(assignment.carried_per_lane.max(initial=0)) for assignment in segment.assignments.values()
-    )
+    span = max(assignment.span for assignment in segment.assignments.values())
+    first = max(int(each.carried_per_lane.max(initial=0)) for each in segment.assignments.values())
     share = batch // world
     most = SAMPLED_SEQUENCES * batch // (slots * share)
-    lane_positions = (
-        lane_positions * min(SAMPLED_WINDOWS, most // lane_positions)
-        if most >= lane_positions
-        else max(most, 1)
-    )
+    lane_positions = span * min(SAMPLED_WINDOWS, most // span) if most >= span else max(most, 1)
     missed = sampled = fetched = resident = 0
     for rank in sorted({0, world // 2})[:SAMPLED_RANKS]:
-        starts = (
-            segment.n + first * slots + np.arange(lane_positions * (slots // batch)) * batch + rank * share
-        )
+        batches = np.arange(lane_positions * (slots // batch))
+        starts = segment.n + first * slots + batches * batch + rank * share
         at = order(plan, (starts[:, None] + np.arange(share)).ravel())
         size = np.array([np.max(b) for b in block_bytes])[at.source]
         for source, sizes in enumerate(block_bytes):
@@ -263,18 +245,14 @@ def reads(
         missed_now, fetched_now = _least_recently_used(at.source, at.block, size, memory)
         missed, fetched, sampled = missed + missed_now, fetched + fetched_now, sampled + len(size)
         resident = max(resident, _open(at.source, at.block, size))
-    return Reads(
-        missed / sampled,
-        fetched / (sampled * plan.sequence_length * token_bytes),
-        resident,
-        resident <= memory,
-    )
+    read = sampled * plan.sequence_length * token_bytes
+    return Reads(missed / sampled, fetched / read, resident, resident <= memory)
 
 
 def _least_recently_used(
     source: npt.NDArray[np.int64], block: npt.NDArray[np.int64], size: npt.NDArray[np.int64], memory: int
 ) -> tuple[int, int]:
-    """(misses, bytes fetched) of a row of reads."""
+    """(misses, bytes fetched) of a series of reads."""
     kept: OrderedDict[tuple[int, int], int] = OrderedDict()
     held = misses = fetched = 0
     for s, b, n in zip(source.tolist(), block.tolist(), size.tolist(), strict=True):

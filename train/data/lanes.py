@@ -1,11 +1,10 @@
-"""The sequences of a source as chunks, which slots of a batch belong to the source, and which chunks go to which slot.
+"""The sequences of a source as chunks, the slots of a batch that belong to the source, and the chunks of each slot.
 
-A source is an endless row of chunks of equal size, each with its place in an epoch. A chunk is `size` sequences of one
-block, read together. What whole chunks leave over at the ends of blocks makes chunks of its own, out of several blocks; and
-since an epoch need not be a whole number of chunks, its last leftovers share a chunk with the first of the next epoch. So
-every chunk is full, every sequence comes once in every epoch, and which chunk is which takes a few divisions: nothing is
-listed, however large the source. Chunks are permuted differently in each epoch. Slots are laid out so that every part of a
-batch has the mixture.
+A source is an endless series of chunks of equal size. A chunk is `size` sequences of one block, read together. Sequences
+left over at the ends of blocks form chunks across blocks; and since an epoch need not be a whole number of chunks, its last
+leftovers share a chunk with the first of the next epoch. So every chunk is full, every sequence occurs once in every epoch,
+and a chunk is found by a few divisions: nothing is listed, however large the source. Chunks are permuted differently in
+each epoch. Slots are laid out so that every part of a batch has the mixture.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def runs(per_block: npt.ArrayLike) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """`counts[i]` blocks in a row hold `sequences[i]` sequences each; `size`: of a chunk; `name` and `seed` key the order."""
+    """`counts[i]` consecutive blocks have `sequences[i]` sequences each; `size`: of a chunk; `name` and `seed` key the order."""
 
     name: str
     seed: int
@@ -58,7 +57,7 @@ class Sequences:
         return np.asarray(epoch, dtype=np.int64) * self.total // self.size
 
     def at(self, chunk: npt.ArrayLike, place: npt.ArrayLike) -> tuple[Ints, Ints, Ints]:
-        """(epoch, block, sequence in the block) of each place (0 to size - 1) in chunks of the endless row."""
+        """(epoch, block, sequence in the block) of each place (0 to size - 1) in chunks of the endless series."""
         chunk, place = np.asarray(chunk, dtype=np.int64), np.asarray(place, dtype=np.int64)
         epoch = self.epoch_of(chunk)
         first = self.chunks_before(epoch)
@@ -80,7 +79,7 @@ class Sequences:
         return -(-(chunk + 1) * self.size // self.total) - 1
 
     def chunks_of(self, blocks: Ints, epoch: npt.ArrayLike) -> tuple[Ints, Ints]:
-        """(index into `blocks`, chunk) of every chunk of an epoch that lies in one of the blocks. Leftovers are not in it."""
+        """(index into `blocks`, chunk) of every chunk of an epoch within one of the blocks; without leftovers."""
         starts = self._first_blocks
         run = np.searchsorted(starts, blocks, side="right") - 1
         per = self._per_block[run]
@@ -112,7 +111,7 @@ class Sequences:
         return np.cumsum(self.counts * self._over_block)
 
     def _find(self, index: Ints, ends: Ints, per_block: Ints) -> tuple[Ints, Ints, Ints]:
-        """(run, block, number within the block) of things counted `per_block` in each run; beyond the last: anything."""
+        """(run, block, number within the block) of items counted `per_block` in each run; undefined beyond the last."""
         run = np.minimum(np.searchsorted(ends, index, side="right"), len(ends) - 1)
         per = np.maximum(per_block[run], 1)
         block, number = np.divmod(index - (ends - self.counts * per_block)[run], per)
@@ -126,8 +125,8 @@ class Sequences:
 def layout(counts: list[int], batch: int) -> Ints:
     """Source of each slot, int64 [sum(counts)]; `counts` are the slots of each source.
 
-    Each batch of `batch` consecutive slots holds of every source its share to one slot; so does, within a batch, every
-    part that halving it (or dividing it by its next prime factor) again and again gives. `batch` divides the slots.
+    Each batch of `batch` consecutive slots has of every source its share, to one slot; so has every part of a batch that
+    repeated halving (or division by the next prime factor) gives. `batch` divides the slots.
     """
     total = sum(counts)
     if batch < 1 or total % batch:
@@ -141,7 +140,7 @@ def layout(counts: list[int], batch: int) -> Ints:
 def _split(counts: Ints, parts: int) -> list[Ints]:
     """`counts` cut in `parts` of equal sums, each count in each part rounded down or up.
 
-    What division leaves over goes round the parts source by source (McNaughton 1959), so no part gets two of one.
+    Remainders are distributed to the parts in turn, source by source (McNaughton 1959), so no part gets two of one.
     """
     whole, over = np.divmod(counts, parts)
     seats = np.repeat(np.arange(len(counts)), over)
@@ -165,11 +164,8 @@ def _prime_factors(number: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class LaneAssignment:
-    """A source's chunks among its lanes, in one segment: what the assignment before left
-    over (`carry_over`), then new chunks from `first` on.
-
-    `taken[i]`: sequences that lane i of the assignment before had come to when it ended.
-    """
+    """A source's chunks among its lanes in one segment: first the leftovers of the assignment `before` (`carry_over`), then
+    new chunks from `first` on. `taken[i]`: sequences that lane i of the assignment before had drawn when it ended."""
 
     lanes: int
     window: int  # chunks
@@ -180,7 +176,7 @@ class LaneAssignment:
 
     @cached_property
     def carry_over(self) -> Ints:
-        """[lanes of the assignment before + 1]: sequences that it left over, summed up to each of its lanes."""
+        """[lanes of the assignment before + 1]: cumulative number of sequences that its lanes left over."""
         if self.before is None or self.taken is None:
             return np.zeros(1, dtype=np.int64)
         ends = self.before.carried_per_lane + self.before.opened(self.taken) * self.span
@@ -193,7 +189,7 @@ class LaneAssignment:
 
     @cached_property
     def edges(self) -> Ints:
-        """[lanes + 1]: where each lane's part of what was left over begins; parts are equal to one sequence."""
+        """[lanes + 1]: where each lane's part of the leftovers begins; parts differ by at most one sequence."""
         edges: Ints = np.arange(self.lanes + 1) * self.carry_over[-1] // self.lanes
         return edges
 
@@ -203,19 +199,19 @@ class LaneAssignment:
         return np.diff(self.edges)
 
     def opened(self, taken: Ints) -> int:
-        """Windows of every lane that count as begun when lanes have come to `taken` sequences."""
+        """Windows of every lane that count as begun when lanes have drawn `taken` sequences."""
         windows = -(-(taken - self.carried_per_lane) // self.span)  # rounded up
         return max(int(windows.max()), 0)
 
     def successor(self, taken: Ints, lanes: int) -> LaneAssignment:
-        """The assignment of the source's next segment, after lanes of this one have come to `taken` sequences."""
+        """The assignment of the source's next segment, after the lanes of this one have drawn `taken` sequences."""
         first = self.first + self.opened(taken) * self.window * self.lanes
         return LaneAssignment(lanes, self.window, self.sequences, first, self, taken)
 
     def locate(self, lane: Ints, lane_position: Ints) -> tuple[Ints, Ints]:
         """(chunk, place in the chunk) of each lane's sequence number `lane_position`."""
         window, inner = np.divmod(lane_position - self.carried_per_lane[lane], self.span)
-        first = self.first + window * (self.window * self.lanes) + lane  # names lane and window
+        first = self.first + window * (self.window * self.lanes) + lane  # identifies lane and window
         number, place = np.divmod(permute(inner, self.span, keys_of(self._key, first)), self.sequences.size)
         chunk = first + number * self.lanes
         rest = np.flatnonzero(window < 0)

@@ -2,14 +2,14 @@
 
     segment                  steps with one mixture, batch and length (`Plan.segments`); in it:
     lane_position, slot      divmod(n - segment.n, slots); the slot's source is fixed, and so is its lane of that source
-    lane, lane_position      a lane walks windows of `window_blocks` chunks, the sequences of a window permuted, and
-                             `lane_position` counts them; the chunks of a source (`Sequences`) go round its lanes
-    epoch, block, sequence   what the chunk holds at that place
+    lane, lane_position      a lane reads windows of `window_blocks` chunks, the sequences of a window permuted, and
+                             `lane_position` counts them; a source's chunks (`Sequences`) go to its lanes in turn
+    epoch, block, sequence   what the chunk has at that place
 
-So the mixture is exact in every batch, every sequence of a source comes once per epoch, nothing depends on ranks or
-workers, and a rank reads only the blocks of the lanes it serves (MosaicML's canonical nodes, one for each
-slot of the batch). When a segment ends, what its lanes had not come to goes first to the lanes of the next,
-so that a change of mixture neither loses nor repeats a token (levanter's stages, without its fixed blocks).
+So the mixture is exact in every batch, every sequence of a source occurs once per epoch, nothing depends on ranks or
+workers, and a rank reads only the blocks of its own lanes (MosaicML's canonical nodes, one for each slot of the batch).
+When a segment ends, sequences that its lanes have not drawn go first to the lanes of the next, so that a change of mixture
+neither loses nor repeats a token (levanter's stages, without its fixed blocks).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Address(NamedTuple):
-    """Where sequences lie; arrays of equal length. `source` counts the plan's sources, `block` the source's blocks."""
+    """Where sequences are; arrays of equal length. `source` indexes the plan's sources, `block` the source's blocks."""
 
     source: Ints
     epoch: Ints
@@ -48,16 +48,14 @@ def order(plan: Plan, n: npt.ArrayLike) -> Address:
             if len(at):
                 mine = here[at]
                 chunk, place = assignment.locate(segment.lanes[slot[at]], lane_position[at])
-                result.epoch[mine], result.block[mine], result.sequence[mine] = assignment.sequences.at(
-                    chunk, place
-                )
+                epoch, block, sequence = assignment.sequences.at(chunk, place)
+                result.epoch[mine], result.block[mine], result.sequence[mine] = epoch, block, sequence
     return result
 
 
 class Future:
-    """When one rank reads a block next: the order backwards, so that memory and disk drop first what is wanted last.
-
-    Exact to a window of its lanes; of leftovers that several blocks share it knows nothing."""
+    """When a rank reads a block next: the inverse of the order, for caches to drop first what is read last. Exact to a window
+    of a lane; chunks of leftovers are not taken into account."""
 
     def __init__(self, plan: Plan, rank: int = 0, world: int = 1) -> None:
         self.plan, self.rank, self.world = plan, rank, world
@@ -79,10 +77,9 @@ class Future:
             window, place = np.divmod(chunk - assignment.first, assignment.window * assignment.lanes)
             lane = place % assignment.lanes
             start = assignment.carried_per_lane[lane] + window * assignment.span
-            # Chunks below the first were left over by an earlier segment: until those are drawn, all may be read.
-            waits = np.where(
-                window >= 0, start + assignment.span > now, now < assignment.carried_per_lane.max()
-            )
+            # Chunks below the first are leftovers of an earlier segment: until those are drawn, all may be read.
+            carried = now < assignment.carried_per_lane.max()
+            waits = np.where(window >= 0, start + assignment.span > now, carried)
             ahead = waits & ((window < 0) | mine[lane])
             use = np.where(window >= 0, np.maximum(segment.n + start * len(segment.slots), n), n)
             np.minimum.at(result, owner[ahead], use[ahead].astype(np.float64))

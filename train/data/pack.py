@@ -1,8 +1,8 @@
 """From blocks to rows: tokens, labels, and the documents that attention must not cross.
 
-A row has `length` labels, and before each label the token that it is predicted from. A position belongs to the
-document of its label: the end-of-text token before a document is that document's first input, so every
-document is predicted from its own tokens alone, and generation starts from end-of-text.
+A row has `length` labels, and for each label the token before it as the input. A position belongs to the document of its
+label: the end-of-text token before a document is that document's first input, so every document is predicted from its own
+tokens alone, and generation starts from end-of-text.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ Ints = npt.NDArray[np.int64]
 
 
 class Marks(NamedTuple):
-    """Where documents lie in rows. `documents` (number of the document within the row) and `positions` (place within the
-    document, in this row): int32 [rows, length]. `cu_seqlens`: int32, where each document begins in all rows laid end
-    to end, and the end, as variable-length attention kernels take it; `max_seqlen`: the longest.
-    """
+    """The documents in rows. `documents` (number of the document within the row) and `positions` (within the document, in
+    this row): int32 [rows, length]. `cu_seqlens`: int32, the start of each document in the concatenated rows, and the end,
+    as variable-length attention kernels take it; `max_seqlen`: the length of the longest."""
 
     documents: npt.NDArray[np.int32]
     positions: npt.NDArray[np.int32]
@@ -37,15 +36,15 @@ class Marks(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """`tokens`, `labels`: int64 [rows, length]; they may be views of one array. `begins(i)`: int64, places of row i,
-    beyond its first, at which a document begins; they rise."""
+    """`tokens`, `labels`: int64 [rows, length]; they may be views of one array. `begins(i)`: int64, the positions in row i,
+    after its first, at which a document begins, in ascending order."""
 
     tokens: Ints
     labels: Ints
     begins: Callable[[int], Ints]
 
     def marks(self, first: int = 0, last: int | None = None) -> Marks:
-        """Of the rows from `first` to before `last`. Made when asked for: training across documents needs none."""
+        """Of the rows from `first` to before `last`."""
         length, rows = self.tokens.shape[1], range(first, len(self.tokens) if last is None else last)
         begins = [self.begins(row) + (row - first) * length for row in rows]
         edges = np.arange(len(rows) + 1, dtype=np.int64) * length
@@ -129,11 +128,11 @@ def _none(row: int) -> Ints:
 
 
 def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Piece]]:
-    """The documents of a block (they begin at `starts`) put into `rows` rows of `length` labels, few of them cut.
+    """The documents of a block (they begin at `starts`) in `rows` rows of `length` labels, few of them cut.
 
-    Best-fit decreasing (Ding et al. 2024, "Fewer truncations improve language modeling"), with a fixed number of rows
-    and nothing filled up: what fits in no row whole, goes, cut, into the gaps. At most `length` tokens of a block
-    are left over, as they are by cutting it straight. Needs rows x length <= ntokens.
+    Best-fit decreasing (Ding et al. 2024, "Fewer truncations improve language modeling"), with a fixed number of rows and no
+    padding: documents that fit into no row are cut to fill the gaps. At most `length` tokens of a block are left over, as
+    when it is cut into windows. Needs rows x length <= ntokens.
     """
     sizes = np.diff(starts, append=ntokens)
     placed: list[list[Piece]] = []
@@ -176,7 +175,7 @@ def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Pi
 def whole_block(block: BlockData, length: int, eos: int) -> Rows:
     """Rows that score every token of a block exactly once; the first one follows an end-of-text token.
 
-    The last row is filled up with end-of-text and `IGNORED` labels.
+    The last row is padded with end-of-text and `IGNORED` labels.
     """
     count = -(-len(block.tokens) // length)
     labels = np.full(count * length, IGNORED, dtype=np.int64)

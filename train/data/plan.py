@@ -11,7 +11,7 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -47,7 +47,7 @@ class StageSpec:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A stage with its place in the run: `n` is its first sequence number, `skips` are (step, batches)."""
+    """A stage and its position in the run: `n` is its first sequence number, `skips` are (step, batches)."""
 
     stage: StageSpec
     n: int
@@ -57,14 +57,14 @@ class Segment:
     assignments: dict[int, LaneAssignment]
 
     def skipped(self, step: int) -> int:
-        """Batches of this segment passed over before the batch of `step`."""
+        """Batches of this segment skipped before the batch of `step`."""
         return sum(batches for at, batches in self.skips if at <= step)
 
     def start_of(self, step: int) -> int:
         return self.n + (step - self.stage.first_step + self.skipped(step)) * self.stage.sequences
 
     def lane_positions(self, upto: int) -> Ints:
-        """[slots]: sequences that each slot has come to when the sequence numbers below `upto` are drawn."""
+        """[slots]: sequences that each slot has drawn once all sequence numbers below `upto` are."""
         whole, part = divmod(upto - self.n, len(self.slots))
         return whole + (np.arange(len(self.slots)) < part)
 
@@ -86,7 +86,7 @@ class Plan:
     def segments(self) -> tuple[Segment, ...]:
         found: list[Segment] = []
         n = 0
-        before: dict[int, tuple[LaneAssignment, Ints]] = {}  # of each source, and how far its lanes came
+        before: dict[int, tuple[LaneAssignment, Ints]] = {}  # of each source, and its lanes' positions
         for stage, after in pairwise([*self.stages, None]):
             assert stage is not None
             last = after.first_step if after else 2**62
@@ -118,11 +118,11 @@ class Plan:
         return self.segments[bisect_right(firsts, step) - 1]
 
     def start_of(self, step: int) -> int:
-        """First sequence number of the batch of a step; what a skip passes over lies before it."""
+        """First sequence number of the batch of a step, after the data of any skip."""
         return self.segment_of(step).start_of(step)
 
     def end_of(self, step: int) -> int:
-        """One past its last; 0 for step 0."""
+        """One past the last sequence number of the batch of a step; 0 for step 0."""
         return self.start_of(step) + self.segment_of(step).stage.sequences if step else 0
 
     def step_at(self, n: int) -> int:
@@ -132,7 +132,7 @@ class Plan:
         batches = -(-(n - segment.n) // segment.stage.sequences)
         for at, skipped in segment.skips:
             if first + batches - passed > at:
-                # What of the skip lies below n belongs to no step.
+                # The part of the skip below n belongs to no step.
                 passed += min(skipped, first + batches - passed - at)
         return first + batches - passed
 
@@ -148,11 +148,11 @@ class Plan:
         return (starts[:, None] + rank * share + np.arange(share)).ravel()
 
     def drawn(self, step: int) -> Ints:
-        """[sources]: sequences that are drawn up to the end of a step, passed over or trained on."""
+        """[sources]: sequences drawn up to the end of a step, skipped or trained on."""
         return self._counted(step, skipped=True)
 
     def trained(self, step: int) -> Ints:
-        """[sources]: sequences that the batches of the steps up to this one hold."""
+        """[sources]: sequences in the batches up to this step."""
         return self._counted(step, skipped=False)
 
     def tokens(self, step: int) -> int:
@@ -182,7 +182,7 @@ class Plan:
         return np.bincount(segment.slots, weights=drawn, minlength=len(self.sources)).astype(np.int64)
 
     def as_json(self) -> dict[str, Any]:
-        """What the hash is taken of. The data are in it by the checksums of their indexes, their place is not."""
+        """What the hash covers; the data by the checksums of their indexes, wherever they are stored."""
         return {
             "v": 2,
             "seed": self.seed,
@@ -222,7 +222,7 @@ class Plan:
 
 
 def past(plan: dict[str, Any], step: int) -> dict[str, Any]:
-    """Of a plan's JSON, what the steps up to `step` are made of: stages and skips that begin later are left out."""
+    """A plan's JSON without the stages, skips and sources that begin after `step`."""
     read = {
         name
         for first, stage in plan["stages"].items()
@@ -261,9 +261,6 @@ def merged(stages: Iterable[StageSpec]) -> tuple[StageSpec, ...]:
     """Without those that change nothing."""
     kept: list[StageSpec] = []
     for stage in stages:
-        before = kept[-1] if kept else None
-        if not before or (before.length, before.sequences, before.counts) != (
-            stage.length, stage.sequences, stage.counts
-        ):  # fmt: skip
+        if not kept or replace(kept[-1], first_step=stage.first_step) != stage:
             kept.append(stage)
     return tuple(kept)

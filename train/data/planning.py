@@ -1,7 +1,4 @@
-"""From a config and a shard set to a plan: shares of the tokens, slots of a batch, stages.
-
-What is impossible is refused with the number to change.
-"""
+"""From a config and a shard set to a plan: shares of the tokens, slots of a batch, stages. Errors name the number to change."""
 
 from __future__ import annotations
 
@@ -65,16 +62,11 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
         length, batch = config.length_at(first), config.batch_at(first)
         sequences = batch * length // config.sequence_length
         key = f"data.stages[{number - 1}]" if number else "data"
-        slotted.append(
-            (first, length, sequences, slots(mixtures[number], config.lanes or sequences, config, key))
-        )
-    # Lanes of the first stage that reads a source: what comes later changes nothing of what is made here.
-    sources = tuple(
-        _source(
-            config, name, shapes[name], next(counts[name] for *_, counts in slotted if name in counts), seed
-        )
-        for name in names
-    )
+        counts = slots(mixtures[number], config.lanes or sequences, key)
+        slotted.append((first, length, sequences, counts))
+    # The lanes of the first stage that reads a source decide, so that later stages do not change its chunks.
+    lanes = {name: next(counts[name] for *_, counts in slotted if name in counts) for name in names}
+    sources = tuple(_source(config, name, shapes[name], lanes[name], seed) for name in names)
     stages = merged(
         StageSpec(first, length, sequences, tuple(counts.get(name, 0) for name in names))
         for first, length, sequences, counts in slotted
@@ -107,23 +99,19 @@ def _source(config: DataConfig, name: str, shape: Shape, lanes: int, seed: int) 
 
 
 def chunk_size(total: int, block: int, lanes: int, window: int) -> int:
-    """Sequences that a lane reads in a row: a block's, or fewer where a source is small for its lanes.
-
-    An epoch then has `WAVES` rounds of windows, so that epochs overlap in a quarter of their length at most.
-    """
+    """Sequences that a lane reads in a row: a block's, or fewer where a source is small for its number of lanes, so that an
+    epoch has at least `WAVES` rounds of windows, and epochs overlap in a quarter of their length at most."""
     return max(1, min(block, total // (WAVES * window * lanes)))
 
 
 def epochs(plan: Plan, steps: int) -> dict[str, float]:
-    """Times that each source is read through in `steps` steps, what is passed over included."""
-    drawn = plan.drawn(steps)
-    return {
-        source.name: int(n) / source.sequences.total for source, n in zip(plan.sources, drawn, strict=True)
-    }
+    """Times that each source is read in `steps` steps, skipped data included."""
+    pairs = zip(plan.sources, plan.drawn(steps), strict=True)
+    return {source.name: int(n) / source.sequences.total for source, n in pairs}
 
 
 def last_step(plan: Plan, source: int, times: float, steps: int) -> int:
-    """The last step, at most `steps`, before whose end a source is read no more than `times` times."""
+    """The last step, at most `steps`, by whose end a source is read at most `times` times."""
     limit = times * plan.sources[source].sequences.total
     low, high = 0, steps
     while low < high:
@@ -179,7 +167,7 @@ def shares(mixture: Mixture, tokens: dict[str, int], key: str) -> dict[str, floa
     return {name: weight / total for name, weight in given.items() if weight > 0}
 
 
-def slots(wanted: dict[str, float], lanes: int, config: DataConfig, key: str) -> dict[str, int]:
+def slots(wanted: dict[str, float], lanes: int, key: str) -> dict[str, int]:
     """Slots of each source among `lanes`, by largest remainder. Raises `UserError` for a share that gets none."""
     counts = largest_remainder(list(wanted.values()), lanes)
     for (name, share), count in zip(wanted.items(), counts, strict=True):
@@ -202,9 +190,9 @@ def _enough(wanted: list[float], lanes: int) -> int:
 
 
 def largest_remainder(weights: list[float], seats: int) -> list[int]:
-    """`seats` shared out in proportion to `weights` (which sum to 1): whole parts first, then the largest remainders."""
+    """`seats` apportioned to `weights` (which sum to 1): whole parts first, then the largest remainders."""
     exact = np.array(weights, dtype=np.float64) * seats
-    counts = np.floor(exact + 1e-9).astype(np.int64)  # 0.3 x 10 is 3, whatever binary fractions make of it
+    counts = np.floor(exact + 1e-9).astype(np.int64)  # 0.3 x 10 is 3, despite binary rounding
     rest = np.argsort(counts - exact, kind="stable")[: max(seats - int(counts.sum()), 0)]
     counts[rest] += 1
-    return [int(count) for count in counts]
+    return counts.tolist()

@@ -1,4 +1,4 @@
-"""Permutations of large ranges without arrays: where number x goes, computed from x, the size and a key alone.
+"""Permutations of large ranges without arrays: the image of x, computed from x, the size and a key alone.
 
 A Feistel network over the bits of the range (Luby & Rackoff 1988), six rounds of a splitmix64 mix (Steele et al. 2014),
 repeated while the result lies outside the range (cycle walking, Black & Rogaway 2002). Only integer arithmetic modulo
@@ -12,7 +12,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-ROUNDS = 6  # even, so that halves of unequal width come back to their places
+ROUNDS = 6  # even, so that halves of unequal width return to their places
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -30,12 +30,12 @@ def keys_of(key: int, numbers: npt.ArrayLike) -> Words:
 
 
 def permute(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> Ints:
-    """Where each x of range(size) goes; int64. `size` and `key` are one number, or one for each x."""
+    """The image of each x of range(size); int64. `size` and `key` are one number, or one for each x."""
     return _walk(x, size, key, forward=True)
 
 
 def unpermute(y: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> Ints:
-    """The inverse: what came to y."""
+    """The inverse of `permute`."""
     return _walk(y, size, key, forward=False)
 
 
@@ -74,7 +74,7 @@ def _walk(x: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike, forward: bo
 
 
 def _distinct(values: npt.ArrayLike, shape: tuple[int, ...]) -> Words:
-    """One for each number, or a single one where all are the same, as they mostly are: what follows costs as much less."""
+    """One for each number, or a single one if all are equal, as they usually are: the rest then costs less."""
     column = np.asarray(values).astype(np.uint64).reshape(-1)
     if len(column) and (column == column[0]).all():
         return column[:1]
@@ -86,7 +86,7 @@ _SALTS = np.arange(1, ROUNDS + 1, dtype=np.uint64) * _GOLDEN
 
 
 def _mix(x: Words) -> Words:
-    """splitmix64's finaliser, in place: `x` is its caller's no more. Products of arrays wrap without a word."""
+    """splitmix64's finaliser; overwrites `x`. Products of arrays wrap without a warning."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)

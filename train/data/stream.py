@@ -1,4 +1,4 @@
-"""`StreamingTokens`: the batches of a plan as torch tensors, ahead of their use, resumed by one number."""
+"""`StreamingTokens`: the batches of a plan as torch tensors, built ahead of their use, resumed by one number."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from corpusmill.train.data.shards import Shards, open_tokens
 
 
 class StreamingTokens:
-    """Endless batches of one data-parallel rank; ranks' batches, put together in order, are the global batch.
+    """Endless batches of one data-parallel rank; the concatenation of the ranks' batches is the global batch.
 
         stream = StreamingTokens("runs/quickstart/shards", sequence_length=256, global_batch=64, seed=1)
         for batch in stream:
             loss = model(batch["tokens"], batch["labels"])
 
-    Every key of the `data` section of a training config is a keyword here (`corpusmill.schemas.data.DataConfig`). A batch holds
+    Every key of the `data` section of a training config is a keyword here (`corpusmill.schemas.data.DataConfig`). A batch has
     this rank's rows: `tokens`, `labels`, `documents`, `positions` (integers [rows, length]), `cu_seqlens` (int32
-    [documents + 1]) and `max_seqlen` (int32 []) for variable-length attention, `source_id` (int64 [rows], a place in
+    [documents + 1]) and `max_seqlen` (int32 []) for variable-length attention, `source_id` (int64 [rows], an index of
     `self.sources`) and `n` (int64 [rows], the global sequence numbers). Where documents begin: `corpusmill.train.data.pack`.
-    `tokens` and `labels` share memory, as is usual: clone one before writing into it.
+    `tokens` and `labels` share memory: clone one before writing into it.
 
-    State is `{"v", "n", "plan"}` and what the plan is made of, the same on every rank: any number of ranks resumes from it.
-    Knows nothing of torch.distributed: ranks that see the same data pass the same `dp_rank`.
+    State is `{"v", "n", "plan"}` and the description of the plan, the same on every rank: any number of ranks resumes from
+    it. torch.distributed is not used: ranks that read the same data pass the same `dp_rank`.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class StreamingTokens:
             if stage.sequences % dp_world:
                 parts = self.plan.sequence_length // stage.length
                 raise UserError(
-                    f"data.global_batch: {stage.sequences * parts} sequences of {stage.length} cannot be dealt to"
+                    f"data.global_batch: {stage.sequences * parts} sequences of {stage.length} do not divide among"
                     f" {dp_world} processes: set it to {-(-stage.sequences // dp_world) * dp_world * parts}"
                 )
         self.dp_rank, self.dp_world = dp_rank, dp_world
         self.sources = [source.name for source in self.plan.sources]
-        self.step = 0  # the last one whose batch was handed out
+        self.step = 0  # the last one whose batch was returned
         self.log = log
         read = [opened.train[name] for name in self.sources]
         self._blocks = Blocks(read, self.config.fetch, Future(self.plan, dp_rank, dp_world).next_use, log)
@@ -81,7 +81,7 @@ class StreamingTokens:
         return self
 
     def __next__(self) -> Batch:
-        # The first batch comes alone, and soon; then more and more of them together.
+        # The first batch is built alone, and soon ready; then more and more of them together.
         while len(self._built) + self._coming <= self.config.prefetch:
             first = self.step + 1 + len(self._built) + self._coming
             most = min((self.config.prefetch + 1) // 2, first - self._begun)
@@ -99,18 +99,18 @@ class StreamingTokens:
 
     @property
     def n(self) -> int:
-        """Sequences of whole global batches that were handed out, and of those passed over."""
+        """Sequences of the global batches so far, returned or skipped."""
         return self.plan.end_of(self.step)
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON: `n` is the place in the plan, the rest identifies the plan."""
+        """JSON: `n` is the position in the plan, the rest identifies the plan."""
         return {"v": 2, "n": self.n, "plan": self.plan.sha256, "made_of": self.plan.as_json()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on at `state["n"]`.
+        """Continue at `state["n"]`.
 
-        The plan may be another in what is still to come (stages, ramps, skips). Raises `UserError` naming the
-        difference if what is behind, or the data, are others.
+        The plan may differ in steps still to come (stages, ramps, skips). Raises `UserError` naming the difference if it
+        differs in past steps or in the data.
         """
         if state.get("v") != 2:
             raise WorkError(

@@ -1,5 +1,5 @@
-"""The dashboard: facts of a run as one HTML file with its own style and script, which fetches nothing and runs nothing else;
-written once, again and again until the run is done, or by the run itself (`log.dashboard`)."""
+"""The dashboard: a run as one HTML file with its own style and script, which loads nothing else; written once, repeatedly
+until the run is done, or by the run itself (`log.dashboard`)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 EVENTS = 500  # entries of the journal on the page, the latest ones
-SHORT = 48  # letters of a value that stands in the table without a fold
-LETTERS = 20_000  # of one message of the guard, such as the documents of a batch
+SHORT = 48  # characters of a value that the table shows unfolded
+LETTERS = 20_000  # characters of one message of the guard, such as the documents of a batch
 
 
 def render(run: Folder, config: TrainConfig, history: History, live: float = 0) -> str:
-    """The page of a run as its folder has it now; `live`: seconds after which it loads itself again (0: never)."""
+    """The page of a run by the present content of its folder; `live`: seconds after which it reloads itself (0: never)."""
     facts = gather(run, config, history, live)
     steps, tokens = thin(*history.column("tokens"), 400)
     data = {
@@ -45,7 +45,7 @@ def render(run: Folder, config: TrainConfig, history: History, live: float = 0) 
 
 
 def script_json(value: Any) -> Any:
-    """JSON as it may stand in a script element: nothing in it ends one, or begins a comment."""
+    """JSON that is safe in a script element: it can neither end the element nor begin a comment."""
     from markupsafe import Markup
 
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -64,7 +64,7 @@ def _template() -> Template:
 
 @lru_cache(maxsize=1)
 def _assets() -> dict[str, Any]:
-    """Style and script as they are, and the hash by which the page allows this script and no other."""
+    """Style and script, and the hash by which the page's content security policy allows this script alone."""
     from markupsafe import Markup
 
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def gather(run: Folder, config: TrainConfig, history: History, live: float) -> d
         "name": config.name,
         "place": run.url,
         "live": live,
-        "written": _now() if live else 0,
+        "written": int(time.time()) if live else 0,
         "state": _state(config, last, finished(run, config)),
         "percent": round(100 * min(step / steps, 1), 1),
         "tiles": _tiles(last, result, len(events)),
@@ -101,12 +101,6 @@ def gather(run: Folder, config: TrainConfig, history: History, live: float) -> d
 def finished(run: Folder, config: TrainConfig) -> bool:
     """Whether the run has come to the last step of this config."""
     return int(_read_json(run / RESULT).get("steps", 0)) >= config.schedule.steps
-
-
-def _now() -> int:
-    import time
-
-    return int(time.time())
 
 
 def _read_json(file: Folder) -> dict[str, Any]:
@@ -145,18 +139,15 @@ def _tiles(last: dict[str, Any], result: dict[str, Any], events: int) -> list[tu
 
 
 def _event(entry: dict[str, Any]) -> dict[str, Any]:
-    """A row of the table, and the `words` beside a mark; what is more than a word or two folds away."""
+    """A row of the table, and the `words` beside a mark in a plot; long values (`more`) are folded."""
     known = ("v", "entry", "step", "kind", "why", "note", "to_step", "lr_factor")
     why = "; ".join(filter(None, (_reasons(entry.get("why")), _one_line(entry.get("note")))))
     short, more = list[tuple[str, str]](), list[tuple[str, str]]()
     for name, value in entry.items():
         if name not in known and value not in (None, [], {}, ""):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            text = (
-                text
-                if len(text) < SHORT or isinstance(value, str)
-                else json.dumps(value, indent=1, ensure_ascii=False)
-            )
+            if len(text) >= SHORT and not isinstance(value, str):
+                text = json.dumps(value, indent=1, ensure_ascii=False)
             cut = f"{text[:LETTERS]}\n… {len(text) - LETTERS:,} letters more" if len(text) > LETTERS else text
             (short if len(text) < SHORT and "\n" not in text else more).append((name.replace("_", " "), cut))
     back = entry.get("to_step")
@@ -214,8 +205,8 @@ SHARE = 0.005  # of the run's time that writing pages may take
 def write(
     config: TrainConfig, run: Folder, out: str | None = None, live: float = 0, history: History | None = None
 ) -> dict[str, Any]:
-    """The page, published whole at `out` (default: dashboard.html in the run's folder); where it is and what it has.
-    `history`: what was read of the run before."""
+    """Publish the page atomically at `out` (default: dashboard.html in the run's folder); returns its URL, step, rows and
+    bytes. `history`: what was read of the run before."""
     file = Folder(out) if out else run / PAGE
     history = (history or History()).read(run)
     page = render(run, config, history, live).encode()
@@ -225,8 +216,8 @@ def write(
 
 
 def write_until_done(config: TrainConfig, run: Folder, out: str | None, seconds: float) -> dict[str, Any]:
-    """The page every so many seconds, and a last one, which stays, when the run has come to its end or is
-    interrupted. Of the time, writing a long run's page takes a tenth at most."""
+    """Write the page every `seconds`, and a last time, without reloading, when the run has ended or on an interrupt. Writing
+    takes at most a tenth of the time."""
     history = History()
     try:
         while not finished(run, config):
@@ -240,8 +231,8 @@ def write_until_done(config: TrainConfig, run: Folder, out: str | None, seconds:
 
 
 class Live:
-    """A sink that keeps columns of all rows, and writes a page when it is time: at a row, at most every `SECONDS`, and so
-    seldom that it takes `SHARE` of the time at most. The last page is written at the end."""
+    """A sink that keeps columns of all rows, and writes the page at a row, at most every `SECONDS`, and so that writing takes
+    at most `SHARE` of the time. The last page is written at the end."""
 
     def __init__(self, run: Folder, config: TrainConfig, rows: list[dict[str, Any]]) -> None:
         self.run, self.config, self.history = run, config, History()

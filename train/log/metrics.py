@@ -1,4 +1,4 @@
-"""metrics.jsonl of a run, on any store: its rows written and read."""
+"""metrics.jsonl of a run, on any store: writing and reading its rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from corpusmill.common.errors import WorkError
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
 
-TAIL = 50  # rows that a checkpoint carries, should the file lose them
+TAIL = 50  # rows that a checkpoint holds, in case the file loses them
 
 
 class Sink(Protocol):
-    """Takes rows in the order of their steps; after a step lower than the last one they go on from there (a roll-back)."""
+    """Takes rows in the order of their steps; a step lower than the last one follows a rollback."""
 
     def write(self, row: dict[str, Any]) -> None: ...
     def flush(self) -> None: ...
@@ -32,7 +32,7 @@ class MetricsLog:
             self._stream = Path("/" + self.file.path).open("ab")  # noqa: SIM115 (closed by `close`)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add a row; on a local disk it is there at once, on an object store with the next `flush`."""
+        """Add a row; on a local disk it is written at once, on an object store with the next `flush`."""
         self.rows.append(row)
         if self._stream:
             self._stream.write(_line(row))
@@ -88,9 +88,8 @@ def read_metrics(run: Folder) -> list[dict[str, Any]]:
 
 
 def rows_up_to(run: Folder, step: int, tail: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a run up to `step`, in order: those of the file, and of `tail` (a checkpoint's) what the file lost."""
-    rows = {row["step"]: row for row in tail}
-    rows.update({row["step"]: row for row in read_metrics(run)})
+    """The rows of a run up to `step`, in order: those of the file, and those of a checkpoint's `tail` that it lost."""
+    rows = {row["step"]: row for row in [*tail, *read_metrics(run)]}
     return [rows[at] for at in sorted(rows) if at <= step]
 
 

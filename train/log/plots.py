@@ -1,5 +1,5 @@
-"""The rows of metrics.jsonl as columns of numbers; which plots the dashboard has, and the numbers of each, small enough for
-one file."""
+"""The rows of metrics.jsonl as columns of numbers; the plots of the dashboard, and the numbers of each, few enough for one
+file."""
 
 from __future__ import annotations
 
@@ -28,14 +28,10 @@ class History:
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}  # the last row
         self._columns: dict[str, tuple[array[int], array[float]]] = {}
-        self._read, self._lines, self._tail = (
-            0,
-            0,
-            b"",
-        )  # bytes and lines that `read` took, and the last of them
+        self._read, self._lines, self._tail = 0, 0, b""  # bytes and lines read so far, and the last line
 
     def add(self, row: dict[str, Any]) -> None:
-        """Numbers that are not finite are left out; a row that goes back drops what lay ahead of it."""
+        """Add a row's finite numbers; a row of an earlier step removes those from that step on."""
         step = int(row["step"])
         if self.last and step <= self.last["step"]:
             for steps, values in self._columns.values():
@@ -43,17 +39,14 @@ class History:
                 del steps[kept:], values[kept:]
         for name, value in flatten(row):
             if isfinite(value):
-                column = self._columns.get(name)
-                if column is None:
-                    column = self._columns[name] = (array("q"), array("d"))
-                column[0].append(step)
-                column[1].append(value)
+                steps, values = self._columns.setdefault(name, (array("q"), array("d")))
+                steps.append(step)
+                values.append(value)
         self.last = row
 
     def read(self, run: Folder) -> History:
-        """Add what metrics.jsonl has beyond what was read before, line by line: its rows may not fit
-        into memory. A file that was replaced, since a run was resumed, is read from the start again. A last line that is
-        not complete is left for the next time."""
+        """Add the new rows of metrics.jsonl, line by line: all of them may not fit into memory. A file that was replaced when
+        the run was resumed is read from the start. An incomplete last line is left for the next call."""
         file = run / "metrics.jsonl"
         try:
             stream = file.open()
@@ -79,7 +72,7 @@ class History:
         return [name for name, (steps, _) in self._columns.items() if steps]
 
     def column(self, name: str) -> tuple[Steps, Floats]:
-        """Steps, rising, and values; both empty for a name that no row has."""
+        """Steps in ascending order, and values; both empty for an unknown name."""
         steps, values = self._columns.get(name, ((), ()))
         return np.array(steps, np.int64), np.array(values, np.float64)
 
@@ -103,12 +96,12 @@ def read_journal(run: Folder) -> list[dict[str, Any]]:
 
 POINTS = 2000  # of a line at most
 ALL_POINTS = 120_000  # of all lines of a page together: about 1.5 MB
-LINES = 8  # of a plot that has one for each layer: more cannot be distinguished
+LINES = 8  # of a plot with a line per layer: more cannot be distinguished
 
 
 class Spec(NamedTuple):
-    """A plot: `names` are columns, one that ends in `/` all columns that begin so. `form` is how values are written:
-    number, share (of 1, as %), count (2.1 M) or whole."""
+    """A plot of the columns `names`; one that ends in `/` stands for all columns with this prefix. `form`: how values are
+    written: number, share (of 1, as %), count (2.1 M) or whole."""
 
     title: str
     names: tuple[str, ...]
@@ -135,7 +128,7 @@ SPECS = {
         Spec("Other losses", ("z_loss", "balance_loss", "router_z_loss"), "nats a token", "weighted", True),
     ),
     "Schedule": (
-        Spec("Learning rate", ("lr",), "", "dashed: what the schedule says"),
+        Spec("Learning rate", ("lr",), "", "dashed: the schedule"),
         Spec("Loss scale", ("loss_scale",), "", "of fp16 gradients", True, "whole"),
     ),
     "Stability": (
@@ -161,7 +154,7 @@ QUIET = ("blocks_replaced", "skipped")  # no plot while they are 0
 
 
 def groups(history: History, config: TrainConfig) -> list[dict[str, Any]]:
-    """[{title, plots}] with what the run has; columns that no plot is made for get one of their own at the end."""
+    """[{title, plots}] of the run's columns; those without a plot in `SPECS` get one of their own at the end."""
     chosen: list[tuple[str, Spec, list[Line]]] = []
     left = [n for n in history.names if n not in UNPLOTTED and (n not in QUIET or history.column(n)[1].any())]
     others = {name.split("/")[0]: Spec(_words(name.split("/")[0]), (name.split("/")[0],)) for name in left}
@@ -173,13 +166,10 @@ def groups(history: History, config: TrainConfig) -> list[dict[str, Any]]:
                 chosen.append((group, spec, _lines(spec, names, history, config)))
     limit = max(8, min(POINTS, ALL_POINTS // max(sum(len(lines) for _, _, lines in chosen), 1)))
     titles = dict.fromkeys(group for group, _, _ in chosen)
-    return [
-        {
-            "title": title,
-            "plots": [_plot(spec, lines, limit) for group, spec, lines in chosen if group == title],
-        }
-        for title in titles
-    ]
+    plots = {
+        title: [_plot(spec, lines, limit) for of, spec, lines in chosen if of == title] for title in titles
+    }
+    return [{"title": title, "plots": found} for title, found in plots.items()]
 
 
 _KNOWN = {name.rstrip("/") for specs in SPECS.values() for spec in specs for name in spec.names}
@@ -208,7 +198,7 @@ def _lines(spec: Spec, names: list[str], history: History, config: TrainConfig) 
 
 
 def _layers(names: list[str], history: History) -> list[Line]:
-    """A line for each layer; of many some, evenly chosen, and beside them the lowest and highest of all."""
+    """A line for each layer; of many layers an even selection, and the lowest and highest of all."""
     shown = names
     if len(names) > LINES:
         shown = [names[i] for i in np.linspace(0, len(names) - 1, LINES - 2).round().astype(int)]
@@ -220,7 +210,7 @@ def _layers(names: list[str], history: History) -> list[Line]:
 
 
 def _experts(names: list[str], history: History) -> list[Line]:
-    """Of the columns `layer_1/max` and `layer_1/min`, their means and ends over the layers."""
+    """Means and extremes over the layers of the columns `layer_1/max` and `layer_1/min`."""
     full, empty = ([name for name in names if name.endswith(end)] for end in ("/max", "/min"))
     return [
         Line("fullest of all", "dashes", *_combined(full, history, np.max)),
@@ -231,7 +221,7 @@ def _experts(names: list[str], history: History) -> list[Line]:
 
 
 def _combined(names: Sequence[str], history: History, of: Callable[..., Any]) -> tuple[Steps, Floats]:
-    """`of` (numpy's mean, min or max) the columns, at each step that all of them have."""
+    """`of` (numpy's mean, min or max) the columns, at the steps that all of them have."""
     columns = [history.column(name) for name in names]
     steps = columns[0][0]
     for other, _ in columns[1:]:
@@ -241,7 +231,7 @@ def _combined(names: Sequence[str], history: History, of: Callable[..., Any]) ->
 
 
 def schedule(config: TrainConfig) -> tuple[Steps, Floats]:
-    """The learning rate of the whole run, past and to come, as the config has it: 400 steps and the corners."""
+    """The learning rate of the whole run by the config: at 400 steps and at the corners."""
     from corpusmill.train.optim.make import rate_at
 
     last = config.schedule.steps
@@ -253,22 +243,14 @@ def schedule(config: TrainConfig) -> tuple[Steps, Floats]:
 
 
 def _plot(spec: Spec, lines: list[Line], limit: int) -> dict[str, Any]:
-    """For the page's script. Steps are differences, values have 5 digits: a third of the bytes."""
+    """A plot for the page's script. Steps are differences, values have 5 digits: a third of the bytes."""
     series = []
     for line in lines:
         steps, values = thin(line.steps, line.values, limit)
-        short = [_rounded(value) for value in values.tolist()]
-        series.append(
-            {"name": line.name, "kind": line.kind, "x": np.diff(steps, prepend=0).tolist(), "y": short}
-        )
-    return {
-        "title": spec.title,
-        "unit": spec.unit,
-        "note": spec.note,
-        "log": spec.log,
-        "form": spec.form,
-        "series": series,
-    }
+        x, y = np.diff(steps, prepend=0).tolist(), [_rounded(value) for value in values.tolist()]
+        series.append({"name": line.name, "kind": line.kind, "x": x, "y": y})
+    fields = {key: value for key, value in spec._asdict().items() if key != "names"}
+    return {**fields, "series": series}
 
 
 def _rounded(value: float) -> float | int:

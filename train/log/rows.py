@@ -1,5 +1,5 @@
-"""The rows of metrics.jsonl: what a run measured since the row before, at a log step. `look_inside` measures attention
-and logits in a pass of its own over a small piece of a batch, at logged steps alone."""
+"""The rows of metrics.jsonl: what a run measured since the row before. `look_inside` measures attention and logits in a
+separate pass over a small part of a batch, at logged steps alone."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from corpusmill.train.parallel.model import ParallelModel
     from corpusmill.train.step import Metrics, TrainState
 
-ROWS, POSITIONS = (
-    2,
-    128,
-)  # of a batch that is looked into, at most: 256 tokens forward cost what 85 cost to train on
+# The part of a batch for `look_inside`: a forward pass of 256 tokens costs as much as training on 85.
+ROWS, POSITIONS = 2, 128
 
 
 class Span:
-    """The time between two rows: of training, of waiting for data, and what is not counted (saving, validating)."""
+    """The time between two rows: of training, of waiting for data, and pauses that do not count (saving, validating)."""
 
     def __init__(self, step: int) -> None:
         self.step, self.began, self.stalled, self.paused = step, time.monotonic(), 0.0, 0.0
@@ -59,8 +57,8 @@ def row_of(
     seconds: float,
     inside: Inside | None = None,
 ) -> dict[str, Any]:
-    """A row: means over the steps since the last one that were taken, norms and rate of this step. `sums`: `totals`;
-    `seconds`: what these steps took."""
+    """A row: means over the steps taken since the last one, norms and rate of this step. `sums`: `totals`; `seconds`: the
+    duration of these steps."""
     plan, steps, seconds = stream.plan, state.step - span.step, max(seconds, 1e-9)
     length = plan.segment_of(state.step).stage.length
     speed = (plan.tokens(state.step) - plan.tokens(state.step - steps)) / seconds
@@ -91,7 +89,7 @@ def row_of(
 
 
 def auxiliary(state: TrainState, metrics: Metrics) -> dict[str, Any]:
-    """Of this step: the losses beside the cross entropy, and how full the experts were."""
+    """Of this step: the losses beside the cross entropy, and the load of the experts."""
     values = dict(metrics.auxiliary or {})
     load = values.pop("load", None)
     row: dict[str, Any] = {name: number(value) for name, value in values.items()}
@@ -99,20 +97,17 @@ def auxiliary(state: TrainState, metrics: Metrics) -> dict[str, Any]:
 
 
 def number(value: torch.Tensor | None) -> float | None:
-    """A number for JSON, which has none that is not finite."""
+    """A number for JSON: None if it is not finite."""
     found = math.nan if value is None else float(value)
     return found if math.isfinite(found) else None
 
 
 def totals(state: TrainState, world: World, sources: list[str], run: str) -> torch.Tensor:
-    """[sources, 2] loss and tokens of all processes since the last row; raises `Diverged` if it went wrong."""
+    """[sources, 2] loss and tokens of all processes since the last row; raises `Diverged` if they are not finite."""
     sums = world.total(state.window)
     if not bool(sums.isfinite().all()):
-        bad = [
-            name
-            for name, loss in zip(sources, sums[:, 0].tolist(), strict=True)
-            if loss != loss or loss > 1e300
-        ]
+        finite = sums[:, 0].isfinite().tolist()
+        bad = [name for name, fine in zip(sources, finite, strict=True) if not fine]
         raise Diverged(
             f"{run}: the loss of {', '.join(bad)} is not a finite number at step {state.step}; nothing of it was saved."
             f" Lower optimizer.lr, or set optimizer.grad_clip or guard.enabled, and start in another output"
@@ -129,7 +124,7 @@ def memory_mib(device: torch.device) -> float:
 
 
 class Inside(NamedTuple):
-    """On the device, of all processes: reading them is what waits for it."""
+    """Of all processes; on the device, for which a reader waits."""
 
     attention_entropy: Tensor  # float64 [layers], nats: mean over heads and scored positions
     logit_max: Tensor  # over scored positions and the vocabulary
@@ -147,9 +142,9 @@ class Inside(NamedTuple):
 def look_inside(
     model: ParallelModel, batch: Mapping[str, Tensor], device: torch.device, most: int = ROWS
 ) -> Inside:
-    """Of the first `ROWS` rows of each process (`most` of them: a micro-batch) and their first `POSITIONS`: attention is
-    causal, so these positions have there exactly what they have in the whole row. No dropout; no gradient; weights and
-    sums of the model stay as they are. All processes must call it at the same step. Autocast is the caller's.
+    """Attention and logits of the first `ROWS` rows of each process (at most `most`, a micro-batch) and their first
+    `POSITIONS`: attention is causal, so these have the same values as in the whole row. No dropout, no gradient; the model
+    is unchanged. All processes must call it at the same step. The caller sets autocast.
     """
     names, split = ("tokens", "labels", "documents", "positions"), model.parts[0].split
     last = POSITIONS // split.size * split.size
@@ -169,7 +164,7 @@ def look_inside(
 
 
 def _inside(model: ParallelModel, scored: Tensor) -> Inside:
-    """What the pieces here were left with, and those of all other processes."""
+    """What the probes of all processes recorded."""
     sums = torch.zeros(model.config.layers + 1, dtype=torch.float64, device=scored.device)
     highest = torch.full((), float("-inf"), device=scored.device)
     for piece in model.parts:

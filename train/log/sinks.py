@@ -1,5 +1,5 @@
-"""Where rows go beside metrics.jsonl: standard error (a progress bar on a terminal, lines elsewhere) and, if the config
-wants it, TensorBoard, Weights & Biases, a live dashboard."""
+"""Destinations of rows beside metrics.jsonl: standard error (a progress bar on a terminal, lines elsewhere) and, by config,
+TensorBoard, Weights & Biases, a live dashboard."""
 
 from __future__ import annotations
 
@@ -56,9 +56,8 @@ class Console:
             log_line(f"step {row['step']}/{self.steps}  {figures}  ETA {left // 60}:{left % 60:02d}")
 
     def validation(self, step: int, losses: dict[str, float]) -> None:
-        self.print(
-            f"step {step}/{self.steps}  validation  " + "  ".join(f"{k} {v:.4f}" for k, v in losses.items())
-        )
+        figures = "  ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
+        self.print(f"step {step}/{self.steps}  validation  {figures}")
 
     def print(self, line: str) -> None:
         """Print a line, above the bar if there is one."""
@@ -73,8 +72,8 @@ class Console:
 
 
 def open_log(run: Folder, config: TrainConfig, step: int, tail: list[dict[str, Any]]) -> MetricsLog:
-    """metrics.jsonl of a run that goes on after `step`: later rows are dropped, `tail` are the last rows that the
-    checkpoint carries. Rows also go to the sinks that the config names, unless nothing is left to do.
+    """metrics.jsonl of a run that continues after `step`: later rows are dropped; `tail`: the last rows, from the
+    checkpoint. Rows also go to the sinks of the config, unless the run is complete.
 
     Raises `UserError` for a sink whose package is not installed.
     """
@@ -83,8 +82,8 @@ def open_log(run: Folder, config: TrainConfig, step: int, tail: list[dict[str, A
 
 
 def open_sinks(run: Folder, config: TrainConfig, step: int, rows: list[dict[str, Any]]) -> list[Sink]:
-    """The sinks that `config.log` names, for a run that goes on after `step` with these rows; what cannot be opened is
-    left out with a line on standard error. Raises `UserError` for a sink whose package is not installed."""
+    """The sinks of `config.log`, for a run that continues after `step` with these rows; one that cannot be opened is left
+    out with a line on standard error. Raises `UserError` for a sink whose package is not installed."""
     sinks: list[Sink] = []
     if config.log.tensorboard and run.local:
         sinks.append(TensorBoard(run, step))
@@ -106,7 +105,7 @@ def open_sinks(run: Folder, config: TrainConfig, step: int, rows: list[dict[str,
 
 
 class TensorBoard:
-    """`tensorboard/` in the run's folder; what lies beyond the resumed step is purged."""
+    """`tensorboard/` in the run's folder; rows after the resumed step are purged."""
 
     def __init__(self, run: Folder, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -126,9 +125,9 @@ class TensorBoard:
 
 class WeightsAndBiases:
     """One W&B run for a run's folder, however often it is resumed. Without an API key it is written offline, into
-    `wandb/` of a local output, for `wandb sync`; `WANDB_MODE`, `WANDB_PROJECT` and the like are obeyed.
+    `wandb/` of a local output, for `wandb sync`; `WANDB_MODE`, `WANDB_PROJECT` and the like are respected.
 
-    Steps are a metric of their own there: W&B's counter cannot go back, and a roll-back does.
+    Steps are a metric of their own, since W&B's counter cannot go back after a rollback.
     """
 
     def __init__(self, run: Folder, config: TrainConfig) -> None:
@@ -139,10 +138,9 @@ class WeightsAndBiases:
                 "log.wandb: the package wandb is not installed: pip install wandb, or set log.wandb to false"
             ) from None
         home = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
-        keyed = "WANDB_API_KEY" in os.environ or (
-            home.exists() and "wandb" in home.read_text(errors="replace")
-        )
-        options: dict[str, Any] = {} if keyed or "WANDB_MODE" in os.environ else {"mode": "offline"}
+        keyed = home.exists() and "wandb" in home.read_text(errors="replace")
+        online = keyed or "WANDB_API_KEY" in os.environ or "WANDB_MODE" in os.environ
+        options: dict[str, Any] = {} if online else {"mode": "offline"}
         if run.local:
             Path(run.url).mkdir(parents=True, exist_ok=True)
             options["dir"] = run.url

@@ -1,11 +1,11 @@
 """Attention within documents: one function, `attend`, and the kernel that computes it on this device. Rotary positions
-(RoPE, Su et al. 2021), and how their frequencies change for texts longer than the first training's.
+(RoPE, Su et al. 2021), and the scaling of their frequencies for longer texts than those of the original training.
 
-- CPU: `scaled_dot_product_attention` under a mask. It is the reference that every other path is tested against.
+- CPU: `scaled_dot_product_attention` under a mask, the reference that every other path is tested against.
 - CUDA in bf16 or fp16: the variable-length kernel of flash attention, given where documents begin (`cu_seqlens`).
-- CUDA else: FlexAttention under a block mask of the documents.
+- CUDA otherwise: FlexAttention under a block mask of the documents.
 
-Rows of one document each need none of it: causal attention, the fastest kernel that there is.
+Rows of one document each need none of it: causal attention, by the fastest kernel there is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from corpusmill.schemas.model import RopeScaling
 
-FLASH = (8, 0)  # compute capability from which flash attention runs
+FLASH = (8, 0)  # the lowest compute capability with flash attention
 Rotation = tuple[Tensor, Tensor]  # cosine and sine, float32 [B or 1, 1, T, D]
 
 
@@ -35,7 +35,7 @@ def rotation(positions: Tensor, head_dim: int, theta: float, scaling: RopeScalin
 
 
 def rotate(x: Tensor, rope: Rotation) -> Tensor:
-    """x [B, H, T, D] turned by its positions' angles; pairs are (i, i + D/2), as in the Hugging Face layout."""
+    """x [B, H, T, D] rotated by its positions' angles; pairs are (i, i + D/2), as in the Hugging Face layout."""
     cos, sin = rope
     first, second = x.chunk(2, dim=-1)
     return (x * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
@@ -44,12 +44,12 @@ def rotate(x: Tensor, rope: Rotation) -> Tensor:
 def frequencies(
     head_dim: int, theta: float, scaling: RopeScaling | None, device: torch.device | None = None
 ) -> tuple[Tensor, float]:
-    """Radians a position of each pair, float32 [D/2], and what cosine and sine are multiplied by.
+    """Radians per position of each pair, float32 [D/2], and the factor of cosine and sine.
 
     linear: all divided by the factor (Chen et al. 2023). ntk: theta raised, so that the slowest pair is slower by the
-    factor and the fastest is as it was (bloc97 2023). llama3: pairs that turn often within the original length stay,
-    those that turn seldom are divided, a smooth step between (Dubey et al. 2024). yarn: the same in terms of turns,
-    and the attention a little sharper (Peng et al. 2023).
+    factor and the fastest unchanged (bloc97 2023). llama3: pairs with many rotations within the original length stay,
+    those with few are divided, a ramp between (Dubey et al. 2024). yarn: the same over the number of the pair, and the
+    attention a little sharper (Peng et al. 2023).
     """
     half = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
     if scaling and scaling.kind == "ntk":
@@ -60,14 +60,16 @@ def frequencies(
     slow = plain / scaling.factor
     if scaling.kind == "linear":
         return slow, 1.0
-    turns = plain * (scaling.original_length / (2 * math.pi))  # of each pair within the original length
+    rotations = plain * (scaling.original_length / (2 * math.pi))  # of each pair within the original length
     if scaling.kind == "llama3":
         low, high = scaling.low_freq_factor, scaling.high_freq_factor
-        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        kept = ((rotations - low) / (high - low)).clamp(0, 1)
         return slow * (1 - kept) + plain * kept, 1.0
 
-    def pair(turns: float) -> float:  # the pair that turns so often, as a real number
-        return head_dim * math.log(scaling.original_length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+    def pair(rotations: float) -> float:  # the number of the pair with so many rotations, as a real number
+        return (
+            head_dim * math.log(scaling.original_length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+        )
 
     low = max(math.floor(pair(scaling.beta_fast)), 0)
     high = min(math.ceil(pair(scaling.beta_slow)), head_dim - 1)
@@ -77,20 +79,19 @@ def frequencies(
 
 
 def ntk_theta(theta: float, factor: float, head_dim: int) -> float:
-    """The base that NTK-aware scaling puts in theta's place."""
+    """The base that replaces theta in NTK-aware scaling."""
     return float(theta * factor ** (head_dim / (head_dim - 2)))
 
 
 class Boundaries(NamedTuple):
-    """Where attention stops, made once for all layers; at most one of three is set. None: each row is one document."""
+    """The documents' boundaries, computed once for all layers; at most one of the first three is set, none if each row is
+    one document. `cu_seqlens`: of concatenated rows, possibly followed by documents of length zero."""
 
     mask: Tensor | None = None  # bool [B, 1, T, T]
-    cu_seqlens: Tensor | None = (
-        None  # int32 [documents + 1], over rows laid end to end; zero-length ones may follow
-    )
+    cu_seqlens: Tensor | None = None  # int32 [documents + 1]
     blocks: Any = None  # FlexAttention's BlockMask
-    options: tuple[str, ...] = ()  # with `cu_seqlens`: the names that the kernel's arguments have here
-    entropies: list[Tensor] | None = None  # with `mask`: where each layer leaves the entropy of its attention
+    options: tuple[str, ...] = ()  # with `cu_seqlens`: the names of the kernel's arguments
+    entropies: list[Tensor] | None = None  # with `mask`: each layer appends the entropy of its attention
 
 
 def boundaries(
@@ -119,15 +120,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     if within.blocks is not None:
         found: Tensor = _flex()(q, k, v, block_mask=within.blocks, enable_gqa=grouped)
         return found
-    # On CPU a mask costs nothing beside is_causal (measured).
+    # On CPU, a mask is as fast as is_causal (measured).
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=within.mask, is_causal=within.mask is None, enable_gqa=grouped
     )
 
 
 def attention_entropy(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
-    """Entropy in nats of each position's attention, the mean of the heads here; float32 [B, T]. All H x T x T weights
-    exist at once: for few positions (Zhai et al. 2023: its collapse precedes divergence)."""
+    """Entropy in nats of each position's attention, the mean of this process's heads; float32 [B, T]. Its collapse precedes
+    divergence (Zhai et al. 2023). For few positions, since all H x T x T weights exist at once."""
     with torch.autocast(q.device.type, enabled=False):
         k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
         scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
@@ -154,8 +155,8 @@ def block_mask(documents: Tensor) -> Any:
 
 
 def sequence_starts(documents: Tensor) -> Tensor:
-    """`cu_seqlens` of `documents` [B, T] on the CPU, filled up to a power of 2 with empty documents, so that compiled
-    code meets few lengths of it. On CUDA it would wait for the device: make it before the batch goes there."""
+    """`cu_seqlens` of `documents` [B, T] on the CPU, padded to a power of 2 with empty documents, so that compiled code
+    sees few lengths of it. On CUDA this would wait for the device: compute it before the batch is copied there."""
     B, T = documents.shape
     new = torch.ones(B, T, dtype=torch.bool)
     new[:, 1:] = documents[:, 1:] != documents[:, :-1]
@@ -182,8 +183,8 @@ def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, option
 
 @lru_cache(maxsize=1)
 def _varlen_options() -> tuple[str, ...]:
-    """Names of the kernel's arguments, which differ between PyTorch 2.10 and 2.13; none where there is no kernel. (Its
-    import takes a second, so it is made only where it is needed.)"""
+    """Names of the kernel's arguments, which differ between PyTorch 2.11 and 2.13; none where there is no kernel. (Its
+    import takes a second.)"""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:

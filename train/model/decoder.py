@@ -1,7 +1,7 @@
 """A decoder (Touvron et al. 2023, Radford et al. 2019): embeddings, layers, a norm, a head.
 
-Shapes: B rows, T positions, C = dim, V = padded vocabulary. A process may have some of its layers (a stage of a pipeline)
-or parts of its matrices (`corpusmill.train.model.split`): `corpusmill.train.parallel` takes away what another one has.
+Shapes: B rows, T positions, C = dim, V = padded vocabulary. A process may hold some of the layers (a stage of a pipeline)
+or parts of the matrices (`corpusmill.train.model.split`): `corpusmill.train.parallel` removes the rest.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Decoder(nn.Module):
     """Token ids in; logits, or the loss of each position, out.
 
-    Dropout falls on the embeddings and on what each half of a layer adds. `seed` and a parameter's name decide
-    its first values, whatever the layout (`corpusmill.train.model.initialise`); on the meta device it gets none.
+    Dropout is applied to the embeddings and to the output of each half of a layer. The first values of a parameter depend
+    on `seed` and its name, in any layout (`corpusmill.train.model.initialise`); on the meta device there are none.
     """
 
     tensor_split: ClassVar[dict[str, int]] = {"embedding.weight": 0, "head.weight": 0}
@@ -45,7 +45,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleDict({str(number): Layer(config, number) for number in range(config.layers)})
         self.norm = make_norm(config)
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
-        self.score = token_losses  # which `corpusmill.train.precision.adapt` may compile
+        self.score = token_losses  # `corpusmill.train.precision.adapt` may compile it
         self.statistics = Statistics(config)  # of training passes
         self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.rows`
         if not self.embedding.weight.is_meta:
@@ -60,10 +60,10 @@ class Decoder(nn.Module):
         cu_seqlens: Tensor | None = None,  # `sequence_starts(documents)`, for the faster kernel on CUDA
         keys: Tensor | None = None,  # int64 [B]: of dropout (`corpusmill.train.model.layer`); None: none
     ) -> Tensor:
-        """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); of a stage
-        without a head the hidden states.
+        """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); hidden
+        states from a stage without a head.
 
-        The loss is the cross entropy alone, but in training its gradient is that of all losses (`Statistics`).
+        The value of the loss is the cross entropy alone; in training its gradient is that of all losses (`Statistics`).
         """
         if positions is None:
             length = tokens.shape[1] * (1 if self.first else self.split.size)
@@ -96,7 +96,7 @@ class Decoder(nn.Module):
         return self.statistics.with_auxiliary_losses(loss, z_loss, routes, labels, self.split)
 
     def embed(self, tokens: Tensor, positions: Tensor, keys: Tensor | None) -> Tensor:
-        """The residual stream's beginning, float32 [B, T / n, C]."""
+        """The input of the first layer, float32 [B, T / n, C]."""
         x = self.split.embed(tokens, self.embedding.weight)
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         if self.position_embedding is not None:
@@ -104,14 +104,14 @@ class Decoder(nn.Module):
         return dropout(x, self.config.dropout, keys, 0, self.split)
 
     def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Cosine and sine of rotary positions; None for a model that has learned ones."""
+        """Cosine and sine of rotary positions; None for a model with learned ones."""
         config = self.config
         if config.positions != "rope":
             return None
         return rotation(positions, config.head_size, config.rope_theta, config.rope_scaling)
 
     def boundaries(self, x: Tensor, documents: Tensor | None, cu_seqlens: Tensor | None) -> Boundaries:
-        """Where attention stops, for the kernel that will compute it; a probe needs the mask."""
+        """The documents' boundaries, for the kernel that will compute attention; a probe needs the mask."""
         if self.probe and documents is not None:
             return Boundaries(mask=document_mask(documents), entropies=self.probe.entropies)
         autocast = torch.is_autocast_enabled(x.device.type)
@@ -120,7 +120,7 @@ class Decoder(nn.Module):
 
     @property
     def experts(self) -> dict[int, Experts]:
-        """The mixtures of experts of its layers, by their numbers."""
+        """The layers' mixtures of experts, by layer number."""
         return {int(n): layer.ffn for n, layer in self.layers.items() if isinstance(layer.ffn, Experts)}
 
     @property

@@ -1,7 +1,7 @@
-"""FLOPs: how many a decoder takes for a token, how many a device can do in a second, and their ratio, MFU.
+"""FLOPs: a decoder's per token, a device's per second, and MFU, the share of the latter that training uses.
 
-One formula for the trainer, `corpusmill estimate` and the benches. It counts on the shapes of the parameters, so a
-decoder on the meta device, of any size, will do.
+One formula for the trainer, `corpusmill estimate` and the benches, on the shapes of the parameters alone: a decoder on
+the meta device, of any size, is enough.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Shapes = Mapping[str, Sequence[int]]  # of a decoder's parameters, by name
 
 
 def active_weights(shapes: Shapes, top_k: int = 0) -> float:
-    """Weights of the matrix products that one token passes: those of the head (also where it is the embedding), no
-    look-up, norm or bias; of a stack of experts [E, out, in] the share `top_k` / E."""
+    """Weights of the matrix products that a token takes part in, the head among them (tied or not); no look-ups, norms or
+    biases; of a stack of experts [E, out, in] the share `top_k` / E."""
     total = 0.0 if "head.weight" in shapes else float(math.prod(shapes["embedding.weight"]))
     return total + sum(map(math.prod, _products(shapes).values())) + _of_experts(shapes, top_k)
 
@@ -32,15 +32,14 @@ def active_weights(shapes: Shapes, top_k: int = 0) -> float:
 def flops_per_token(shapes: Shapes, length: int, top_k: int = 0, causal: bool = True) -> float:
     """FLOPs of forward and backward for one token of a sequence of `length`.
 
-    6 x `active_weights`, and 12 x layers x heads x head_size x length for attention, halved where only what is `causal`
-    counts (PaLM, Chowdhery et al. 2022, appendix B). Boundaries of documents are not taken off, nor is what activation
-    checkpointing or `loss_chunk` computes a second time added.
+    6 x `active_weights`, and 12 x layers x heads x head_size x length for attention, half of it if `causal` (PaLM,
+    Chowdhery et al. 2022, appendix B). Boundaries of documents and recomputation are not taken into account.
     """
     return 6.0 * active_weights(shapes, top_k) + 3.0 * _attention(shapes, length, causal)
 
 
 def recomputed_per_token(shapes: Shapes, length: int, top_k: int = 0, causal: bool = True) -> float:
-    """FLOPs a token of the second forward pass of all layers, which `full` activation checkpointing takes."""
+    """FLOPs a token of the second forward pass of all layers with `full` activation checkpointing."""
     layers = {name: shape for name, shape in shapes.items() if name.startswith("layers.")}
     weights = sum(map(math.prod, _products(layers).values())) + _of_experts(layers, top_k)
     return 2.0 * weights + _attention(shapes, length, causal)
@@ -61,8 +60,8 @@ def _attention(shapes: Shapes, length: int, causal: bool) -> float:
 
 
 class Gpu(NamedTuple):
-    """`memory` in GiB (makers say GB for it), `peak` in dense bf16 FLOP/s with fp32 accumulation, `watts` its TDP; `fp8`
-    the same in fp8, None where it has none; `seen`: a pattern of the name that the driver gives it."""
+    """`memory` in GiB (data sheets write GB), `peak` in dense bf16 FLOP/s with fp32 accumulation, `watts`: its TDP; `fp8`:
+    the peak in fp8, if it has that; `seen`: a pattern of the driver's name for it."""
 
     name: str
     memory: float
@@ -81,9 +80,7 @@ GPUS = {
         Gpu("H100", 80, 989e12, 700, 1979e12, "H100( 80GB HBM3)?"),  # NVIDIA H100 SXM
         Gpu("H100-PCIe", 80, 756e12, 350, 1513e12, "H100 PCIe"),  # the same
         Gpu("H100-NVL", 94, 835.5e12, 400, 1671e12, "H100 NVL"),  # the same
-        Gpu(
-            "A100-80GB", 80, 312e12, 400, None, "A100[- ].*80GB.*"
-        ),  # NVIDIA A100; SXM and PCIe have one peak
+        Gpu("A100-80GB", 80, 312e12, 400, None, "A100[- ].*80GB.*"),  # NVIDIA A100 SXM and PCIe
         Gpu("A100-40GB", 40, 312e12, 400, None, "A100[- ].*40GB"),  # the same
         Gpu("V100", 32, 125e12, 300, None, "V100-SXM2-.*"),  # NVIDIA V100 SXM2; in fp16, it has no bf16
         Gpu("L40S", 48, 362e12, 350, 733e12, "L40S"),  # NVIDIA L40S
@@ -96,7 +93,7 @@ GPUS = {
 
 
 def gpu_named(name: str) -> Gpu:
-    """A GPU of the table; raises `UserError` naming those there are."""
+    """A GPU of the table; raises `UserError` with the known names."""
     try:
         return GPUS[name]
     except KeyError:
@@ -106,13 +103,13 @@ def gpu_named(name: str) -> Gpu:
 
 
 def gpu_seen(device: str) -> Gpu | None:
-    """The GPU that the driver calls so, such as `NVIDIA H100 80GB HBM3`; None if it is not in the table. Parts of one
-    (MIG) and laptop or cut-down kin of one are not it."""
+    """The GPU with this name in the driver, such as `NVIDIA H100 80GB HBM3`; None if it is not in the table. Partitions
+    (MIG), laptop and reduced versions are other GPUs."""
     return next((gpu for gpu in GPUS.values() if re.fullmatch(rf"(.* )?{gpu.seen}", device)), None)
 
 
 def peak_flops(device: torch.device) -> dict[str, Any]:
-    """The device's name, and its peak FLOP/s in dense bf16 and fp8; None where it has none, or none that is known."""
+    """The device's name, and its peak FLOP/s in dense bf16 and fp8, None where unknown."""
     if device.type != "cuda":
         return {"device": device.type, "bf16": None, "fp8": None}
     name = torch.cuda.get_device_name(device)
@@ -121,6 +118,6 @@ def peak_flops(device: torch.device) -> dict[str, Any]:
 
 
 def mfu(tokens_per_second: float, flops_per_token: float, device: torch.device) -> float | None:
-    """Model FLOPs utilisation of one device by `MFU_FORMULA`; None on one whose peak is not known."""
+    """Model FLOPs utilisation of one device by `MFU_FORMULA`; None if its peak is unknown."""
     peak = peak_flops(device)["bf16"]
     return tokens_per_second * flops_per_token / peak if peak else None

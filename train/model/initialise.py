@@ -1,5 +1,5 @@
-"""First values of the parameters, each a pure function of (seed, parameter's name, index): any slice of any parameter
-can be made alone, on any device, so every layout of a model over processes starts from the same weights."""
+"""First values of the parameters, each a pure function of (seed, parameter's name, index): any slice of any parameter can be
+computed alone, on any device, so that a model starts from the same weights in every layout."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from torch import Tensor, nn
 STD = 0.02
 RESIDUAL = ("attention.o.weight", "ffn.down.weight", "ffn.shared.down.weight", "ffn.down")
 VOCABULARY = ("embedding.weight", "head.weight")
-CHUNK = 1 << 16  # numbers made at once on CPU, so that they stay in its cache; 64 times as many on a GPU
+CHUNK = (
+    1 << 16
+)  # numbers computed at once on a CPU, so that they stay in its cache; 64 times as many on a GPU
 
 
 def key(*parts: int | str) -> int:
-    """A 63-bit seed out of numbers and names."""
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
+    """A 63-bit seed from numbers and names."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
 
 
 @torch.no_grad()
 def initialise(model: nn.Module, seed: int, layers: int, vocab_size: int) -> None:
     """Give every parameter of a whole decoder its `first_values`; the experts' biases become 0."""
     for name, parameter in model.named_parameters():
-        whole = tuple(slice(None) for _ in parameter.shape)
-        parameter.copy_(
-            first_values(name, parameter.shape, whole, seed, layers, vocab_size, parameter.device)
-        )
+        shape, whole = parameter.shape, (slice(None),) * parameter.ndim
+        parameter.copy_(first_values(name, shape, whole, seed, layers, vocab_size, parameter.device))
     for buffer in model.buffers():
         buffer.zero_()
 
@@ -45,8 +44,8 @@ def first_values(
     """`slices` of a parameter of `shape`, float32: norms 1, biases 0; matrices normal with deviation 0.02, those that
     write into the residual stream divided by sqrt(2 x layers) (GPT-2, Radford et al. 2019).
 
-    Rows that pad the vocabulary are 0: no text ever looks them up, so all that they do is take part in the softmax,
-    and from 0 they begin there as a token of mean likelihood, whatever is in the other rows and however many they are.
+    Rows that pad the vocabulary are 0: no text contains them, but they take part in the softmax, where each starts as a
+    token of mean likelihood, whatever the other rows are.
     """
     if len(shape) == 1:
         size = len(range(*slices[0].indices(shape[0])))
@@ -66,10 +65,10 @@ def normal_slice(
     std: float = 1.0,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """`slices` (steps forward) of a tensor of `shape` of normal numbers, float32, none of the others being made.
+    """`slices` (of positive step) of a tensor of `shape` of normal numbers, float32; no others are computed.
 
     Number i in row-major order is Box and Muller's (1958) transform, in float64, of the halves of 64 bits hashed from
-    (key, i) by SplitMix64's finaliser (Steele et al. 2014), applied twice. Nothing lies beyond 6.7 deviations.
+    (key, i) by SplitMix64's finaliser (Steele et al. 2014), applied twice. No number exceeds 6.7 deviations.
     """
     ranges = [range(*part.indices(size)) for part, size in zip(slices, shape, strict=True)]
     sizes = [len(places) for places in ranges]
@@ -99,5 +98,5 @@ def mix(x: Tensor) -> Tensor:
 
 
 def _signed(bits: int) -> int:
-    """64 bits as the int64 that they are."""
+    """The int64 with these 64 bits."""
     return bits - (1 << 64) if bits >> 63 else bits

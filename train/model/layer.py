@@ -1,10 +1,10 @@
-"""One layer: attention and feed-forward, each behind a norm and added to the residual stream.
+"""One layer: attention and feed-forward, each after a norm and added to the residual stream.
 
-Shapes: B rows, T positions, C = dim, H heads, K key-value heads, D = head_size. Under tensor parallelism over n processes
-(`corpusmill.train.model.split`) T is a part, T / n, outside of the products, and within them H, K and the width are.
+Shapes: B rows, T positions, C = dim, H heads, K key-value heads, D = head_size. With tensor parallelism over n processes
+(`corpusmill.train.model.split`), each has T / n outside of the products, and an n-th of H, K and the width within them.
 
-Dropout's mask (Srivastava et al. 2014) is a pure function of (seed, step, sequence, place in the model, position, feature):
-the same in every layout, micro-batch and recomputation, with no generator whose state would need saving.
+The mask of dropout (Srivastava et al. 2014) is a pure function of (seed, step, sequence, place in the model, position,
+feature): the same in every layout, micro-batch and recomputation, without a generator whose state would have to be saved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from corpusmill.train.model.split import WHOLE, Split
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
 
-LEVELS = 1 << 16  # the share that is dropped is rounded to one of these
+LEVELS = 1 << 16  # to which the share that is dropped is rounded
 
 
 def keys_of_layer(keys: Tensor | None, number: int) -> Tensor | None:
@@ -34,12 +34,12 @@ def keys_of_layer(keys: Tensor | None, number: int) -> Tensor | None:
 def dropout(x: Tensor, share: float, keys: Tensor | None, place: int, split: Split) -> Tensor:
     """x [B, T, C] (this process's part of the sequence) with `share` of its elements 0 and the others scaled up.
 
-    `keys`, int64 [B], tell sequences, steps and layers apart; `place` the calls within a layer. None: x as it is.
+    `keys`, int64 [B], distinguish sequences, steps and layers, `place` the calls within a layer. None: no dropout.
     """
     if keys is None or not share:
         return x
     B, T, C = x.shape
-    words = -(-C // 4)  # one 64-bit number decides over four features
+    words = -(-C // 4)  # one 64-bit number for four features
     first = split.rank * T * words
     index = torch.arange(first, first + T * words, device=x.device)
     key = mix(keys + place)[:, None]
@@ -50,7 +50,7 @@ def dropout(x: Tensor, share: float, keys: Tensor | None, place: int, split: Spl
 
 
 class RMSNorm(nn.RMSNorm):
-    """RMSNorm (Zhang & Sennrich 2019) in its input's type: the fused kernel takes no weights of another one."""
+    """RMSNorm (Zhang & Sennrich 2019) in the type of its input: the fused kernel needs weights of the same type."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
@@ -64,7 +64,7 @@ def make_norm(config: ModelConfig) -> nn.Module:
 
 
 def row_parallel(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
-    """`product` of features of which each process has a part: the sum of the parts, then the bias, once."""
+    """`product` of features of which each process has a part: their products summed, then the bias, added once."""
     if split.size == 1:
         whole: Tensor = product(x)
         return whole
@@ -129,9 +129,9 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """The residual stream [B, T, C] in and out; beside it what the router of a layer with experts did, else None.
+    """Residual stream [B, T, C] in and out; also what the router of a layer with experts did, else None.
 
-    Dropout falls on what each half adds, by the layer's `keys` (`corpusmill.train.model.layer`; None: no dropout).
+    Dropout is applied to the output of each half, by the layer's `keys` (None: no dropout).
     """
 
     def __init__(self, config: ModelConfig, number: int) -> None:

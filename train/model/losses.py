@@ -29,10 +29,10 @@ def token_losses(
     """Cross entropy in nats and z-loss of each token, float32 [B, T], both 0 where the label is `IGNORED`.
 
     hidden [B, T, C], weight [V, C], labels int64 [B, T]. The z-loss is `z_loss` x log(Z)^2, Z the softmax's
-    denominator (PaLM, Chowdhery et al. 2022). `chunk`: tokens whose logits exist at once, computed again in the backward
-    pass; the losses and gradients are the same. `split`: weight is [V / n, C], and all have the losses, each the
-    gradients of its rows, and its summand of those of `hidden`. (`F.linear_cross_entropy` of PyTorch 2.13 is not used: its losses of
-    single tokens come rounded to the input's type, in bfloat16 0.03 nats off, and it has no z-loss.)
+    denominator (PaLM, Chowdhery et al. 2022). `chunk`: tokens whose logits exist at once; they are computed again in the
+    backward pass, and losses and gradients stay the same. `split`: weight is [V / n, C]; every process gets all losses,
+    the gradients of its rows, and a summand of those of `hidden`. (`F.linear_cross_entropy` of PyTorch 2.13 rounds the
+    losses of single tokens to the input's type, 0.03 nats off in bfloat16, and has no z-loss.)
     """
     if torch.is_autocast_enabled(hidden.device.type):
         dtype = torch.get_autocast_dtype(hidden.device.type)
@@ -52,7 +52,7 @@ def token_losses(
 
 
 class _Chunked(torch.autograd.Function):
-    """`token_losses` over chunks of the tokens and parts of the vocabulary. Keeps the hidden states, no logits."""
+    """`token_losses` over chunks of the tokens and parts of the vocabulary; saves the hidden states and no logits."""
 
     @staticmethod
     def forward(
@@ -81,7 +81,7 @@ class _Chunked(torch.autograd.Function):
         hidden, weight, labels, logs = ctx.saved_tensors
         small = weight.to(hidden.dtype)
         to_hidden = torch.empty_like(hidden)
-        to_weight = torch.zeros_like(weight)  # in the weight's type: chunks' sums are not rounded to bfloat16
+        to_weight = torch.zeros_like(weight)  # in the weight's type, so that sums are not rounded to bfloat16
         parts = [x.split(ctx.chunk) for x in (to_hidden, hidden, labels, logs, *grads)]
         for into, h, label, log_z, by_loss, by_z in zip(*parts, strict=True):
             logits = _product(h, small.T).float()
@@ -113,7 +113,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 class Statistics:
     """Sums over the scored tokens of training passes, by name, until they are taken; and the losses beside the cross
-    entropy, which are added to it with a value of 0: their gradients count, what a token's loss is stays readable.
+    entropy, which are added to it with a value of 0: their gradients count, and a token's loss stays its cross entropy.
 
     `z_loss`, `balance_loss`, `router_z_loss`: float64; `load`: int64 [layers, E], tokens of each expert; with
     `collect_activations` also `activation`: float64 [2], mean squares of the residual stream before the last norm and
@@ -124,19 +124,19 @@ class Statistics:
         self.config = config
         self.sums: dict[str, Tensor] = {}
         self.collect_activations = False
-        # Of a pipeline stage without a head: the gradient of the step's loss by that of a token.
+        # In a pipeline stage without a head: the derivative of the step's loss by that of a token.
         self.loss_weight: Tensor | float = 1.0
 
     def add(self, name: str, value: Tensor) -> None:
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def take(self) -> dict[str, Tensor]:
-        """The sums, which begin again."""
+        """The sums, which are then reset."""
         sums, self.sums = self.sums, {}
         return sums
 
     def add_activations(self, x: Tensor) -> None:
-        """Count the residual stream [B, T, C] before the last norm, where that is wanted."""
+        """With `collect_activations`, add the residual stream [B, T, C] before the last norm."""
         if self.collect_activations:
             square = torch.linalg.vector_norm(x.detach(), dtype=torch.float32).square().double() / x.numel()
             self.add("activation", torch.stack((square, torch.ones_like(square))))
@@ -156,7 +156,7 @@ class Statistics:
     def with_router_losses(
         self, x: Tensor, routes: dict[int, Routed], labels: Tensor, split: Split
     ) -> Tensor:
-        """Hidden states that a later stage makes a loss of, with the gradients of this stage's routers' losses."""
+        """Hidden states for the next stage, with the gradients of this stage's router losses."""
         if not routes:
             return x
         loss = self.router_losses(routes, labels, split).sum() * self.loss_weight
@@ -164,7 +164,7 @@ class Statistics:
         return found
 
     def router_losses(self, routes: dict[int, Routed], labels: Tensor, split: Split) -> Tensor:
-        """Of each scored token, [B, T]. All processes of a split have all tokens: each takes its share of the gradient."""
+        """Of each scored token, [B, T]. All processes of a split have all tokens, so each takes an n-th of the gradient."""
         scored = labels != IGNORED
         load = torch.zeros(self.config.layers, len(next(iter(routes.values())).load), dtype=torch.int64)
         load = load.to(labels.device)
@@ -179,29 +179,29 @@ class Statistics:
 
 
 def activation_rms(sums: dict[str, Tensor]) -> Tensor | None:
-    """Root mean square of the residual stream after the last layer, before the final norm, from `Statistics.take` (it is
-    taken out of there); None if it was not collected. On the device."""
+    """Root mean square of the residual stream after the last layer, before the final norm, on the device; removes it from
+    the `sums` of `Statistics.take`. None if it was not collected."""
     found = sums.pop("activation", None)
     return None if found is None else (found[0] / found[1]).sqrt()
 
 
 class Probe:
-    """What one pass shows of itself, for `corpusmill.train.log.rows`: of each layer the `entropies` [B, T] of its
-    attention, and where the head is the `highest` logit [B, T] of its part of the vocabulary."""
+    """What `corpusmill.train.log.rows` examines in one pass: each layer's `entropies` [B, T] of attention, and, in the stage
+    with the head, the `highest` logit [B, T] of its part of the vocabulary."""
 
     def __init__(self) -> None:
         self.entropies: list[Tensor] = []
         self.highest: Tensor | None = None
 
     def see_logits(self, logits: Tensor, known: int) -> None:
-        """logits [B, T, V], of which only the first `known` are of tokens, not of padding."""
+        """logits [B, T, V], of which the first `known` are of tokens, the others of padding."""
         logits = logits.float()
         logits[..., max(known, 0) :] = float("-inf")
         self.highest = logits.amax(-1)
 
 
 class _Attached(torch.autograd.Function):
-    """`x` unchanged; its backward pass also differentiates `extra`, a number."""
+    """`x` unchanged; the backward pass also differentiates `extra`, a scalar."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, extra: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ grouped_mm: Callable[..., Tensor] | None = getattr(F, "grouped_mm", None)  # sin
 
 
 class Routed(NamedTuple):
-    """What a router did, for the loss and for the balance. The losses are weighted, of each token, float32 [B, T]."""
+    """What a router did: its weighted losses of each token, float32 [B, T], and the load of the experts."""
 
     balance_loss: Tensor
     router_z_loss: Tensor
@@ -31,8 +31,8 @@ class Routed(NamedTuple):
 class Experts(nn.Module):
     """The feed-forward of a layer with experts.
 
-    Weights of a token's experts are their scores, softmax or sigmoid, normalised to 1 over the k chosen. The choice
-    may be moved by `bias`, which the loss does not see (Wang et al. 2024, DeepSeek-V3); `move_biases` sets it.
+    Weights of a token's experts are their scores, softmax or sigmoid, normalised to 1 over the k chosen. `bias` is added
+    to the scores for the choice alone (Wang et al. 2024, DeepSeek-V3); `move_biases` sets it.
     """
 
     expert_split: ClassVar[dict[str, int]] = {"gate": 0, "up": 0, "down": 0}
@@ -43,7 +43,7 @@ class Experts(nn.Module):
         moe = config.moe
         assert moe is not None
         self.split: Split = WHOLE
-        # With other processes' experts: `corpusmill.train.parallel.tensor`.
+        # With expert parallelism: `corpusmill.train.parallel.tensor.Exchange`.
         self.exchange: Callable[..., Tensor] | None = None
         self.config, self.activation = moe, config.activation
         hidden = moe.ffn_dim or config.hidden
@@ -97,7 +97,7 @@ class Experts(nn.Module):
         return weights.flatten(0, 1), chosen.flatten(0, 1), routed
 
     def compute(self, x: Tensor, load: Tensor) -> Tensor:
-        """x [N k, C] through the experts, of which the first takes the first `load[0]` rows, and so on."""
+        """x [N k, C] through the experts: the first `load[0]` rows through expert 0, and so on."""
         up = grouped(x, self.up, load)
         if self.gate is not None:
             up = F.silu(grouped(x, self.gate, load)) * up
@@ -108,20 +108,20 @@ class Experts(nn.Module):
 
 def grouped(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
     """x [N, in] times weight [E, out, in], `load[e]` rows for each expert e in turn; [N, out]."""
-    if torch.is_autocast_enabled(x.device.type):  # which does not know of grouped_mm
+    if torch.is_autocast_enabled(x.device.type):  # which does not cover grouped_mm
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
     if grouped_mm is not None and x.dtype == torch.bfloat16:
         found: Tensor = grouped_mm(x, weight.transpose(-2, -1), offs=load.cumsum(0).to(torch.int32))
-    else:  # in other types the grouped product is missing on CUDA, or where it is traced
+    else:  # other types have no grouped product on CUDA, or in compiled code
         found = one_by_one(x, weight, load)
     return found
 
 
-# An operation of its own, since it reads the loads: compiled code calls it without tracing into it.
+# A custom operation, since it reads the loads: compiled code calls it without tracing into it.
 @torch.library.custom_op("corpusmill::one_by_one", mutates_args=())
 def one_by_one(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:
-    """`grouped` as a loop over the experts: the reference. It waits for the device to know the loads."""
+    """`grouped` as a loop over the experts: the reference. It waits for the device, for the loads."""
     parts = torch.split(x, load.tolist())
     return torch.cat([part @ w.T for part, w in zip(parts, weight, strict=True)])
 
@@ -160,7 +160,7 @@ one_by_one.register_autograd(_backward, setup_context=_setup_context)
 
 
 def load_figures(config: ModelConfig, load: Tensor) -> dict[str, dict[str, float]]:
-    """Of each layer with experts, the load [layers, E] of its fullest and its emptiest one; 1 is an even share."""
+    """The load of the fullest and the emptiest expert of each layer, from `load` [layers, E]; 1 is an even share."""
     share = load.double() / load.double().mean(1, keepdim=True).clamp(min=1)
     ends = torch.stack((share.amax(1), share.amin(1)), dim=1).tolist()
     return {
@@ -171,8 +171,8 @@ def load_figures(config: ModelConfig, load: Tensor) -> dict[str, dict[str, float
 
 @torch.no_grad()
 def move_biases(experts: dict[int, Experts], load: Tensor) -> None:
-    """Balance without a loss (Wang et al. 2024): each expert's bias up by `bias_rate` if it got less than the mean
-    of a step, down if more. `load` [layers, E]: tokens of all processes in the step."""
+    """Balance without a loss (Wang et al. 2024): raise an expert's bias by `bias_rate` if it got fewer tokens than the mean
+    in a step, lower it if more. `load` [layers, E]: tokens of all processes in the step."""
     error = load.double().mean(1, keepdim=True) - load
     for number, layer in experts.items():
         if layer.config.balance == "bias":

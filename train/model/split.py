@@ -1,5 +1,5 @@
-"""Where a decoder can be split: the operations that tensor and sequence parallelism put into its arithmetic, and the
-dimensions along which its parameters are divided. In one process (`WHOLE`) the operations do nothing.
+"""How a decoder can be split: the operations that tensor and sequence parallelism insert, and the dimensions along which
+parameters are divided. In one process (`WHOLE`) the operations do nothing.
 
 A module declares the dimensions of its own parameters, by name within it: `tensor_split` (Shoeybi et al. 2019: 0 is
 column-parallel, 1 row-parallel) and `expert_split` (Lepikhin et al. 2021).
@@ -14,25 +14,25 @@ Splits = tuple[tuple[str, int], ...]  # of a parameter: ("expert" or "tensor", d
 
 
 class Split:
-    """What each process of a group does where its part of the model meets the others'; here for a group of one.
+    """The communication between the n processes of a tensor-parallel group; here for a group of one
+    (`corpusmill.train.parallel.tensor`: for several).
 
-    Each of n processes has an n-th part of the heads, of the feed-forward's width and of the vocabulary, and outside of
-    the products only its part of the sequence (Korthikanti et al. 2022). `corpusmill.train.parallel.tensor` has it for
-    several.
+    Each process has an n-th of the heads, of the feed-forward's width and of the vocabulary, and outside of the products
+    only its part of the sequence (Korthikanti et al. 2022).
     """
 
     rank, size = 0, 1
 
     def gather(self, x: Tensor) -> Tensor:
-        """[B, T / n, C] -> [B, T, C]; its gradient is summed and cut again."""
+        """[B, T / n, C] -> [B, T, C]; the gradient is summed and scattered."""
         return x
 
     def scatter(self, x: Tensor) -> Tensor:
-        """[B, T, C], of which each process has a summand -> [B, T / n, C] of the sum."""
+        """[B, T, C], a summand in each process -> [B, T / n, C] of the sum."""
         return x
 
     def take(self, x: Tensor) -> Tensor:
-        """[B, T, ...] that all have -> this process's [B, T / n, ...]; no gradient is sent."""
+        """[B, T, ...], the same in all processes -> this process's [B, T / n, ...]; no gradient is sent."""
         return x
 
     def embed(self, tokens: Tensor, weight: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class Split:
         return F.embedding(tokens, weight)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Of all processes; no gradient."""
+        """Over all processes; no gradient."""
         return x
 
     def max(self, x: Tensor) -> Tensor:
@@ -51,8 +51,8 @@ WHOLE = Split()
 
 
 def declared_splits(model: nn.Module) -> dict[str, Splits]:
-    """The axes and dimensions along which each parameter may be divided, by name, as the modules that own them declare;
-    those that every process holds whole are left out."""
+    """The axes and dimensions along which each parameter may be divided, by name, as its module declares them; without
+    those that every process holds whole."""
     found: dict[str, list[tuple[str, int]]] = {}
     for path, module in model.named_modules():
         for axis in ("expert", "tensor"):

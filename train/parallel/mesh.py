@@ -1,5 +1,5 @@
-"""The processes of a run: one, or as many as torchrun started; and the mesh in which they stand: pipeline x replicate x
-shard x tensor, and for experts the shard axis in two. Nothing else in `train` reads the environment."""
+"""The processes of a run, one or as many as torchrun started, and their mesh: pipeline x replicate x shard x tensor, with
+the shard axis split in two for experts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class World:
-    """This process's place among all, and its device.
+    """This process's rank among all, and its device.
 
-    Ranks count tensor parallelism fastest, then data, then pipeline stages: neighbours share what is sent most. The
+    Tensor parallelism varies fastest along the ranks, then data, then pipeline stages: neighbours communicate most. The
     processes of one data rank read the same rows.
     """
 
@@ -35,7 +35,7 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes and logs."""
+        """Whether this is the process that writes and logs."""
         return self.rank == 0
 
     @property
@@ -52,7 +52,7 @@ class World:
         return self.rank // self.tensor % self.data_size
 
     def sum(self, *values: float) -> list[float]:
-        """Sums over the data ranks; the same numbers everywhere. Through the CPU: no device is waited for."""
+        """Sums over the data ranks, the same in every process. On the CPU, so that no device is waited for."""
         if self.size == 1:
             return [float(value) for value in values]
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -103,29 +103,7 @@ def join(config: TrainConfig) -> World:
     """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     parallel = config.parallel
-    data_size = data_processes(config.parallel, size)
-    micro = config.data.micro_batch
-    for key, batch in (
-        *(("batch_ramp", batch) for batch in config.data.batch_ramp.values()),
-        ("global_batch", config.data.global_batch),
-    ):
-        if batch % (micro * data_size):
-            fit = [m for m in range(1, micro + 1) if batch % (m * data_size) == 0]
-            advice = (
-                f"micro_batch to {fit[-1]}"
-                if fit
-                else f"it to {-(-batch // (micro * data_size)) * micro * data_size}"
-            )
-            raise UserError(
-                f"data.{key}: {batch} is not a multiple of micro_batch {micro} x {data_size} processes: set {advice}"
-            )
-        count = batch // (micro * data_size)  # micro-batches of a pipeline
-        if parallel.pieces > parallel.pipeline and count % max(1, count // parallel.pipeline):
-            raise UserError(
-                f"parallel.schedule: {parallel.schedule} deals {count} micro-batches in rounds of"
-                f" {parallel.pipeline}: set data.micro_batch so that data.{key} makes a multiple of"
-                f" {parallel.pipeline} of them, or schedule to 1f1b"
-            )
+    check_batches(config, data_processes(parallel, size))
     cuda = torch.cuda.is_available()
     if config.device == "cuda" and not cuda:
         raise UserError("device: cuda, but PyTorch sees no CUDA device; set device to cpu or auto")
@@ -142,8 +120,33 @@ def join(config: TrainConfig) -> World:
     return World(rank, size, device, parallel.tensor, parallel.pipeline)
 
 
+def check_batches(config: TrainConfig, data_size: int) -> None:
+    """Raise `UserError` if some batch of a run cannot be divided among its data ranks and the rounds of its pipeline."""
+    data, parallel = config.data, config.parallel
+    batches = [
+        *(("batch_ramp", batch) for batch in data.batch_ramp.values()),
+        ("global_batch", data.global_batch),
+    ]
+    for key, batch in batches:
+        rows = data.micro_batch * data_size
+        if batch % rows:
+            fit = [m for m in range(1, data.micro_batch + 1) if batch % (m * data_size) == 0]
+            advice = f"micro_batch to {fit[-1]}" if fit else f"it to {-(-batch // rows) * rows}"
+            raise UserError(
+                f"data.{key}: {batch} is not a multiple of micro_batch {data.micro_batch} x {data_size} processes:"
+                f" set {advice}"
+            )
+        count = batch // rows  # micro-batches of a pipeline
+        if parallel.pieces > parallel.pipeline and count % max(1, count // parallel.pipeline):
+            raise UserError(
+                f"parallel.schedule: {parallel.schedule} takes micro-batches in rounds of {parallel.pipeline}, and"
+                f" there are {count}: set data.micro_batch so that data.{key} makes a multiple of {parallel.pipeline}"
+                f" of them, or schedule to 1f1b"
+            )
+
+
 def data_processes(parallel: ParallelConfig, size: int) -> int:
-    """How many of `size` processes have rows of their own; raises `UserError` if they make no such layout."""
+    """The number of data ranks among `size` processes; raises `UserError` if the layout does not divide them."""
     each = parallel.pipeline * parallel.tensor
     for what, processes, count in (
         ("parallel: pipeline x tensor", size, each),
@@ -158,8 +161,8 @@ def data_processes(parallel: ParallelConfig, size: int) -> int:
 
 
 def _store() -> Any:
-    """torchrun's store, with keys of this attempt alone: those of one that died lead to processes that are gone, and
-    torchrun keeps the store when it restarts (pytorch#135712). None without it."""
+    """torchrun's store, with a prefix for this attempt; None without torchrun. torchrun keeps the store when it restarts,
+    and the keys of an earlier attempt lead to processes that are gone (pytorch#135712)."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     stores: Any = dist  # which exports them under a condition that type checkers do not follow
@@ -169,15 +172,14 @@ def _store() -> Any:
 
 @dataclass(frozen=True)
 class Mesh:
-    """Of several processes. `dense` has the axes pipeline, replicate, shard, tensor; `experts` (None without expert
-    parallelism) pipeline, replicate, shard, expert, tensor, whose shard x expert is the shard of `dense`."""
+    """Several processes. `dense` has the axes pipeline, replicate, shard, tensor; `experts` (None without expert
+    parallelism) pipeline, replicate, shard, expert, tensor, whose shard x expert is the shard of `dense`. `ends`: the
+    first and the last pipeline stage, which both hold a tied embedding."""
 
     config: ParallelConfig
     dense: DeviceMesh
     experts: DeviceMesh | None
-    ends: (
-        dist.ProcessGroup | None
-    )  # the first and the last stage of one place, in which a tied embedding is twice
+    ends: dist.ProcessGroup | None
 
     @property
     def stage(self) -> int:
@@ -192,7 +194,7 @@ class Mesh:
         return self.dense.get_local_rank("tensor")
 
     def data(self, expert: bool = False) -> DeviceMesh:
-        """What a parameter (a stack of experts) is sharded over: [shard], or [replicate, shard] if there are copies."""
+        """The mesh that a parameter (`expert`: a stack of experts) is sharded over: [shard], or [replicate, shard]."""
         mesh = self.experts if expert and self.experts is not None else self.dense
         return mesh["replicate", "shard"] if self.config.replicate > 1 else mesh["shard"]
 

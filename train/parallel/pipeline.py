@@ -20,13 +20,13 @@ Rows = dict[str, Tensor]  # a decoder's arguments, by name
 
 
 def layers_of(layers: int, pieces: int) -> list[range]:
-    """The layers of each of `pieces` in a row, as equal as they can be."""
+    """The layers of each of `pieces`, as equal in number as possible."""
     bounds = [round(layers * i / pieces) for i in range(pieces + 1)]
     return [range(low, high) for low, high in pairwise(bounds)]
 
 
 def keep(model: Decoder, piece: int, pieces: int) -> Decoder:
-    """Remove from a decoder what is not in one of its pieces. Names stay."""
+    """Remove from a decoder what does not belong to this piece of it. Names stay."""
     kept = layers_of(model.config.layers, pieces)[piece]
     for number in range(model.config.layers):
         if number not in kept:
@@ -43,7 +43,7 @@ def keep(model: Decoder, piece: int, pieces: int) -> Decoder:
 
 
 class Pipeline:
-    """The pieces that this process has, of all `pieces`; piece p is process p mod stages's."""
+    """The pieces of the model in this process: piece p is in stage p mod stages."""
 
     def __init__(self, parts: list[Decoder], mesh: Mesh, device: torch.device) -> None:
         self.parts, self.mesh, self.device = parts, mesh, device
@@ -58,8 +58,8 @@ class Pipeline:
         return self.parts[-1].last
 
     def backward(self, batches: list[Rows], weight: Tensor | float) -> list[Tensor]:
-        """Forward and backward of micro-batches of one shape: gradients of `weight` x the sum of their losses; where the
-        last piece is, each one's losses [B, T]."""
+        """Forward and backward of micro-batches of one shape: accumulates the gradients of `weight` x the sum of their
+        losses; returns each one's losses [B, T] in the last stage, none in the others."""
         schedule = self._schedule(len(batches), tuple(batches[0]["tokens"].shape))
         for part in self.parts:
             part.statistics.loss_weight = weight
@@ -86,7 +86,7 @@ class Pipeline:
             "interleaved": pipelining.ScheduleInterleaved1F1B,
             "zero_bubble": pipelining.ScheduleInterleavedZeroBubble,
         }  # fmt: skip
-        if (count, *shape) not in self._schedules:  # a ramp makes others
+        if (count, *shape) not in self._schedules:  # ramps change count and shape
             config = self.mesh.config
             numbers = [self.mesh.stage + i * config.pipeline for i in range(len(self.parts))]
             stages = [
@@ -103,7 +103,7 @@ class Pipeline:
         return self._schedules[(count, *shape)]
 
     def _shapes(self, part: Decoder, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """What goes in and comes out of a piece, on the meta device: else a first pass would try it, and count it."""
+        """Input and output of a piece, on the meta device: otherwise PyTorch runs a first pass, which would be counted."""
         B, T = shape
         with torch.device("meta"):
             hidden = torch.empty(B, T // part.split.size, part.config.dim, requires_grad=True)

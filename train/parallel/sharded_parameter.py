@@ -1,9 +1,9 @@
-"""Which part of a parameter is here: the shape of the whole, where this process's part begins in it, along which axes
-it is divided, and how many processes have the same part. Checkpoint, optimizers, norms and first values ask here.
+"""Which part of a parameter this process holds: the shape of the whole, the offsets of the part, the axes along which it
+is divided, and the number of replicas. Read by checkpoint, optimizers, norms and initialisation.
 
 A parameter is a plain tensor or a DTensor of `fully_shard`; before that, tensor and expert parallelism may have cut it
-(`Cut`, which `corpusmill.train.parallel.model` leaves in its attribute `cuts`; absent in one process). A tensor "like" a
-parameter is divided as it is: its gradient, or an optimizer's state.
+(`Cut`, which `corpusmill.train.parallel.model` stores in its attribute `cuts`). A tensor "like" a parameter is divided in
+the same way: its gradient, or an optimizer's state.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.linalg import vector_norm
 
-PIECE = 1 << 16  # elements whose squares a CPU adds up in float32
+PIECE = 1 << 16  # elements whose squares a CPU sums in float32
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Of dimension `dim`, this process has the `index`-th of `count` equal parts; `group` has the others."""
+    """This process has the `index`-th of `count` equal parts along `dim`; the processes of `group` have the others."""
 
     axis: str  # "tensor" or "expert"
     dim: int
@@ -35,7 +35,7 @@ Cuts = dict[str, tuple[Cut, ...]]  # by parameter's name, the outermost first
 
 
 class Part(NamedTuple):
-    """A box in a whole tensor of `shape`: where it begins, in each dimension."""
+    """A box at `offsets` in a whole tensor of `shape`."""
 
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 def local(tensor: Any) -> Tensor:
-    """The elements of a tensor (perhaps a DTensor) that are here."""
+    """The elements of a tensor (perhaps a DTensor) in this process."""
     found: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return found
 
@@ -74,7 +74,7 @@ def part_of(tensor: Any, cuts: Sequence[Cut] = ()) -> Part:
 
 
 def replicas(parameter: Any, cuts: Sequence[Cut], processes: int) -> int:
-    """How many of `processes`, which have all of a parameter together, have the same part of it."""
+    """How many of `processes`, which hold a parameter together, have the same part of it."""
     for cut in cuts:
         processes //= cut.count
     if hasattr(parameter, "device_mesh"):
@@ -112,7 +112,7 @@ def mean(x: Tensor, dim: int, parameter: Tensor) -> Tensor:
 
 
 def gathered(x: Tensor, parameter: Tensor) -> Tensor:
-    """Every element of the matrices in a tensor like `parameter` (of a stack, of the matrices that are here)."""
+    """The whole matrices of a tensor like `parameter` (of a stack, those of this process)."""
     found = x.full_tensor() if hasattr(x, "full_tensor") else x
     for cut in cuts_of(parameter):
         if cut.dim >= found.ndim - 2:
@@ -123,7 +123,7 @@ def gathered(x: Tensor, parameter: Tensor) -> Tensor:
 
 
 def scattered(found: Tensor, parameter: Tensor) -> Tensor:
-    """The inverse of `gathered`: of `found`, the same in every process, a tensor like `parameter`; nothing is sent."""
+    """The inverse of `gathered`: `found`, the same in every process, as a tensor like `parameter`; nothing is sent."""
     for cut in cuts_of(parameter):
         if cut.dim >= found.ndim - 2:
             found = found.tensor_split(cut.count, dim=cut.dim)[cut.index]
@@ -138,10 +138,10 @@ def scattered(found: Tensor, parameter: Tensor) -> Tensor:
 
 
 def total_norm(tensors: Iterable[Tensor], replicas: Iterable[int], group: dist.ProcessGroup | None) -> Tensor:
-    """Euclidean norm of all tensors of all processes together, each element counted once however many `replicas` its
-    tensor has. It is not finite in any process if an element is not in one of them."""
-    # A CPU adds up one after the other in float32: of an embedding of 38 M elements that loses 0.3 %, of its shards less, so
-    # that layouts would differ. In pieces it is 1e-7. A GPU adds in a tree.
+    """Euclidean norm of all tensors of all processes together, in which each element counts once, however many `replicas`
+    its tensor has. Not finite in every process if an element of one of them is not."""
+    # A CPU sums in sequence in float32, which loses 0.3 % over an embedding of 38 M elements and less over its shards, so
+    # that layouts would differ; in pieces the error is 1e-7. A GPU sums in a tree.
     parts = [local(t) for t in tensors]
     pieces = [torch.split(t.reshape(-1), PIECE) if t.device.type == "cpu" else (t,) for t in parts]
     norms = torch.stack(torch._foreach_norm([piece for found in pieces for piece in found]))
@@ -155,7 +155,7 @@ def total_norm(tensors: Iterable[Tensor], replicas: Iterable[int], group: dist.P
 
 
 def _complete(x: Tensor) -> Tensor:
-    """The sum, everywhere, of what each process has a part of (a DTensor's partial sums); any other tensor as it is."""
+    """A DTensor with its partial sums added up; any other tensor as it is."""
     if not hasattr(x, "full_tensor"):
         return x
     from torch.distributed.tensor import DTensor, Replicate

@@ -1,8 +1,8 @@
-"""Tensor, sequence and expert parallelism: a decoder reduced to this process's part of each parameter, and what its
-modules do between processes (Shoeybi et al. 2019, Korthikanti et al. 2022, Lepikhin et al. 2021).
+"""Tensor, sequence and expert parallelism: a decoder reduced to this process's part of each parameter, and the
+communication of its modules (Shoeybi et al. 2019, Korthikanti et al. 2022, Lepikhin et al. 2021).
 
-Gradients of what all processes hold (norms, biases behind a sum, routers) are then parts of a sum, which
-`corpusmill.train.parallel.model` adds up.
+Each process then has a summand of the gradients of parameters that all hold (norms, biases after a sum, routers);
+`ParallelModel.complete` adds them up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from corpusmill.train.parallel.sharded_parameter import Cut, Cuts
 
 
 def split_model(model: Decoder, mesh: Mesh) -> Cuts:
-    """Leave of each parameter of `model` (on the meta device) this process's part; how each was cut, by name.
+    """Cut each parameter of `model` (on the meta device) to this process's part; return the cuts, by name.
 
     Raises `UserError` if the padded vocabulary cannot be divided.
     """
@@ -66,7 +66,7 @@ def _check_vocabulary(model: Decoder, tensor: int) -> None:
 
 
 class TensorSplit(Split):
-    """For process `rank` of the `size` in `group`."""
+    """`Split` among the processes of `group`."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
@@ -118,14 +118,15 @@ def _reduced(x: Tensor, operation: str, split: TensorSplit) -> Tensor:
 
 
 def _functional() -> Any:
-    """Collectives that compiled code can look into; imported only where there are several processes."""
+    """Collectives that torch.compile traces; imported only where there are several processes. The module is private: the
+    public collectives write in place, along dimension 0 alone, and break the compiled graph of a layer."""
     import torch.distributed._functional_collectives as functional
 
     return functional
 
 
 class _Sequence(torch.autograd.Function):
-    """`Split.gather`, or with `scatter` `Split.scatter`: each is the other's gradient."""
+    """`Split.gather`, or with `scatter` `Split.scatter`: each is the gradient of the other."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, split: TensorSplit, scatter: bool) -> Tensor:
@@ -139,23 +140,22 @@ class _Sequence(torch.autograd.Function):
 
 
 class Exchange:
-    """Expert parallelism: each process has E / n experts, and tokens travel to them and back.
-
-    Between the n processes of `group`, of which process i has the experts from i E / n on."""
+    """Expert parallelism: process i of the n in `group` has E / n experts, from i E / n on; tokens are sent to them and
+    back."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group, self.size = group, dist.get_world_size(group)
 
     def __call__(self, compute: Callable[[Tensor, Tensor], Tensor], x: Tensor, load: Tensor) -> Tensor:
-        """`compute(x, load)` as if all experts were here: x [N, C], of which the first `load[0]` rows are for expert 0,
-        and so on; load int64 [E]. It waits for the device: the sizes of what is sent must be known."""
+        """`compute(x, load)` as if this process had all experts: x [N, C], of which the first `load[0]` rows are for
+        expert 0, and so on; load int64 [E]. It waits for the device, since the sizes of messages must be known."""
         functional = _functional()
         sent = load.view(self.size, -1)
         arriving = torch.empty_like(sent)
         dist.all_to_all_single(arriving, sent.contiguous(), group=self.group)
         there, here = sent.sum(1).tolist(), arriving.sum(1).tolist()
         got = functional.wait_tensor(functional.all_to_all_single_autograd(x, here, there, self.group))
-        # Rows come process by process and, within, expert by expert; an expert wants all of its rows together.
+        # Rows arrive process by process, of each expert by expert; an expert needs all of its rows together.
         experts = arriving.shape[1]
         number = torch.arange(experts, device=x.device).repeat(self.size)
         order = number.repeat_interleave(arriving.flatten()).argsort(stable=True)

@@ -1,8 +1,8 @@
 """Products of the layers in 8 bits: e4m3 forward, e5m2 for gradients, a scale for each tensor (Micikevicius et al. 2022).
 
-Each tensor is scaled by its own largest value of the moment, so there is no history to keep. Norms, embeddings, head,
-router and stacks of experts stay as they are, and so does any product with a dimension that is no multiple of 16.
-Worth it compiled alone: eager, the casts cost more than the product saves.
+Each tensor is scaled by its current largest value, so there is no history to keep. Norms, embeddings, head, router and
+stacks of experts are not changed, nor are products with a dimension that is no multiple of 16. It pays only when compiled:
+eager, the casts cost more than the product saves.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from corpusmill.common.errors import UserError
 from corpusmill.train.model.layer import Layer
 
-CAPABLE = (8, 9)  # compute capability from which there are 8-bit products
+CAPABLE = (8, 9)  # the lowest compute capability with 8-bit products
 TILE = 16
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def use_fp8(model: nn.Module, device: torch.device) -> int:
-    """Compute the products of a model's layers in 8 bits; how many. Names of parameters stay.
+    """Compute the products of a model's layers in 8 bits; returns how many. Names of parameters stay.
 
     Raises `UserError` where the hardware has no 8-bit products or the model none of the right size.
     """
@@ -53,10 +53,8 @@ def _forward(module: nn.Linear, x: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`F.linear` of x [..., K] and weight [N, K] in 8 bits, in bfloat16 where the tokens are no multiple of 16.
-
-    The result is in the type of autocast, or x's.
-    """
+    """`F.linear` of x [..., K] and weight [N, K] in 8 bits, or in bfloat16 if the number of tokens is no multiple of 16;
+    in the type of autocast, or x's."""
     if not torch.is_grad_enabled() or _odd(x.numel() // x.shape[-1], *weight.shape):
         return F.linear(x, weight, bias)
     autocast = torch.is_autocast_enabled(x.device.type)
@@ -66,7 +64,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """y [M, N] = x [M, K] w^T. Keeps x and w in 8 bits, and their scales."""
+    """y [M, N] = x [M, K] w^T; saves x and w in 8 bits, and their scales."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -86,21 +84,21 @@ class _Product(torch.autograd.Function):
 
 
 def _small(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x in 8 bits, its largest value at the type's; and what that is to be multiplied by, float32."""
+    """x in 8 bits, scaled so that its largest value is the type's; and the inverse of that scale, float32."""
     largest = x.abs().amax().float().clamp(min=1e-12)
     most = torch.finfo(dtype).max
     return (x.float() * (most / largest)).clamp(-most, most).to(dtype).contiguous(), largest / most
 
 
 def _columns(x: Tensor) -> Tensor:
-    """The same matrix, laid out column by column: what the product takes on its right."""
+    """The same matrix in column-major order, as the product needs its right factor."""
     return x.t().contiguous().t()
 
 
 def _product(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, dtype: torch.dtype, fast: bool = False
 ) -> Tensor:
-    """`fast`: sums of fewer bits, good enough for the forward pass alone."""
+    """`fast`: accumulation in fewer bits, precise enough for the forward pass alone."""
     return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=dtype, use_fast_accum=fast)
 
 

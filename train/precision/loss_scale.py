@@ -1,7 +1,5 @@
-"""Dynamic loss scaling for fp16 (Micikevicius et al. 2018): its gradients underflow unless the loss is multiplied.
-
-All of it is arithmetic on tensors of the device, so that no step waits to know whether it overflowed.
-"""
+"""Dynamic loss scaling for fp16 (Micikevicius et al. 2018), whose gradients underflow unless the loss is multiplied. All of it
+is arithmetic on the device, so that no step waits to know whether it overflowed."""
 
 from __future__ import annotations
 
@@ -14,15 +12,15 @@ from torch import Tensor
 if TYPE_CHECKING:
     from corpusmill.schemas.parallel import LossScaleConfig
 
-CEILING = 2.0**32  # where gradients of 0 would let it grow for ever
+CEILING = 2.0**32  # gradients of 0 would let it grow without limit
 
 
 class LossScale:
     """Multiply the loss by `scale` (float32, no dimensions); then `unscale` the gradients, and `update`.
 
-    The rule is Megatron-LM's: an overflow takes one from the hysteresis, and where none is left lowers the scale, not
-    below the floor; `growth_interval` steps in a row without one raise it and restore the hysteresis. A step that
-    overflowed at the floor has a norm that is not finite and `Metrics.loss_scale` equal to the floor: nothing is raised.
+    The rule is Megatron-LM's: an overflow takes one from the hysteresis, and once that is 0 lowers the scale, not below the
+    floor; `growth_interval` steps in a row without one raise it and restore the hysteresis. Overflows at the floor raise no
+    error: the norm is not finite and `Metrics.loss_scale` is the floor.
     """
 
     def __init__(self, config: LossScaleConfig, device: torch.device | None = None) -> None:
@@ -33,7 +31,7 @@ class LossScale:
         self.hysteresis = torch.full_like(self.good_steps, config.hysteresis)
 
     def lift(self, floor: float) -> None:
-        """Begin again if the scale is at `floor` or below: to grow from there takes longer than the guard waits."""
+        """Reset the scale if it is at `floor` or below: growing from there takes longer than the guard's patience."""
         if float(self.scale) <= floor:
             self.__init__(self.config, self.scale.device)  # type: ignore[misc]
 

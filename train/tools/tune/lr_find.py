@@ -1,4 +1,4 @@
-"""The learning rate range test (Smith 2017): one short run whose rate rises until the loss blows up."""
+"""The learning rate range test (Smith 2017): one short run whose rate rises until the loss diverges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from corpusmill.train.guard.judge import History, StepSignals, judge, observe
 from corpusmill.train.run_folder import dumped, write_json
 
 BETA = 0.9  # of the moving mean
-FACTOR = 1.5  # a loss above so many times the lowest has diverged: ln(vocabulary) is seldom 4 times anything
+FACTOR = 1.5  # a loss above this multiple of the lowest has diverged; most losses never reach 4 times their lowest
 
 
 class Enough(Exception):
@@ -35,7 +35,7 @@ def smoothed(losses: Sequence[float], beta: float = BETA) -> list[float]:
 
 
 def diverged(losses: Sequence[float | None], factor: float = FACTOR) -> str | None:
-    """Why a run with these losses (None: NaN, as JSON has it) is to be stopped now, or None."""
+    """Why a run with these losses (None: NaN, as in JSON) should be stopped now, or None."""
     if not losses:
         return None
     known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
@@ -50,10 +50,8 @@ def diverged(losses: Sequence[float | None], factor: float = FACTOR) -> str | No
 def range_config(
     config: TrainConfig, low: float, high: float, steps: int, folder: str, tokens: str
 ) -> TrainConfig:
-    """The run of the test: the config's model, data and optimizer; every step a row, nothing saved or validated.
-
-    Ramps, stages and skips of the data are left out: the full batch and the main mixture are what the rate is for.
-    """
+    """The config of the test: its model, data and optimizer; a row at every step, nothing saved or validated. Without ramps,
+    stages and skips of the data: the rate is for the full batch and the main mixture."""
     given = dumped(config)
     given.update(
         output=folder, stop_after=None, may_change=[], checkpoint={"every": steps + 1}, validation={"every": None},
@@ -71,24 +69,22 @@ def range_config(
 def range_test(
     config: TrainConfig, low: float, high: float, steps: int, out: Folder, factor: float = FACTOR
 ) -> dict[str, Any]:
-    """Train for `steps` steps from `low` to `high`, or until the loss diverges; what lr-find.json holds.
+    """Train for `steps` steps from `low` to `high`, or until the loss diverges; returns what lr-find.json holds.
 
-    The run's own output is neither read nor written. Raises `UserError` under torchrun: one process runs the test.
+    The run's own output is neither read nor written. Raises `UserError` under torchrun: the test needs one process.
     """
     from corpusmill.train.trainer import train
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("lr-find: runs in one process; start it without torchrun")
 
-    rates: list[float] = []
-    losses: list[float] = []
-
+    rates, losses = list[float](), list[float]()
     history, guard = History(), GuardConfig()
 
     def on_row(row: dict[str, Any]) -> None:
         rates.append(row["lr"])
         losses.append(row["loss"])
-        # The guard's verdict comes in here: what it would roll back for ends the test.
+        # What the guard would roll back for ends the test.
         nonlocal history
         signals = StepSignals(row["step"], row["loss"], row["grad_norm"])
         verdict = judge(history, signals, guard)
@@ -168,16 +164,10 @@ def tables(result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
     curve = result["curve"]
     every = max(1, math.ceil(len(curve) / 12))
     points = curve[::every] + ([curve[-1]] if (len(curve) - 1) % every else [])
+    rates = [[name, f"{rate:.2e}"] for name, rate in result["suggestions"].items()]
+    rows = [[f"{row['lr']:.2e}", f"{row['loss']:.4f}", f"{row['smoothed']:.4f}"] for row in points]
+    title = f"{result['name']}: stopped at {result['stopped_at']:.2e}: {result['because']}"
     return [
-        (
-            f"{result['name']}: stopped at {result['stopped_at']:.2e}: {result['because']}",
-            [["suggestion", "lr"], *([name, f"{rate:.2e}"] for name, rate in result["suggestions"].items())],
-        ),
-        (
-            f"{len(curve)} of {result['steps']} steps",
-            [
-                ["lr", "loss", "smoothed"],
-                *([f"{row['lr']:.2e}", f"{row['loss']:.4f}", f"{row['smoothed']:.4f}"] for row in points),
-            ],
-        ),
+        (title, [["suggestion", "lr"], *rates]),
+        (f"{len(curve)} of {result['steps']} steps", [["lr", "loss", "smoothed"], *rows]),
     ]

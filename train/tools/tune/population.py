@@ -1,8 +1,8 @@
-"""Population-based training (Jaderberg et al. 2017): runs that learn side by side; the worst take over the best's weights.
+"""Population-based training (Jaderberg et al. 2017): runs side by side, of which the worst take over the best's weights.
 
-A round trains each member for `population.every` steps in `round-<r>/<member>/`, a whole run's folder. It begins as a
-copy of a member's folder of the round before: its own, or, for the worst quarter, that of one of the best quarter, whose
-values it takes too, changed. Nothing but population.json, written after each round, holds the state of the search.
+A round trains each member for `population.every` steps in `round-<r>/<member>/`, the folder of a run. It starts as a copy
+of a member's folder of the round before: its own, or, for the worst quarter, that of one of the best quarter, whose values
+it also takes, perturbed. The state of the search is population.json alone, written after each round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from corpusmill.schemas.search import Parameter, SearchConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.run_folder import RESULT, write_json
 from corpusmill.train.tools.tune.lr_find import diverged
-from corpusmill.train.tools.tune.report import in_full
+from corpusmill.train.tools.tune.report import in_full, ranked
 from corpusmill.train.tools.tune.trial import Trial, check_trial, objective, run_trials
 
 PERTURB = (0.8, 1.2)
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 def evolve(
     config: SearchConfig, base: dict[str, Any], train: TrainConfig, folder: Path, log: Callable[[str], None]
 ) -> tuple[list[Row], dict[str, Any]]:
-    """Run the rounds that are missing. The members as rows of search.json, and the lineage: a row a member and round."""
+    """Run the missing rounds. Returns the members as rows of search.json, and the lineage: a row for each member and round."""
     total = train.schedule.steps
     every = min(config.population.every or max(1, total // 10), total)
     rounds = math.ceil(total / every)
@@ -54,10 +54,9 @@ def evolve(
         write_json(file, {"lineage": lineage})
         if number:
             shutil.rmtree(folder / f"round-{number - 1:03d}", ignore_errors=True)
-        best = ranked(config, rows)[0]
-        log(
-            f"step {step}/{total}  best: member {best['member']}, {best['value']:.4f}  {in_full(best['params'])}"
-        )
+        best = ranked(config, rows, "member")[0]
+        values = in_full(best["params"])
+        log(f"step {step}/{total}  best: member {best['member']}, {best['value']:.4f}  {values}")
     members = [
         {
             "number": row["member"], "state": "complete" if row["value"] is not None else "failed",
@@ -70,14 +69,12 @@ def evolve(
 
 
 def plan_round(config: SearchConfig, base: dict[str, Any], number: int, last: list[Row]) -> list[Row]:
-    """Who trains in a round, from whose weights (`parent`), with which values: pure, given the round before."""
+    """The members of a round, with the weights they start from (`parent`) and their values: pure, given the round before."""
     rows: list[Row] = []
-    order = ranked(config, last)
+    order = ranked(config, last, "member")
     quarter = max(1, config.total // 4)
     top = [row for row in order[:quarter] if row["value"] is not None]
-    worst = {row["member"] for row in order[-quarter:]} | {
-        row["member"] for row in last if row["value"] is None
-    }
+    worst = {row["member"] for row in last if row in order[-quarter:] or row["value"] is None}
     for member in range(config.total):
         rng = Random(f"{config.seed} {number} {member}")
         row: Row = {"round": number, "member": member, "parent": None, "value": None, "reason": ""}
@@ -98,12 +95,6 @@ def plan_round(config: SearchConfig, base: dict[str, Any], number: int, last: li
     return rows
 
 
-def ranked(config: SearchConfig, rows: list[Row]) -> list[Row]:
-    """Best first; those without a value last."""
-    sign = 1 if config.direction == "minimize" else -1
-    return sorted(rows, key=lambda row: (row["value"] is None, sign * (row["value"] or 0.0), row["member"]))
-
-
 def draw(parameter: Parameter, rng: Random) -> Any:
     """A first value."""
     if parameter.choices is not None:
@@ -114,7 +105,7 @@ def draw(parameter: Parameter, rng: Random) -> Any:
 
 
 def changed(parameter: Parameter, value: Any, rng: Random) -> Any:
-    """A value that explores: times 0.8 or 1.2 within the range; a choice now and then drawn again."""
+    """A perturbed value: times 0.8 or 1.2 within the range; a choice is drawn again with probability `RESAMPLE`."""
     if parameter.choices is not None:
         return rng.choice(parameter.choices) if rng.random() < RESAMPLE else value
     return fitted(parameter, value * rng.choice(PERTURB))
@@ -131,7 +122,7 @@ def fitted(parameter: Parameter, value: float) -> float:
 def train_round(
     config: SearchConfig, folder: Path, rows: list[Row], step: int, log: Callable[[str], None]
 ) -> None:
-    """Train every member up to `step`, and fill in what each came to."""
+    """Train every member up to `step`, and enter its value."""
     members: dict[Path, Row] = {}
 
     def starts() -> Iterator[Trial]:
@@ -172,7 +163,7 @@ def place(folder: Path, number: int, member: int) -> Path:
 
 
 def copy(parent: Path, child: Path) -> None:
-    """A run's folder as the beginning of another; a copy that was cut short is made again."""
+    """Copy a run's folder as the start of another; an interrupted copy is made again."""
     partial = child.with_name(f"{child.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(parent, partial, ignore=shutil.ignore_patterns(*NOT_COPIED))

@@ -1,4 +1,4 @@
-"""What a search leaves: search.json, the best config, a page of plots, and a table for the terminal."""
+"""The results of a search: search.json, the best config, a page of plots, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def publish(
     trials: list[dict[str, Any]],
     more: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write search.json, best.yaml and search.html; the first of them."""
+    """Write search.json, best.yaml and search.html; returns the content of search.json."""
     done = [row for row in trials if row["value"] is not None]
-    sign = 1 if config.direction == "minimize" else -1
-    best = min(done, key=lambda row: (sign * row["value"], row["number"]), default=None)
+    best = ranked(config, done)[0] if done else None
     result = {
         "v": 1, "name": config.name, "output": str(folder), "sampler": config.sampler, "objective": config.objective,
         "direction": config.direction, "seed": config.seed, "best": best, "trials": trials, **more,
@@ -36,12 +35,17 @@ def publish(
         if config.sampler == "pbt":
             words += "# Its values changed on the way (search.json, lineage): these are the last.\n"
         given = override(base, [f"{key}={json.dumps(value)}" for key, value in best["params"].items()])
-        Folder(folder / "best.yaml").write(
-            (words + as_yaml({**given, "output": str(folder / "best")})).encode()
-        )
+        given["output"] = str(folder / "best")
+        Folder(folder / "best.yaml").write((words + as_yaml(given)).encode())
     write_json(Folder(folder / "search.json"), result)
     Folder(folder / "search.html").write(drawn(config, result).encode())
     return result
+
+
+def ranked(config: SearchConfig, rows: list[dict[str, Any]], number: str = "number") -> list[dict[str, Any]]:
+    """Best first, those without a value last; equal ones by their `number`."""
+    sign = 1 if config.direction == "minimize" else -1
+    return sorted(rows, key=lambda row: (row["value"] is None, sign * (row["value"] or 0.0), row[number]))
 
 
 def as_yaml(value: dict[str, Any]) -> str:
@@ -58,20 +62,14 @@ def drawn(config: SearchConfig, result: dict[str, Any]) -> str:
     charts, best = [], result["best"] or {}
     for key, parameter in config.space.items():
         names = [json.dumps(choice) for choice in parameter.choices or []]
-        dots = [
-            Dot(
-                names.index(json.dumps(row["params"][key])) if names else row["params"][key],
-                row["value"],
-                "pruned"
-                if row["value"] is None
-                else "best"
-                if row["number"] == best.get("number")
-                else "dot",
-                f"trial {row['number']}: {in_words(row)}",
-            )
-            for row in result["trials"]
-            if key in row["params"]
-        ]
+        dots = []
+        for row in result["trials"]:
+            if key in row["params"]:
+                value = row["params"][key]
+                kind = "best" if row["number"] == best.get("number") else "dot"
+                kind = "pruned" if row["value"] is None else kind
+                x = names.index(json.dumps(value)) if names else value
+                dots.append(Dot(x, row["value"], kind, f"trial {row['number']}: {in_words(row)}"))
         charts.append(scatter(dots, key, config.objective, names, parameter.log))
     if "lineage" in result:
         of = {n: [r for r in result["lineage"] if r["member"] == n] for n in range(config.total)}
@@ -89,24 +87,16 @@ def drawn(config: SearchConfig, result: dict[str, Any]) -> str:
 def tables(config: SearchConfig, result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
     """(title, rows) for the terminal, within 80 columns: the 20 best trials."""
     best = result["best"]
-    title = (
-        f"{config.name}: no trial ended well"
-        if not best
-        else f"{config.name}: best is trial {best['number']}"
-    )
-    sign = 1 if config.direction == "minimize" else -1
-    order = sorted(
-        result["trials"], key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["number"])
-    )
-    rows = [row[:3] for row in rows_of(config, order[:20])]
+    ended = f"best is trial {best['number']}" if best else "no trial ended well"
+    rows = [row[:3] for row in rows_of(config, ranked(config, result["trials"])[:20])]
     width = 70 - sum(max(len(row[i]) for row in rows) for i in (1, 2))
     for row in rows:
         row[0] = row[0] if len(row[0]) <= width else row[0][: width - 3] + "..."
-    return [(title, rows)]
+    return [(f"{config.name}: {ended}", rows)]
 
 
 def rows_of(config: SearchConfig, trials: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Heading and a row a trial."""
+    """The heading, and a row for each trial."""
     rows = [["trial", config.objective, "ended", "because"]]
     for row in trials:
         value = "" if row["value"] is None else f"{row['value']:.4f}"
@@ -115,7 +105,7 @@ def rows_of(config: SearchConfig, trials: Sequence[dict[str, Any]]) -> list[list
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """A trial's end in a few words."""
+    """The outcome of a trial in a few words."""
     return f"{row['value']:.4f}" if row["value"] is not None else f"{row['state']}: {row['reason']}"
 
 

@@ -21,7 +21,7 @@ GIVE_UP = 5  # trials in a row that end in an error, before any ends well
 
 
 def search(path: str, settings: list[str] | None, log: Callable[[str], None]) -> dict[str, Any]:
-    """Run a search, or go on with it; what search.json holds. Raises `UserError` and `WorkError`."""
+    """Run or continue a search; returns what search.json holds. Raises `UserError` and `WorkError`."""
     config = load(SearchConfig, path, settings)
     base = override(read_yaml(config.config), [f"{k}={json.dumps(v)}" for k, v in config.settings.items()])
     check_keys(path, config)
@@ -67,7 +67,7 @@ def check_keys(path: str, config: SearchConfig) -> None:
 
 
 def same_search(folder: Path, config: SearchConfig, base: dict[str, Any]) -> None:
-    """Remember what is searched for, or raise `UserError` if the folder holds another search; more trials are not."""
+    """Record the search's config, or raise `UserError` if the folder holds another search; `trials` may differ."""
     now = json.loads(config.model_dump_json(exclude={"trials", "parallel", "name", "output", "config"}))
     now["the training config"] = json.loads(json.dumps(base))
     if config.sampler == "pbt":
@@ -89,7 +89,7 @@ def same_search(folder: Path, config: SearchConfig, base: dict[str, Any]) -> Non
 def optimise(
     config: SearchConfig, base: dict[str, Any], train: TrainConfig, folder: Path, log: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Run the trials that are missing; all of them, as rows of search.json."""
+    """Run the missing trials; returns all, as rows of search.json."""
     study, sampler = open_study(config, train, folder)
     import optuna
     from optuna.trial import TrialState
@@ -100,20 +100,16 @@ def optimise(
         trial.set_user_attr("reason", reason)
         study.tell(trial.number, None if state != TrialState.COMPLETE else value, state)
         row = {"number": trial.number, "value": value, "state": state.name.lower(), "reason": reason}
-        log(
-            f"trial {trial.number} ({trial.number + 1} of {config.total})  {in_words(row)}  {in_full(decoded(trial.params, config))}"
-        )
+        values = in_full(decoded(trial.params, config))
+        log(f"trial {trial.number} ({trial.number + 1} of {config.total})  {in_words(row)}  {values}")
 
     def starts() -> Iterator[Trial]:
         unfinished = study.get_trials(states=(TrialState.RUNNING,))
         while unfinished or len(study.get_trials(deepcopy=False)) < config.total:
-            # Each trial has a sampler seeded by its number: a search that was killed goes on with the same choices.
-            if unfinished:
-                study.sampler = sampler(unfinished[0].number)
-                trial = optuna.trial.Trial(study, unfinished.pop(0)._trial_id)
-            else:
-                study.sampler = sampler(len(study.get_trials(deepcopy=False)))
-                trial = study.ask()
+            # Each trial has a sampler seeded by its number, so that a restarted search makes the same choices.
+            number = unfinished[0].number if unfinished else len(study.get_trials(deepcopy=False))
+            study.sampler = sampler(number)
+            trial = optuna.trial.Trial(study, unfinished.pop(0)._trial_id) if unfinished else study.ask()
             values = suggest(trial, config)
             where = folder / f"trials/{trial.number:04d}"
             try:
@@ -146,7 +142,7 @@ def optimise(
             value = None if problem else objective(job, config.objective)
             if value is not None:
                 tell(trial, value, TrialState.COMPLETE)
-            else:  # a trial that was killed shows nothing about its values
+            else:  # that a trial was killed says nothing about its values
                 state = TrialState.FAIL if problem.startswith("killed by") else TrialState.PRUNED
                 tell(trial, None, state, problem or f"{config.objective} is not a finite number")
             bad = bad + 1 if problem and not job.verdict else 0
@@ -208,16 +204,13 @@ def coded(config: SearchConfig, key: str, values: list[Any]) -> list[Any]:
 
 
 def decoded(params: dict[str, Any], config: SearchConfig) -> dict[str, Any]:
-    """A trial's values, as YAML would have them."""
-    return {
-        k: v if config.space[k].choices is None else json.loads(v)
-        for k, v in params.items()
-        if k in config.space
-    }
+    """A trial's values, as in YAML."""
+    known = {key: value for key, value in params.items() if key in config.space}
+    return {k: v if config.space[k].choices is None else json.loads(v) for k, v in known.items()}
 
 
 def suggest(trial: Any, config: SearchConfig) -> dict[str, Any]:
-    """The trial's values: those it has, or new ones."""
+    """The trial's values: its own, or new ones."""
     for key, parameter in config.space.items():
         if parameter.choices is not None:
             trial.suggest_categorical(key, coded(config, key, parameter.choices))

@@ -1,4 +1,4 @@
-"""One trial: `corpusmill train` in a process of its own, which saves and ends when the search that started it is gone."""
+"""One trial: `corpusmill train` in a separate process, which saves and ends if the search that started it dies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Trial:
 
     def __init__(self, folder: Path, config: Path, settings: dict[str, Any]) -> None:
         self.folder, self.verdict = folder, ""
-        # A run that would roll back has bad values: it ends, rather than go on with a lower rate.
+        # A run that would roll back has bad values: it ends instead of continuing with a lower rate.
         given = {"guard.max_rollbacks": 0, **settings, "output": str(folder)}
         pairs = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
         self.command = [
@@ -52,7 +52,7 @@ class Trial:
 
     @property
     def problem(self) -> str:
-        """Why it ended badly, in one line; empty if it did not."""
+        """Why it failed, in one line; empty if it did not."""
         code = self.process.returncode
         if code == 0:
             return ""
@@ -61,10 +61,9 @@ class Trial:
         with (self.folder / "log.txt").open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").split("\n")
-        errors = [line[7:] for line in lines if line.startswith("error: ")] or [
-            s for s in lines if s.strip()
-        ][-1:]
-        return errors[0] if errors else f"exit code {code}"
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        last = [line for line in lines if line.strip()][-1:]
+        return [*errors, *last, f"exit code {code}"][0]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows of metrics.jsonl that have come since the last call."""
@@ -91,13 +90,12 @@ def check_trial(base: dict[str, Any], values: dict[str, Any]) -> None:
 
 
 def objective(job: Trial, key: str) -> float | None:
-    """What a finished trial came to; None if it is not finite. Raises `UserError` if its result has no such key."""
+    """The objective of a finished trial; None if it is not finite. Raises `UserError` if its result has no such key."""
     result = job.result()
     value = number_at(result, key)
     if value is None:
-        raise UserError(
-            f"objective: {job.folder}/result.json has no number at {key} (it has: {', '.join(result)})"
-        )
+        has = ", ".join(result)
+        raise UserError(f"objective: {job.folder}/result.json has no number at {key} (it has: {has})")
     return value if math.isfinite(value) else None
 
 
@@ -115,10 +113,10 @@ def number_at(row: dict[str, Any], key: str) -> float | None:
 def run_trials(
     trials: Iterator[Trial], parallel: int, should_stop: Callable[[Trial], str]
 ) -> Generator[Trial, None, None]:
-    """Run trials, so many at a time, and give each back when it has ended.
+    """Run trials, `parallel` at a time, and yield each when it has ended.
 
-    `should_stop` is called often, and once after the end; a reason that it returns kills the trial. Whatever ends this ends the
-    trials, which save first; a next trial is taken when a place is free, after those that have ended were given back.
+    `should_stop` is called often, and once after the end; a reason that it returns kills the trial. When the generator is
+    closed, running trials save and end. The next trial is taken when a place is free, after ended ones were yielded.
     """
     running: dict[int, Trial] = {}
     try:
@@ -154,14 +152,13 @@ def stop(trials: list[Trial]) -> None:
 
 
 def environment(place: int, parallel: int) -> dict[str, str]:
-    """Of the trial at a place among those that run: a GPU of its own if there are several, its share of the cores."""
+    """Environment of the trial at this place: one GPU if there are several, and its share of the cores."""
     found = dict(os.environ)
     if parallel > 1:
         import torch
 
-        gpus = found.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))).split(
-            ","
-        )
+        every = ",".join(map(str, range(torch.cuda.device_count())))
+        gpus = found.get("CUDA_VISIBLE_DEVICES", every).split(",")
         if len(gpus) > 1:
             found["CUDA_VISIBLE_DEVICES"] = gpus[place % len(gpus)]
         found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // parallel)))
@@ -169,7 +166,7 @@ def environment(place: int, parallel: int) -> dict[str, str]:
 
 
 def hold(file: Path, wait: bool = False) -> Any:
-    """A lock on `file`, held as long as what this returns lives; raises `BlockingIOError` if another has it."""
+    """A lock on `file`, held as long as the returned file is open; raises `BlockingIOError` if another process has it."""
     lock = file.open("w")
     fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     return lock
