@@ -1,4 +1,4 @@
-"""Calls that end alike in all processes of a group: one that failed alone would leave the others waiting for it."""
+"""Calls with the same outcome in all processes of a group: one that failed alone would leave the others waiting."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def first(call: Callable[[], Result], group: Group = None) -> Result:
 def gathered(
     call: Callable[[], Result], decide: Callable[[list[Result]], Sequence[Other]], group: Group = None
 ) -> Other:
-    """Each process's share of what the first one decides, from the results of `call` by rank. An error of one process
-    is raised in all."""
+    """The first process decides by all results of `call`, in the order of ranks, and each process gets its share of the
+    decision. An error of one process is raised in all."""
     (rank, size), mine = place(group), _outcome(call)
     if size == 1:
         return alone(lambda: decide(_results([mine]))[0])
@@ -85,7 +85,7 @@ def _outcome(call: Callable[[], Result]) -> Result | Failure:
 
 
 def _results(found: Sequence[Result | Failure]) -> list[Result]:
-    """Raises the first failure in place of the results."""
+    """The results, or the first failure raised."""
     for result in found:
         if isinstance(result, Failure):
             raise result.error from None

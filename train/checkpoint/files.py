@@ -37,10 +37,8 @@ class Content(NamedTuple):
 
 
 def write_file(file: Folder, contents: list[Content]) -> tuple[PublishedFile, dict[str, int]]:
-    """Publish a file of these tensors; what it is, and the place of each tensor's first byte.
-
-    Wider types come first, so that each tensor lies at a multiple of its type.
-    """
+    """Publish a file of these tensors; returns its description, and the position of each tensor's first byte. Wider types
+    come first, so that each tensor is aligned to its type."""
     from xxhash import xxh3_128
 
     contents = sorted(contents, key=lambda c: -c.dtype.itemsize)
@@ -82,7 +80,7 @@ def hash_file(folder: Folder, name: str, size: int) -> str:
 
 
 class Slab(NamedTuple):
-    """A part of a box: its place in the tensor that is filled, and the span of bytes it is picked from."""
+    """A part of a box: its target in the tensor to fill, and the span of bytes that contains it."""
 
     target: Tensor
     name: str
@@ -96,8 +94,8 @@ def slabs(
 ) -> Iterator[Slab]:
     """What to read to fill `target` with the part at `start` of a tensor of `sizes` that begins at byte `at` of a file.
 
-    In spans of at most `AT_ONCE` bytes, cut along the first dimensions: what lies between the wanted columns of a
-    matrix is read with them, what lies between wanted rows is not once it is longer than that.
+    In spans of at most `AT_ONCE` bytes, cut along the first dimensions: bytes between the wanted columns of a matrix are
+    read too, those between wanted rows only within such a span.
     """
     strides = tuple(math.prod(sizes[dim + 1 :]) for dim in range(len(sizes)))
     count = 1 + sum((size - 1) * stride for size, stride in zip(target.shape, strides, strict=True))

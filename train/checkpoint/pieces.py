@@ -1,4 +1,4 @@
-"""What a process holds of the whole tensors of a run, whatever the layout: boxes with names that never change."""
+"""The parts of a run's tensors that a process holds, in any layout: boxes, by names that never change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corpusmill.train.parallel.sharded_parameter import Cut, Cuts, local, part_o
 
 
 class Model(Protocol):
-    """A module, or the parts of one that are in this process, under the names of the whole."""
+    """A module, or this process's parts of one, under the names of the whole."""
 
     def state_dict(self) -> Any: ...
 
@@ -22,9 +22,9 @@ class Model(Protocol):
 
 
 class Piece(NamedTuple):
-    """A box of a whole tensor of `shape`, at `offsets`, of the sizes of `local`, which is live; it may be empty.
+    """A box of a whole tensor of `shape`, at `offsets`, of the sizes of `local`, the live tensor; it may be empty.
 
-    `codes`: the live tensor, if it is a quantised one; `local` then holds its values, in CPU memory.
+    `codes`: the live tensor if it is quantised; `local` then has its values, in CPU memory.
     """
 
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     codes: Tensor | None = None
 
     def put_back(self) -> None:
-        """After `local` was written to: quantise it. If the same layout wrote it, to the same codes."""
+        """After writing to `local`, quantise it: to the same codes, if the same layout saved it."""
         if self.codes is not None:
             self.codes.copy_(self.local.to(self.codes.device))
 
@@ -42,33 +42,32 @@ class Piece(NamedTuple):
 def live(model: Model, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Piece]:
     """The pieces of a model (or of its parts in this process) and of its optimizer, by name.
 
-    Parameters and what else decides the model's answers (the experts' biases) under their own names, the optimizer's
-    state under `<key>/<parameter name>`, also if no step was taken yet (a checkpoint without it would restore none,
-    silently). `model.cuts`, if there is one, holds how parameters were cut before `fully_shard`.
+    Parameters and the experts' biases under their own names, the optimizer's state under `<key>/<parameter name>`, also if
+    no step was taken yet (a checkpoint without it would silently restore none). `model.cuts`, if there is one, has the cuts
+    of parameters before `fully_shard`.
     """
-    tensors = dict(model.state_dict())  # of a sharded model this also puts its shards back in place: first
+    tensors = dict(model.state_dict())  # first, for it also reshards a sharded model
     if optimizer is not None:
         fresh = not any(optimizer.state.values())
         prepare(optimizer)
         states = state_tensors(model, optimizer)
-        for state in states.values() if fresh else ():  # no step was taken: as it would begin
-            if state.is_floating_point() and not quantised(state):  # those are 0
+        for state in states.values() if fresh else ():  # no step was taken yet
+            if state.is_floating_point() and not quantised(state):  # quantised ones are 0 already
                 state.zero_()
         tensors.update(states)
     return pieces_of(tensors, getattr(model, "cuts", {}))
 
 
 def pieces_of(tensors: dict[str, Tensor], cuts: Cuts) -> dict[str, Piece]:
-    """The piece of each tensor: plain, or a DTensor of `fully_shard`, or of either a cut one.
+    """The piece of each tensor, which may be plain or a DTensor of `fully_shard`, and cut.
 
-    `cuts` has parameters' names; a state is cut as its parameter, which must be among `tensors`. Raises `UserError` for
-    a state whose part of the whole is unknown.
+    `cuts`: by parameter; a state is cut as its parameter, which must be among `tensors`. Raises `UserError` for a state
+    whose part of the whole is unknown.
     """
     found = {}
     for name, tensor in tensors.items():
-        part = part_of(
-            tensor, _cuts_of_state(name, tensor, tensors, cuts) if "/" in name else cuts.get(name, ())
-        )
+        own = _cuts_of_state(name, tensor, tensors, cuts) if "/" in name else cuts.get(name, ())
+        part = part_of(tensor, own)
         here = local(tensor.detach())
         codes = here if quantised(here) else None
         found[name] = Piece(*part, here if codes is None else codes.dequantize().cpu(), codes)
@@ -76,7 +75,7 @@ def pieces_of(tensors: dict[str, Tensor], cuts: Cuts) -> dict[str, Piece]:
 
 
 def _cuts_of_state(name: str, state: Tensor, tensors: dict[str, Tensor], cuts: Cuts) -> tuple[Cut, ...]:
-    """The cuts of an optimizer's state: its parameter's, but along dimensions that it is reduced over (Adafactor's
+    """The cuts of an optimizer's state: its parameter's, without those along dimensions over which it is reduced (Adafactor's
     variances, which `corpusmill.train.optim` reduces over all processes that share the parameter)."""
     parameter = name.rpartition("/")[2]
     wanted = tuple(cut for cut in cuts.get(parameter, ()) if cut.count > 1)

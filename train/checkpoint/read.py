@@ -1,5 +1,5 @@
-"""Reading a checkpoint into any layout; whether it is whole is decided once, for all processes together. And `reshard`: a
-checkpoint rewritten into another number of files, on one machine that need not hold it in memory."""
+"""Reading a checkpoint into any layout, after all processes together have verified it. And `reshard`: rewriting a checkpoint
+into another number of files, on one machine that need not hold it in memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from corpusmill.train.checkpoint.pieces import Model, Piece, live
 from corpusmill.train.checkpoint.store import (
     MODEL,
     OPTIMIZER,
-    STATE,
     Checkpoint,
     Damaged,
     Listing,
     finish,
     folder_of,
-    remove,
 )
 from corpusmill.train.checkpoint.write import Pieces, file_names, packed
 
@@ -34,11 +32,11 @@ SLAB = 64 << 20  # bytes of a tensor in memory at once (or one row of it)
 
 
 def load_newest(run: Folder, refused: dict[int, str] | None = None, group: Group = None) -> Checkpoint | None:
-    """The newest checkpoint whose every byte is as published, or None; `refused` collects why newer
-    ones are not, by step.
+    """The newest checkpoint whose every byte is as published, or None; `refused` collects what is wrong with newer ones, by
+    step.
 
-    Where there are several processes all must call it: the first one lists the store, each hashes its share of the files,
-    and all come to the same answer. A store that fails is no answer: it raises `WorkError` in all.
+    All processes must call it: the first one lists the store, each hashes its share of the files, and all get the same
+    answer. If the store fails, it raises `WorkError` in all.
     """
     for step, listing in reversed(first(lambda: store.steps(run), group).items()):
         try:
@@ -50,7 +48,7 @@ def load_newest(run: Folder, refused: dict[int, str] | None = None, group: Group
 
 
 def load_step(run: Folder, step: int, group: Group = None) -> Checkpoint:
-    """A certain checkpoint, by all processes, proven as `load_newest` does. Raises `WorkError` if it is not whole."""
+    """The checkpoint of a step, verified by all processes as in `load_newest`. Raises `WorkError` if it is not valid."""
     try:
         return _proven(run, step, None, group)
     except Damaged as error:
@@ -79,18 +77,18 @@ def _proven(run: Folder, step: int, listing: Listing | None, group: Group) -> Ch
 def restore(
     found: Checkpoint, model: Model, optimizer: torch.optim.Optimizer | None = None, group: Group = None
 ) -> None:
-    """Put the tensors in place, whatever layout wrote them and whatever this one is; all processes together.
+    """Load the tensors into model and optimizer, from any layout into any other; all processes together.
 
-    Raises `WorkError`, in all of them, if a tensor is missing, too many, or of another shape or type.
+    Raises `WorkError`, in all of them, if a tensor is missing, surplus, or of another shape or type.
     """
     pieces = live(model, optimizer)
-    for part in (MODEL,) if optimizer is None else (MODEL, store.OPTIMIZER):
+    for part in (MODEL,) if optimizer is None else (MODEL, OPTIMIZER):
         _same(found, part, pieces, group)
     read_into(found, pieces, group)
 
 
 def _same(found: Checkpoint, part: str, pieces: Pieces, group: Group) -> None:
-    """Refuse tensors that differ by name, shape or type; those of all processes together must be all there are."""
+    """Raise `WorkError` if the tensors of all processes together differ from the saved ones in name, shape or type."""
     saved = {name: f"{stored.dtype} {stored.shape}" for name, stored in found.part(part).items()}
     here = {
         name: f"{CODES[piece.local.dtype]} {tuple(piece.shape)}"
@@ -147,32 +145,29 @@ def _wanted(found: Checkpoint, pieces: Pieces) -> Iterator[tuple[Slab, torch.dty
 
 
 def read_tensors(found: Checkpoint, part: str = MODEL) -> dict[str, Tensor]:
-    """The whole tensors of the model (or the optimizer), in this process alone: to export, to generate, to look at."""
-    wanted = {
-        name: torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
-        for name, stored in found.part(part).items()
-    }
-    read_into(found, {name: whole(tensor) for name, tensor in wanted.items()}, one_process=True)
+    """The whole tensors of the model (or the optimizer), read by this process alone."""
+    wanted = {name: torch.empty(one.shape, dtype=DTYPES[one.dtype]) for name, one in found.part(part).items()}
+    pieces = {name: Piece(tuple(one.shape), (0,) * one.ndim, one) for name, one in wanted.items()}
+    read_into(found, pieces, one_process=True)
     return wanted
-
-
-def whole(tensor: Tensor) -> Piece:
-    return Piece(tuple(tensor.shape), (0,) * tensor.ndim, tensor)
 
 
 def reshard(
     found: Checkpoint, out: Folder, files: int | None = None, max_bytes: int | None = None
 ) -> list[str]:
     """Publish the checkpoint in the run's folder `out`, model and optimizer each in `files` files of about equal size, or
-    in files of at most `max_bytes` (or one tensor); their names. Raises `UserError` if one lies there."""
+    in files of at most `max_bytes` (or one tensor); returns their names. Raises `UserError` if `out` has one already."""
     folder = folder_of(out, found.step)
     if (folder / MANIFEST).exists():
         raise UserError(f"{folder}: holds a checkpoint already; name another folder")
-    remove(folder)
+    store.remove(folder)
     published, table = [], {}
     for part in (MODEL, OPTIMIZER):
         tensors = sorted(found.part(part))
-        contents = [content(found, name) for name in tensors]
+        contents = [
+            Content(name, DTYPES[one.dtype], one.shape, partial(stream, found, name))
+            for name, one in sorted(found.part(part).items())
+        ]
         sizes = [c.bytes for c in contents]
         groups = packed(sizes, max_bytes) if max_bytes else balanced(sizes, files or 1)
         for name, group in zip(file_names(part, len(groups)), groups, strict=True):
@@ -184,12 +179,12 @@ def reshard(
                     offsets=(0,) * len(stored.shape), sizes=stored.shape, file=name, key=tensor, at=places[tensor]
                 )  # fmt: skip
                 table[tensor] = StoredTensor(shape=stored.shape, dtype=stored.dtype, boxes=[box])
-    finish(folder, found.step, published, TensorTable(tensors=table), (found.folder / STATE).read())
+    finish(folder, found.step, published, TensorTable(tensors=table), (found.folder / store.STATE).read())
     return [file.path for file in published]
 
 
 def balanced(sizes: list[int], count: int) -> list[list[int]]:
-    """Numbers of sizes in at most `count` groups of about equal sums: the largest first, to the least filled."""
+    """The indexes of `sizes` in at most `count` groups of about equal sums: largest first, to the least filled."""
     groups: list[list[int]] = [[] for _ in range(min(count, len(sizes)))]
     totals = [0] * len(groups)
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
@@ -197,11 +192,6 @@ def balanced(sizes: list[int], count: int) -> list[list[int]]:
         groups[least].append(number)
         totals[least] += sizes[number]
     return [sorted(group) for group in groups if group]
-
-
-def content(found: Checkpoint, name: str) -> Content:
-    stored = found.table[name]
-    return Content(name, DTYPES[stored.dtype], stored.shape, partial(stream, found, name))
 
 
 def stream(found: Checkpoint, name: str) -> Iterator[memoryview]:

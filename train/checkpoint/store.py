@@ -1,4 +1,4 @@
-"""Which checkpoints there are, which of them are whole, and which are kept."""
+"""The checkpoints of a run: which there are, which are valid, and which are kept."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from corpusmill.schemas.manifest import (
     hash_json,
 )
 
-MODEL, OPTIMIZER = "model", "optimizer"  # parts: they lie in files of their own
+MODEL, OPTIMIZER = "model", "optimizer"  # parts, in separate files
 TABLE, STATE = "tensors.json", "state.json"
 Listing = dict[str, Entry]  # of a checkpoint's folder, by path
 
 
 class Damaged(WorkError):
-    """A checkpoint is not as it was published, or was never finished: it is not taken."""
+    """A checkpoint differs from what was published, or was never finished: it is not loaded."""
 
 
 class Checkpoint(NamedTuple):
-    """An open checkpoint: all but the tensors themselves."""
+    """An open checkpoint: everything but the tensors' values."""
 
     folder: Folder
     manifest: CheckpointManifest
@@ -46,7 +46,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def weights_xxh3(self) -> str:
-        """Hash of the model's files: equal for equal weights, saved by as many processes."""
+        """Hash of the model's files: equal for equal weights saved by equally many processes."""
         found = [file.xxh3 for file in self.manifest.files if file.path.startswith(MODEL)]
         return found[0] if len(found) == 1 else hash_json(found)
 
@@ -63,7 +63,7 @@ def folder_of(run: Folder, step: int) -> Folder:
 
 
 def steps(run: Folder) -> dict[int, Listing]:
-    """Every checkpoint folder there is, valid or not: step -> what lies in it, in rising order."""
+    """Every checkpoint folder, valid or not, in ascending order: step -> its files."""
     found: dict[int, Listing] = {}
     for entry in (run / "checkpoints").list():
         match = re.fullmatch(r"step-(\d+)/(.+)", entry.path)
@@ -73,7 +73,7 @@ def steps(run: Folder) -> dict[int, Listing]:
 
 
 def read_manifest(folder: Folder, listing: Listing) -> CheckpointManifest:
-    """The manifest, if every file it names lies there with the right size; raises `Damaged` if not."""
+    """The manifest, if every file that it names is there with the right size; raises `Damaged` if not."""
     try:
         manifest = CheckpointManifest.model_validate_json((folder / MANIFEST).read())
     except FileNotFoundError:
@@ -91,10 +91,8 @@ def read_manifest(folder: Folder, listing: Listing) -> CheckpointManifest:
 
 
 def open_step(run: Folder, step: int, listing: Listing | None = None) -> Checkpoint:
-    """A checkpoint, opened by this process alone: everything proven but the bytes of the tensors.
-
-    Raises `Damaged` if it is not whole; `load_step` and `load_newest` prove the rest.
-    """
+    """A checkpoint, opened by this process alone: all is verified but the bytes of the tensors, which `load_step` and
+    `load_newest` verify. Raises `Damaged` if it is not valid."""
     folder = folder_of(run, step)
     listing = {entry.path: entry for entry in folder.list()} if listing is None else listing
     manifest = read_manifest(folder, listing)
@@ -142,7 +140,7 @@ class Verdict(NamedTuple):
 
 
 def bad_files(run: Folder, step: int) -> Verdict:
-    """Every file of a checkpoint against its manifest, in this process alone."""
+    """Check every file of a checkpoint against its manifest, in this process alone."""
     files, problems = list[PublishedFile](), list[str]()
     try:
         files = open_step(run, step).manifest.files
@@ -167,14 +165,14 @@ def finish(folder: Folder, step: int, files: list[PublishedFile], table: TensorT
 
 
 def remove(folder: Folder) -> None:
-    """Delete what lies in a checkpoint's folder, the manifest first: what is left at any moment is no valid checkpoint."""
+    """Delete a checkpoint's folder, the manifest first, so that what is left at any moment is no valid checkpoint."""
     folder.delete([MANIFEST])
     folder.sweep()
     folder.delete()
 
 
 def abandon(run: Folder, gone: list[int]) -> None:
-    """Delete these checkpoints, the newest first, so that at any moment those before it are the ones to go on from."""
+    """Delete these checkpoints, the newest first, so that at any moment the run could continue from the rest."""
     for step in sorted(gone, reverse=True):
         remove(folder_of(run, step))
 
@@ -183,12 +181,12 @@ def prune(
     run: Folder, keep_last: int, keep_every: int | None = None, seen: dict[int, Listing] | None = None,
     refused: Collection[int] = (),
 ) -> list[int]:  # fmt: skip
-    """Delete checkpoints that are not kept; the steps deleted.
+    """Delete checkpoints that are not kept; returns the steps deleted.
 
-    Kept are the newest `keep_last` valid ones and those whose step is a multiple of `keep_every`. Invalid ones never
-    count, nor do those that were `refused` when every byte was read; those older than the newest valid one are what
-    killed runs left behind, and go. With `seen` (made at the last call, renewed here) they go only if nothing in them
-    has changed since: no process is writing there.
+    Kept are the newest `keep_last` valid ones and those whose step is a multiple of `keep_every`. Invalid ones do not count,
+    nor do `refused` ones, whose bytes were found wrong; those older than the newest valid one were left by killed runs, and
+    are deleted. With `seen` (the listings of the last call, updated here) they are deleted only if unchanged since then, so
+    that no process is writing to them.
     """
     valid, broken = list[int](), dict[int, Listing]()
     for step, listing in reversed(steps(run).items()):

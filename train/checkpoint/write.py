@@ -1,5 +1,5 @@
-"""Writing a checkpoint: who writes which box is decided once, replicas are written once, the manifest comes last.
-`Saver` writes while training goes on: the pieces are copied to CPU memory, and a thread writes them."""
+"""Writing a checkpoint: boxes are assigned to processes once, replicas are written once, and the manifest last. `Saver` writes
+while training continues: it copies the pieces to CPU memory, and a thread writes them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,16 @@ from torch import Tensor
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import Box, PublishedFile, StoredTensor, TensorTable
+from corpusmill.train.checkpoint import store
 from corpusmill.train.checkpoint.collectives import Group, first, gathered, place
 from corpusmill.train.checkpoint.files import CODES, DTYPES, Content, raw, write_file
 from corpusmill.train.checkpoint.pieces import Piece
-from corpusmill.train.checkpoint.store import (
-    MODEL,
-    OPTIMIZER,
-    Listing,
-    finish,
-    folder_of,
-    part_of,
-    prune,
-    remove,
-)
+from corpusmill.train.checkpoint.store import Listing, finish, folder_of, part_of, prune, remove
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import CheckpointConfig
 
-FILE_BYTES = 4 << 30  # of one file, or one tensor; a box counts as the whole tensor
+FILE_BYTES = 4 << 30  # of a file, unless one tensor is larger; a box counts as the whole tensor
 PATIENCE = timedelta(hours=1)  # that processes wait for the slowest one's writing
 Pieces = dict[str, Piece]
 
@@ -78,10 +70,10 @@ def save(
     group: Group = None,
     file_bytes: int = FILE_BYTES,
 ) -> Folder:
-    """Publish a checkpoint, all processes together; if one of them is killed there is no manifest, hence no checkpoint.
+    """Publish a checkpoint, all processes together; if one of them is killed, there is no manifest, hence no checkpoint.
 
-    `pieces` is what this process holds (`pieces.live`); a box that several hold is written by one of them. `state`,
-    any JSON, is taken from the first process. Raises `WorkError` in all processes if one of them fails.
+    `pieces`: those of this process (`pieces.live`); a box that several hold is written by one of them. `state`: any JSON, of
+    the first process. Raises `WorkError` in all processes if one of them fails.
     """
     folder = folder_of(run, step)
 
@@ -101,7 +93,7 @@ def save(
 
 
 def items_of(pieces: Pieces) -> list[Item]:
-    """What this process could write: its pieces that are not empty (or that belong to an empty tensor)."""
+    """What this process could write: its pieces, without empty ones (unless the whole tensor is empty)."""
     return [
         Item(name, CODES[piece.local.dtype], piece.shape, piece.offsets, tuple(piece.local.shape))
         for name, piece in sorted(pieces.items())
@@ -110,26 +102,25 @@ def items_of(pieces: Pieces) -> list[Item]:
 
 
 def without_replicas(held: list[list[Item]]) -> list[list[Item]]:
-    """What each process writes: of those that hold the same box, the one with the least to write so far."""
-    holders: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    of = {}
+    """What each process writes: a box goes to that of its holders which has the least to write so far."""
+    holders: dict[tuple[str, tuple[int, ...]], list[tuple[int, Item]]] = {}
     for rank, items in enumerate(held):
         for item in items:
-            holders.setdefault((item.name, item.offsets), []).append(rank)
-            of[item.name, item.offsets] = item
+            holders.setdefault((item.name, item.offsets), []).append((rank, item))
     totals = [0] * len(held)
     shares: list[list[Item]] = [[] for _ in held]
-    for box, ranks in holders.items():
-        least = min(ranks, key=totals.__getitem__)
-        totals[least] += of[box].tensor_bytes or 1
-        shares[least].append(of[box])
+    for same in holders.values():
+        least = min((rank for rank, _ in same), key=totals.__getitem__)
+        item = same[-1][1]
+        totals[least] += item.tensor_bytes or 1
+        shares[least].append(item)
     return [sorted(share, key=lambda item: item.name) for share in shares]
 
 
 def files_of(shares: list[list[Item]], file_bytes: int) -> list[Files]:
-    """The files of each process; their names count through all processes."""
+    """The files of each process; their names are numbered across all processes."""
     found: list[Files] = [{} for _ in shares]
-    for part in (MODEL, OPTIMIZER):
+    for part in (store.MODEL, store.OPTIMIZER):
         groups: list[tuple[int, list[Item]]] = []
         for rank, share in enumerate(shares):
             items = [item for item in share if part_of(item.name) == part]
@@ -141,7 +132,7 @@ def files_of(shares: list[list[Item]], file_bytes: int) -> list[Files]:
 
 
 def _check_cover(items: list[Item]) -> None:
-    """Raises `WorkError` unless the boxes of each tensor are the whole of it, each element once."""
+    """Raises `WorkError` unless the boxes of each tensor cover it, each element once."""
     tensors: dict[str, list[Item]] = {}
     for item in items:
         tensors.setdefault(item.name, []).append(item)
@@ -169,7 +160,7 @@ def _overlap(boxes: list[Item]) -> bool:
 
 
 class Written(NamedTuple):
-    """A file, and the boxes in it with the place of each one's first byte."""
+    """A file, its boxes, and the position of the first byte of each."""
 
     file: PublishedFile
     items: list[Item]
@@ -211,7 +202,7 @@ def file_names(part: str, count: int) -> list[str]:
 
 
 def packed(sizes: Iterable[int], most: int) -> list[list[int]]:
-    """Numbers of sizes in order, in groups of at most `most` (or of one)."""
+    """The indexes of `sizes` in order, in groups whose sizes sum to at most `most` (or of one)."""
     groups: list[list[int]] = []
     total = 0
     for number, size in enumerate(sizes):
@@ -226,8 +217,8 @@ def packed(sizes: Iterable[int], most: int) -> list[list[int]]:
 class Saver:
     """Saves a run's checkpoints and deletes those that are not kept; one save is under way at a time.
 
-    All processes make one, and call `save` and `wait` at the same steps. In the background they communicate through a gloo
-    group of their own, so that nothing mixes with what training sends.
+    All processes create one, and call `save` and `wait` at the same steps. In the background they communicate through a
+    separate gloo group, so as not to mix with the communication of training.
     """
 
     def __init__(self, run: Folder, config: CheckpointConfig) -> None:
@@ -235,17 +226,17 @@ class Saver:
         self.group = dist.new_group(backend="gloo", timeout=PATIENCE) if place()[1] > 1 else None
         self.thread = ThreadPoolExecutor(1, "checkpoint")
         self.under_way: Future[None] | None = None
-        self.mine: set[str] | None = None  # tensors whose box in this process is this process's to write
+        self.mine: set[str] | None = None  # tensors whose local box this process writes
         self.names: set[str] = set()
         self.staged: dict[str, Tensor] = {}
         self.seen: dict[int, Listing] = {}
-        self.refused: set[int] = set()  # checkpoints that this run would not go on from: none of them counts
+        self.refused: set[int] = set()  # checkpoints that this run refused to load: they do not count
 
     def save(self, step: int, pieces: Pieces, state: dict[str, Any], more: int = 0) -> None:
-        """Begin to save, once the last save is done; `pieces` may change as soon as this returns. `more`: so many are kept
-        beyond `keep_last` this time.
+        """Begin to save, once the last save is done; `pieces` may change as soon as this returns. `more`: how many checkpoints
+        to keep beyond `keep_last` this time.
 
-        Raises what the last save raised. Written in this thread, and done on return, if not `asynchronous`.
+        Raises what the last save raised. If not `asynchronous`, the checkpoint is complete on return.
         """
         self.wait()
         if self.mine is None or self.names != pieces.keys():
@@ -271,7 +262,7 @@ class Saver:
         return done is not None and done.done() and done.exception() is not None
 
     def close(self) -> None:
-        """Let the save under way end, however it ends."""
+        """Wait for the save under way, and ignore its error."""
         self.thread.shutdown()
 
     def _publish(self, step: int, pieces: Pieces, state: dict[str, Any], more: int) -> None:
@@ -281,8 +272,7 @@ class Saver:
         first(lambda: prune(self.run, keep, every, self.seen, self.refused), self.group)
 
     def _share(self, pieces: Pieces) -> set[str]:
-        """What of the pieces this process writes: of a box that several hold, one makes a copy. The layout of a run, hence
-        the answer, stays the same."""
+        """Names of the pieces that this process copies and writes; constant during a run, as its layout is."""
 
         def assign(held: list[list[Item]]) -> list[set[str]]:
             return [{item.name for item in share} for share in without_replicas(held)]
@@ -290,7 +280,7 @@ class Saver:
         return gathered(partial(items_of, pieces), assign, self.group)
 
     def _copy(self, name: str, tensor: Tensor) -> Tensor:
-        """A copy in CPU memory; the memory is used again by the next save."""
+        """A copy in CPU memory, which the next save reuses."""
         kept = self.staged.get(name)
         if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
             kept = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

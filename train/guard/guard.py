@@ -1,7 +1,5 @@
-"""The guard of a run: sets each step's limits, judges it when its numbers have come, and keeps the journal.
-
-A rollback is decided here too: which checkpoint to go back to, what data to pass over, and whose documents were in the batch.
-"""
+"""The guard of a run: sets each step's limits, judges the step by its numbers, and keeps the journal. It also decides
+rollbacks: the checkpoint to go back to, the data to skip; and names documents of the batch."""
 
 from __future__ import annotations
 
@@ -42,13 +40,13 @@ if TYPE_CHECKING:
 
 NEVER = Limits(-math.inf, -math.inf)
 GO_ON = Verdict("go_on")
-TRIES = 2  # rollbacks to one checkpoint, the second with more data passed over and a lower rate
+TRIES = 2  # rollbacks to one checkpoint, the second with more data skipped and a lower rate
 
 
 class Guard:
-    """Equal in every process: they judge the same numbers by the same journal, and only the first one writes.
+    """The same in every process: all judge the same numbers by the same journal, and the first one writes.
 
-    `documents(step)` names documents of a step's batch; `log` takes lines on what was done.
+    `documents(step)` names documents of a step's batch; `log` takes messages.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class Guard:
         self._waiting: deque[tuple[int, torch.Tensor, torch.cuda.Event | None]] = deque()
 
     def replay(self, url: str, fresh: bool) -> None:
-        """Take the decisions of another run's journal, from the start (`fresh`: nothing of this run is there yet)."""
+        """Follow the decisions of another run's journal, from the start (`fresh`: this run has no checkpoint yet)."""
         entries = self.journal.entries
         if any(entry.kind == "replay" and entry.note == url for entry in entries):
             return
@@ -78,11 +76,11 @@ class Guard:
 
     @property
     def detects(self) -> bool:
-        """Whether steps are judged; otherwise only the journal's decisions are carried out."""
+        """Whether steps are judged; otherwise only the journal's decisions are applied."""
         return self.config.enabled and not entries_of.replaying(self.journal.entries)
 
     def arm(self, state: TrainState, since: int) -> None:
-        """Set the limits and the rate's factor of the coming step; `since`: the first step that has its mixture."""
+        """Set the limits and the rate's factor of the next step; `since`: the first step with its mixture."""
         step, entries = state.step + 1, self.journal.entries
         state.lr_factor = entries_of.lr_factor(entries, step)
         if state.loss_scale and any(e.to_step == state.step for e in entries_of.rollbacks(entries)):
@@ -97,9 +95,9 @@ class Guard:
             state.limits = Limits()
 
     def judge(self, metrics: Metrics, step: int, now: bool) -> Verdict:
-        """The verdict on a step; on CUDA on the one before it, whose numbers have come by now, unless `now`.
+        """The verdict on a step; on CUDA, unless `now`, on the step before it, whose numbers have arrived by now.
 
-        Skips are put into the journal; what to do about `roll_back` and `stop` is the caller's.
+        Skips are entered into the journal; the caller acts on `roll_back` and `stop`.
         """
         if metrics.signals is not None:
             scale = getattr(metrics, "loss_scale", None)  # of fp16
@@ -129,14 +127,14 @@ class Guard:
         return verdict
 
     def note(self, kind: str, verdict: Verdict, **values: Any) -> None:
-        """Put an entry into the journal, and log it."""
+        """Add an entry to the journal, and log it."""
         entry = self.journal.add(kind=kind, step=verdict.step, why=list(verdict.why), **values)
         self.log(message(entry))
         if entry.documents:
             self.log(f"guard: step {entry.step}: of its batch: {documents_line(entry)}")
 
     def stop(self, verdict: Verdict, because: str | None = None) -> WorkError:
-        """Note the end of the run, log what was tried, and return the error that ends it."""
+        """Enter the end of the run, log the rollbacks so far, and return the error that ends it."""
         because = because or (
             f"guard.max_rollbacks ({self.config.max_rollbacks}) in {self.config.rollback_window} steps did not help: raise it"
             f" to go on from the newest checkpoint, or start with a lower optimizer.lr in another output"
@@ -148,7 +146,7 @@ class Guard:
         return WorkError(f"{self.run}: the guard stopped the run at step {verdict.step}: {why}; {because}")
 
     def skipped_since(self, step: int) -> int:
-        """Steps after `step` that the run, as it stands, skipped."""
+        """Number of skipped steps after `step`, without those of abandoned branches."""
         return sum(at > step for at in entries_of.skipped(self.journal.entries))
 
     def state_dict(self) -> dict[str, Any]:
@@ -161,12 +159,12 @@ class Guard:
 
 
 def ahead(numbers: torch.Tensor) -> bool:
-    """Whether the host runs ahead of the device that computes these."""
+    """Whether the host runs ahead of the device of this tensor."""
     return numbers.is_cuda
 
 
 def _sent(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """A tensor on its way to the host, and an event recorded after its arrival."""
+    """A copy of the tensor to the host, perhaps still under way, and the event of its arrival."""
     if not numbers.is_cuda:
         return numbers, None
     host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
@@ -177,8 +175,8 @@ def _sent(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]
 
 
 def branch(run: Folder, entries: list[JournalEntry]) -> tuple[dict[int, dict[str, Any]], list[int]]:
-    """The published checkpoints of a run, step -> the guard's part of their state; and the steps of those that lie on
-    branches which a rollback gave up."""
+    """The published checkpoints of a run, step -> the guard's part of their state; and the steps of those on branches that a
+    rollback abandoned."""
     found: dict[int, dict[str, Any]] = {}
     given_up = []
     for step in checkpoint.steps(run):
@@ -188,7 +186,7 @@ def branch(run: Folder, entries: list[JournalEntry]) -> tuple[dict[int, dict[str
                 continue
             state = orjson.loads((folder / checkpoint.STATE).read()).get("guard") or {}
         except (FileNotFoundError, ValueError):
-            continue  # damaged: it will not be resumed from
+            continue  # damaged: it will not be loaded
         if abandoned(entries, step, state.get("journal", 0)):
             given_up.append(step)
         else:
@@ -198,8 +196,8 @@ def branch(run: Folder, entries: list[JournalEntry]) -> tuple[dict[int, dict[str
 
 def target(run: Folder, entries: list[JournalEntry], first: int, config: GuardConfig) -> tuple[int, bool]:
     """(step, healthy) of the checkpoint to go back to: the newest healthy one before step `first`, else the newest before
-    it, else the oldest of all; -1 if there is none. One that `TRIES` rollbacks went back to has been no help: an older
-    healthy one is taken, if there is one."""
+    it, else the oldest of all; -1 if there is none. After `TRIES` rollbacks to one of them, an older healthy one is taken, if
+    there is one."""
     states, _ = branch(run, entries)
     before = [step for step in states if step < first]
     healthy = [s for s in before if not unhealthy(History.from_json(states[s].get("history")), config)]
@@ -209,16 +207,15 @@ def target(run: Folder, entries: list[JournalEntry], first: int, config: GuardCo
 
 
 def delete_abandoned(run: Folder, entries: list[JournalEntry]) -> None:
-    """Delete the checkpoints of branches that were given up, the newest first, and of each its manifest first: killed
-    at any moment, the rest is found again at the next start, before anything is resumed."""
+    """Delete the checkpoints of abandoned branches. If this is interrupted, the next start continues, before it resumes."""
     checkpoint.abandon(run, branch(run, entries)[1])
 
 
 def roll_back(guard: Guard, plan: Plan, verdict: Verdict) -> None:
-    """Decide a rollback and publish it; the run then resumes, as a new process that finds this journal does.
+    """Decide a rollback and publish it; the run then resumes, as a new process with this journal does.
 
-    Only the entry records it: killed before it is written, the run goes on as if it had not been
-    decided, killed after it, the next process goes back. Raises `WorkError` if there is nothing to go back to.
+    Only the journal's entry records it: a run killed before the entry is written continues without the rollback, one killed
+    after it goes back. Raises `WorkError` if there is no checkpoint to go back to.
     """
     config, world, entries = guard.config, guard.world, guard.journal.entries
     found, health = target(guard.run, entries, verdict.first, config) if world.first else (0, False)
@@ -239,10 +236,8 @@ def roll_back(guard: Guard, plan: Plan, verdict: Verdict) -> None:
 
 
 def documents(shards: Shards, plan: Plan, fetch: FetchConfig, step: int, most: int) -> dict[str, list[str]]:
-    """source -> ids of documents in the batch of a step: the first ones of sequences spread over it, `most` in all.
-
-    What cannot be read now is no reason to stop: none are named then.
-    """
+    """source -> ids of documents in the batch of a step: the first ones of sequences spread over it, `most` in all; none if
+    the data cannot be read now, which must not stop the run."""
     if not most:
         return {}
     try:

@@ -1,8 +1,7 @@
-"""journal.jsonl of a run: what its guard decided and why, in order; and what follows from it, as pure functions.
+"""journal.jsonl of a run: the guard's decisions and their reasons, in order; and what follows from them, as pure functions.
 
-The file is replaced whole by one atomic write, on any store: an entry is there or it is not. A checkpoint knows how
-many entries there were when it was saved, and that is all it needs: a rollback written later than that, to a step
-before it, has given it up.
+The file is replaced by one atomic write, on any store. A checkpoint records the number of entries when it was saved: a later
+rollback to an earlier step has abandoned it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Entries = Sequence[JournalEntry]
 
 
 class Journal:
-    """The entries, the same in every process; `file` is that of the process which writes, None in the others."""
+    """The entries, the same in every process; `file`: None but in the process that writes."""
 
     def __init__(self, data: bytes, file: Folder | None, name: str = JOURNAL) -> None:
         self.entries, self._file = parse(data, name), file
@@ -45,13 +44,13 @@ class Journal:
         return entry
 
     def take_over(self, data: bytes, name: str) -> None:
-        """Begin with another run's entries, which decide from here on (`replaying`)."""
+        """Start with another run's entries, which this run follows (`replaying`)."""
         self.entries = parse(data, name)
         self.add(kind="replay", step=0, note=name)
 
 
 def parse(data: bytes, name: str) -> list[JournalEntry]:
-    """Raises `WorkError`, naming the line, for what is no journal."""
+    """The entries of a journal; raises `WorkError`, naming the line, if it is invalid."""
     entries: list[JournalEntry] = []
     for number, line in enumerate(data.splitlines(), 1):
         try:
@@ -92,7 +91,7 @@ def rollbacks(entries: Entries, after: int = -1) -> list[JournalEntry]:
 
 
 def skipped(entries: Entries) -> dict[int, JournalEntry]:
-    """The skipped steps of the run as it stands: those of branches that were given up are not of it."""
+    """The skipped steps of the run, without those of abandoned branches."""
     found: dict[int, JournalEntry] = {}
     for entry in entries:
         if entry.kind == "skip":
@@ -103,12 +102,12 @@ def skipped(entries: Entries) -> dict[int, JournalEntry]:
 
 
 def abandoned(entries: Entries, step: int, known: int) -> JournalEntry | None:
-    """The rollback that gave up the checkpoint of `step`, saved when there were `known` entries."""
+    """The rollback that abandoned the checkpoint of `step`, saved when there were `known` entries."""
     return next((e for e in rollbacks(entries) if e.entry > known and (e.to_step or 0) < step), None)
 
 
 def lr_factor(entries: Entries, step: int) -> float:
-    """What the learning rate of a step is multiplied by: lowered after each rollback, then back in a line."""
+    """The factor of a step's learning rate: lowered after each rollback, then linearly back to 1."""
     factor = 1.0
     for e in rollbacks(entries):
         low, until, back = e.lr_factor or 1.0, e.until_step or 0, e.back_step or 0
@@ -128,8 +127,8 @@ def skips(entries: Entries, config: Mapping[int, int]) -> dict[int, int]:
 
 
 def with_skip(skips: Mapping[int, int], step: int, batches: int) -> dict[int, int]:
-    """`skips` with `batches` more passed over before `step`, not counting those that are passed over already. What lies
-    ahead passes over the same data as before: it comes that many steps earlier."""
+    """`skips` with `batches` more skipped before `step`, not counting those that are skipped already. Later skips keep their
+    data, and so come that many steps earlier."""
     found = {step: batches}
     for at, count in skips.items():
         at = at if at <= step else max(at - batches, step)
@@ -138,12 +137,12 @@ def with_skip(skips: Mapping[int, int], step: int, batches: int) -> dict[int, in
 
 
 def amended(data: DataConfig, entries: Entries) -> DataConfig:
-    """A run's data section with the data that its rollbacks pass over."""
+    """A run's data section with the data that its rollbacks skip."""
     return data.model_copy(update={"skip": skips(entries, data.skip)})
 
 
 def of_run(config: TrainConfig) -> TrainConfig:
-    """The config with the data section that its run, if there is one, now follows."""
+    """The config with the data section as amended by its run's rollbacks, if there is a run."""
     entries = read_entries(Folder(config.output_url))
     return config.model_copy(update={"data": amended(config.data, entries)})
 
@@ -166,7 +165,7 @@ def message(entry: JournalEntry) -> str:
 
 
 def reasons(entry: JournalEntry) -> str:
-    """What was out of bounds, in words."""
+    """The exceeded limits, in words."""
     return ", ".join(f"{r.signal} {_figure(r.value)} (limit {_figure(r.limit)})" for r in entry.why)
 
 

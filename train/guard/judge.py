@@ -1,8 +1,8 @@
-"""Whether a step is as good as those before it: a pure function of what was accepted, and of the step's numbers.
+"""Whether a step's numbers are as good as those of the accepted steps before it: a pure function.
 
 Medians and median absolute deviations (MAD) are taken over accepted, finite values in a delayed window: steps T - delay -
-window < t <= T - delay. So a NaN makes no later comparison false, a rejected spike moves no limit, a slow spike does not
-hide itself, and since the history is part of a checkpoint a restarted run is guarded at once.
+window < t <= T - delay. So a NaN spoils no later comparison, a rejected spike moves no limit, a slow spike does not hide
+itself, and since checkpoints contain the history, a restarted run is guarded at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIGNALS = ("loss", "grad_norm", "activation")
 
 
 class StepSignals(NamedTuple):
-    """The numbers of one step, of all processes together. `activation`: RMS of what the last norm gets."""
+    """The numbers of one step, over all processes. `activation`: RMS of the input of the last norm."""
 
     step: int
     loss: float
@@ -33,7 +33,7 @@ class StepSignals(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Above which a step is not taken; infinite where nothing is known."""
+    """The values above which a step is not taken; infinite where unknown."""
 
     loss: float = math.inf
     grad_norm: float = math.inf
@@ -44,8 +44,8 @@ Row = tuple[int, float, float, float | None]  # step, loss, grad_norm, activatio
 
 @dataclass(frozen=True)
 class History:
-    """All that the judge remembers; as JSON part of every checkpoint. `values`: of accepted
-    steps; `skips`: steps that were not; `since`: the first step of this mixture and batch size."""
+    """The judge's state, as JSON part of every checkpoint. `values`: of accepted steps; `skips`: steps that were not;
+    `since`: the first step of this mixture and batch size."""
 
     values: tuple[Row, ...] = ()
     skips: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class History:
 
 
 class Verdict(NamedTuple):
-    """What to do after `step`; `first` is the first of the suspicious steps in a row that it ends."""
+    """What to do after `step`; `first`: the first of the consecutive suspicious steps that it ends."""
 
     kind: Literal["go_on", "skip", "roll_back", "stop"]
     why: tuple[Reason, ...] = ()
@@ -74,7 +74,7 @@ class Verdict(NamedTuple):
 
 
 def limits(history: History, config: GuardConfig, step: int) -> Limits:
-    """What the values of `step` are compared with. The delay lets this be known a step ahead."""
+    """The limits of `step`. Because of the delay they are known a step ahead."""
     return Limits(bound(history, config, step, "loss"), bound(history, config, step, "grad_norm"))
 
 
@@ -132,7 +132,7 @@ def judge(history: History, signals: StepSignals, config: GuardConfig, rollbacks
 
 
 def observe(history: History, signals: StepSignals, taken: bool, config: GuardConfig) -> History:
-    """The history after a step that the optimizer took, or did not."""
+    """The history after a step; `taken`: whether the optimizer took it."""
     oldest = signals.step - config.delay - config.window
     low, high = slow(history, signals, config)
     history = replace(history, loss_scale=signals.loss_scale, low_scale=low, high_activation=high)
@@ -155,7 +155,7 @@ def overflow(signals: StepSignals, config: GuardConfig) -> bool:
 
 
 def unhealthy(history: History, config: GuardConfig) -> str | None:
-    """Why a checkpoint with this history is not one to go back to, or None. A history too short is no reason."""
+    """Why a checkpoint with this history is not one to go back to, or None. A short history is no reason."""
     healthy = config.healthy
     scale = history.loss_scale
     if scale is not None and (scale < healthy.loss_scale or scale <= config.loss_scale_floor):
@@ -164,10 +164,8 @@ def unhealthy(history: History, config: GuardConfig) -> str | None:
     if any(step > last - healthy.steps for step in history.skips):
         return f"step {history.skips[-1]} was skipped"
     for signal in SIGNALS:
-        limit, values = (
-            getattr(config, signal),
-            [v for at, v in known(history, signal) if at >= history.since],
-        )
+        limit = getattr(config, signal)
+        values = [value for at, value in known(history, signal) if at >= history.since]
         before, recent = values[: -healthy.steps], values[-healthy.steps :]
         if limit and len(before) >= config.min_history:
             most = above(before, limit, healthy.mads)
@@ -177,8 +175,8 @@ def unhealthy(history: History, config: GuardConfig) -> str | None:
 
 
 def slow(history: History, signals: StepSignals, config: GuardConfig) -> tuple[int, int]:
-    """Steps in a row, this one too, whose loss scale was too low; and whose activations were too large. Both are of the
-    weights, not of the batch: one such step proves little, and to skip it would not help."""
+    """Consecutive steps up to this one whose loss scale was too low, and whose activations were too large. Both depend on the
+    weights, not on the batch: a single step proves little, and skipping it would not help."""
     low = signals.loss_scale is not None and signals.loss_scale <= config.loss_scale_floor
     high = (signals.activation or 0.0) > bound(history, config, signals.step, "activation")
     return history.low_scale + 1 if low else 0, history.high_activation + 1 if high else 0

@@ -18,7 +18,9 @@ from corpusmill.train.guard.judge import History, StepSignals, judge, observe
 from corpusmill.train.run_folder import dumped, write_json
 
 BETA = 0.9  # of the moving mean
-FACTOR = 1.5  # a loss above this multiple of the lowest has diverged; most losses never reach 4 times their lowest
+FACTOR = (
+    1.5  # a loss above this multiple of the lowest has diverged; most losses never reach 4 times their lowest
+)
 
 
 class Enough(Exception):
