@@ -1,8 +1,8 @@
-"""What is kept of blocks. In memory: those used again soonest, for the future is known (Belady 1966); where it is not, the
-least recently used go first. On disk: fetched ranges in a local folder between runs, by URL, tag and range, within a size.
+"""Caches of blocks. In memory: the blocks that are read soonest, since the future is known (Belady 1966); if it is not, the
+most recently used. On disk: fetched ranges in a local folder between runs, by URL, tag and range, up to a size.
 
-Nothing in the folder is trusted: a range is checked against the block's checksum, as one from the store is.
-Several processes may share the folder; files appear whole, by a rename.
+The folder is not trusted: a range from it is checked against the block's checksum, as one from the store is. Several
+processes may share it; files appear complete, by a rename.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from corpusmill.common.storage import Folder
 Key = tuple[int, int]  # (source, block)
 NextUse = Callable[[int, npt.NDArray[np.int64], int], npt.NDArray[np.float64]]
 Data = TypeVar("Data")
-FREED = 16  # of the future's order, 1/16 of the memory is freed at a time: it costs one look at all blocks
+FREED = 16  # 1/16 of the memory is freed at a time when the future is known: it takes a pass over all blocks
 
 
 class Memory(Generic[Data]):
     """`kept`: blocks by key. Not thread-safe: its owner's lock guards it.
 
-    Bytes are taken before a block is fetched and given back when it goes, so that what is on its way counts.
+    Bytes are reserved before a block is fetched and released when it is dropped, so that blocks under way count.
     `next_use(source, blocks, n)` gives the sequence number at or after n at which each block is read next.
     """
 
@@ -60,13 +60,13 @@ class Memory(Generic[Data]):
             self.unread.difference_update(keys)
 
     def begin(self, n: int) -> None:
-        """Nothing was used yet, and `n` comes first."""
+        """Set `n` as the start, if nothing was used yet."""
         if self.n is None:
             self.n = n
 
     def take(self, key: Key, cost: int, pinned: Collection[Key], ahead: bool) -> bool:
-        """Take `cost` bytes for a block. If it is read ahead, only where no block has to go that is used before it:
-        else False, and nothing is taken."""
+        """Reserve `cost` bytes for a block. If it is read `ahead`, only without dropping a block that is used before it:
+        otherwise returns False, and nothing is reserved."""
         if self.used + cost > self.capacity:
             before = self.next_uses([key])[0] if ahead and self.next_use else float("-inf")
             self._free(cost, before, pinned, keep_unread=ahead)
@@ -76,18 +76,18 @@ class Memory(Generic[Data]):
         return True
 
     def put(self, key: Key, data: Any, taken: int, cost: int, unread: bool) -> None:
-        """The block came: it costs `cost`, for which `taken` bytes were taken."""
+        """Keep a block that has arrived: it costs `cost`, for which `taken` bytes were reserved."""
         self.used += cost - taken
         self.kept[key], self._cost[key] = data, cost
         if unread and self.next_use is None:
             self.unread.add(key)
 
     def give_back(self, taken: int) -> None:
-        """The block did not come."""
+        """Release the bytes of a block that did not arrive."""
         self.used -= taken
 
     def trim(self, pinned: Collection[Key]) -> None:
-        """Let go of what exceeds the memory."""
+        """Drop what exceeds the memory."""
         if self.used > self.capacity:
             self._free(0, float("-inf"), pinned, keep_unread=False)
 
@@ -104,7 +104,7 @@ class Memory(Generic[Data]):
         return uses
 
     def _free(self, cost: int, before: float, pinned: Collection[Key], keep_unread: bool) -> None:
-        """Drop blocks until `cost` bytes are free, as far as they are not pinned and used after `before`."""
+        """Drop blocks until `cost` bytes are free, of those that are not pinned and used after `before`."""
         if self.next_use is None:
             goal = self.capacity - cost
             for key in [key for key in self.kept if key not in pinned]:
@@ -131,8 +131,8 @@ class Memory(Generic[Data]):
 
 RANGE = re.compile(r"[0-9a-f]{32}-[0-9]+-[0-9]+")
 UNFINISHED = re.compile(r"[0-9]+-[0-9]+\.part")
-ABANDONED = 3600.0  # seconds after which an unfinished file is taken for that of a killed process
-PART = 16  # 1/16 of the size is freed at a time, and what others wrote is seen as often
+ABANDONED = 3600.0  # seconds after which an unfinished file is assumed to be that of a killed process
+PART = 16  # 1/16 of the size is freed at a time, and written before the folder is listed again
 
 Uses = Callable[[Sequence["Range"]], Sequence[float | None]]
 logger = logging.getLogger("corpusmill.train.data")
@@ -158,12 +158,12 @@ def object_hash(file: Folder, tag: str) -> str:
 class DiskCache:
     """Up to `limit` bytes of ranges in `folder`. Thread-safe.
 
-    When it is full, ranges go that nothing is known of (the oldest first), then those that are used furthest in the
-    future: `uses` gives, per range, the sequence number of the next use, infinity for never and None for unknown.
+    When it is full, ranges of unknown use are deleted first (the oldest first), then those used furthest in the future:
+    `uses` gives, per range, the sequence number of the next use, infinity for never and None for unknown.
 
-    The size holds for one process. Of several that share the folder, each sees what the others wrote after every
-    1/16 of `limit` that it wrote itself; so together they may exceed it by 1/16 each. Raises `UserError` if the folder
-    cannot be made; a disk that fails later is reported once, and the cache is not used any more.
+    The limit holds for one process. Of several that share the folder, each lists it after every 1/16 of `limit` that it
+    wrote itself, so together they may exceed it by 1/16 each. Raises `UserError` if the folder cannot be made; a disk that
+    fails later is reported once, and the cache is no longer used.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class DiskCache:
                 self._log(f"{self.folder}: blocks are no longer kept there: {error.strerror}")
 
     def _make_space(self, size: int) -> int:
-        """Delete what is needed least until `size` more bytes fit; the bytes to write before the next look."""
+        """Delete the ranges needed least until `size` more bytes fit; returns the bytes to write before the next listing."""
         there: list[tuple[Range, int, float]] = []
         total, mine = self._writing, f"{os.getpid()}-"
         with os.scandir(self.folder) as entries:
@@ -240,9 +240,8 @@ class DiskCache:
         if total + size > self.limit:
             uses = self._uses([kept for kept, _, _ in there])
             # Unknown ones by age, then known ones by use: the first of them go.
-            rank = [
-                (0, at) if use is None else (1, -use) for (_, _, at), use in zip(there, uses, strict=True)
-            ]
+            pairs = zip(there, uses, strict=True)
+            rank = [(0, at) if use is None else (1, -use) for (_, _, at), use in pairs]
             goal = self.limit - max(size, self.limit // PART)
             for number in sorted(range(len(there)), key=rank.__getitem__):
                 if total <= goal:

@@ -1,4 +1,4 @@
-"""Blocks of tokens, fetched side by side and ahead of their use, kept in memory, replaced by others if damaged."""
+"""Blocks of tokens, fetched concurrently and ahead of their use, kept in memory, replaced by others if damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("corpusmill.train.data")
 
 
 class Flight:
-    """A block on its way; `ahead` of its use, until someone waits for it."""
+    """A block being fetched; `ahead` of its use, until a caller waits for it."""
 
     def __init__(self, key: Key, taken: int, ahead: bool) -> None:
         self.key, self.taken, self.ahead = key, taken, ahead
@@ -32,13 +32,13 @@ class Flight:
 class Blocks:
     """The blocks of some sources, by (source, block) number. Thread-safe.
 
-    In memory are the blocks that are read soonest by `next_use` (without it, those read last), up to
-    `fetch.memory_mb`; more only while one `get` needs more. `corpusmill.train.data.requests` asks for them.
+    In memory are the blocks that are read soonest by `next_use` (without it, the most recently used), up to
+    `fetch.memory_mb`, or more while one `get` needs more.
 
-    A block that stays damaged is replaced by another of its source with at least as many tokens: which one depends on
-    the source's index and the block's number alone, so every rank and every restart takes the same. Each is reported to
-    `log` (default: a warning of `logging`) and listed in `replaced` (damaged -> substitute); with more than `fetch.bad_blocks`
-    damaged ones, `WorkError` is raised. A store that cannot be asked until the deadline raises `WorkError` as well.
+    A block that stays damaged is replaced by another of its source with at least as many tokens, which depends on the
+    source's index and the block's number alone, so that every rank and every restart takes the same. Each is reported to
+    `log` (default: a warning of `logging`) and listed in `replaced` (damaged -> substitute); with more than
+    `fetch.bad_blocks` of them, or if the store does not answer until the deadline, `WorkError` is raised.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Blocks:
         return self._reader.requests.hedged
 
     def get(self, keys: Iterable[Key], n: int = 0) -> dict[Key, BlockData]:
-        """The blocks asked for, the missing ones fetched side by side; `n`: the sequence number they are read for.
+        """The blocks of these keys, missing ones fetched concurrently; `n`: the sequence number they are read for.
 
         A damaged block's key has its substitute's data. Raises `WorkError` naming shard and block.
         """
@@ -121,8 +121,8 @@ class Blocks:
         return found
 
     def read_ahead(self, keys: Iterable[Key], n: int = 0) -> None:
-        """Start fetching blocks, in this order, and do not wait. What does not fit in memory without dropping a block
-        that is read sooner is left out; a failure shows when `get` asks for the block. `n` counts before the first `get`."""
+        """Start fetching blocks, in this order, without waiting, as far as they fit in memory without dropping a block that is
+        read sooner; `get` raises the error of a failure. `n` is used before the first `get` alone."""
         with self._lock:
             self._memory.begin(n)
             for key in keys:
@@ -135,12 +135,12 @@ class Blocks:
                     self._start(Flight(key, cost, ahead=True))
 
     def documents(self, key: Key) -> BlockDocuments:
-        """The `.json` member of a block: its documents' ids and character ranges. Of its substitute, if a `get` here
-        found the block damaged: call `get` first to know. Raises `WorkError` if the member is damaged itself."""
+        """The `.json` member of a block, or of its substitute if an earlier `get` found the block damaged: its documents' ids
+        and character ranges. Raises `WorkError` if the member itself is damaged."""
         return self._reader.documents(self.replaced.get(key, key))
 
     def close(self) -> None:
-        """Give up what is on its way, and end the threads."""
+        """Cancel what is under way, and end the threads."""
         with self._lock:
             self._closed = True
             waiting = [flight for flight in self._flights.values() if not flight.begun]
@@ -156,7 +156,7 @@ class Blocks:
         return memory_of(self.sources[key[0]].blocks[key[1]][1])
 
     def _wanted(self, key: Key) -> Flight:
-        """The flight of a block that someone waits for. The lock is held."""
+        """The flight of a block that a caller waits for. The lock is held."""
         flight = self._flights.get(key)
         if flight is None:
             cost = self._cost(key)
@@ -180,7 +180,7 @@ class Blocks:
             self._work_there.notify()
 
     def _work(self) -> None:
-        """What a thread does: blocks that someone waits for first, then those ahead."""
+        """The loop of a thread: first the blocks that callers wait for, then those read ahead."""
         while True:
             with self._lock:
                 while not (self._urgent or self._ahead or self._closed):
@@ -206,7 +206,7 @@ class Blocks:
                 flight.done.set_result(data)
 
     def _read(self, key: Key) -> tuple[Key, BlockData]:
-        """The block, or the first undamaged one that may stand in for it: which one, and its data."""
+        """The block, or its first undamaged substitute: key and data."""
         data = self._undamaged(key)
         if data is not None:
             return key, data

@@ -195,4 +195,4 @@ def largest_remainder(weights: list[float], seats: int) -> list[int]:
     counts = np.floor(exact + 1e-9).astype(np.int64)  # 0.3 x 10 is 3, despite binary rounding
     rest = np.argsort(counts - exact, kind="stable")[: max(seats - int(counts.sum()), 0)]
     counts[rest] += 1
-    return counts.tolist()
+    return [int(count) for count in counts]

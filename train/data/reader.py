@@ -1,5 +1,5 @@
-"""One block of tokens: where its bytes lie, what they must be, which block may replace it; and reading it, from the disk
-cache if it is there, else from the store, checked either way."""
+"""One block of tokens: its byte ranges, their checksums, its substitutes; and reading it, from the disk cache or the store,
+checked either way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from corpusmill.train.data.cache import DiskCache, Key, Memory, Range, object_ha
 from corpusmill.train.data.requests import Closed, Damaged, Log, Requests, Wrong
 from corpusmill.train.data.shards import Source
 
-GAP = 64 << 10  # members that lie this close together are read with one request
+GAP = 64 << 10  # members at most this far apart are read with one request
 
 
 class BlockData(NamedTuple):
@@ -34,7 +34,7 @@ class BlockData(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a tar: bytes from the start of the tar to its payload, bytes of that, and their checksum."""
+    """A member of a tar: offset and size of its payload in the tar, and its checksum."""
 
     name: str
     offset: int
@@ -50,20 +50,18 @@ class Span(NamedTuple):
     members: list[Member]
 
     def check(self, data: Any) -> list[memoryview]:
-        """The members' payloads, not copied. Raises `Wrong` for bytes that are not those of the index."""
+        """The members' payloads, not copied. Raises `Wrong` for bytes that do not match the index."""
         view, payloads = memoryview(data), []
-        for member in self.members:
-            payload = view[member.offset - self.start : member.offset - self.start + member.size]
-            if checksum(payload) != member.xxh3:
-                raise Wrong(
-                    f"the bytes of {member.name} are not those that the index promises (checksum differs)"
-                )
+        for name, offset, size, xxh3 in self.members:
+            payload = view[offset - self.start : offset - self.start + size]
+            if checksum(payload) != xxh3:
+                raise Wrong(f"the bytes of {name} are not those that the index promises (checksum differs)")
             payloads.append(payload)
         return payloads
 
 
 def spans(block: Block) -> list[Span]:
-    """What is read of a block: its tokens and its documents' starts, with one request if they lie close together."""
+    """The ranges of a block to read: tokens and documents' starts, in one request if they are close together."""
     members = [
         Member(".tokens.npy", block.offset, block.size, block.xxh3),
         Member(".docs.npy", block.docs_offset, block.docs_size, block.docs_xxh3),
@@ -82,18 +80,17 @@ def documents_span(block: Block) -> Span:
 
 
 def memory_of(block: Block) -> int:
-    """Bytes that a block takes in memory: its spans as they came, and the starts as int64."""
+    """Bytes of a block in memory: its spans as fetched, and the starts as int64."""
     return sum(span.size for span in spans(block)) + 8 * block.ndocs
 
 
 def decode(source: Source, block: Block, payload: memoryview, docs: memoryview) -> BlockData:
-    """The arrays in two `.npy` payloads; tokens are not copied. Raises `Wrong` if they do not fit the index."""
+    """The arrays in two `.npy` payloads; tokens are not copied. Raises `Wrong` if they do not match the index."""
     tokens = np.frombuffer(payload, dtype=source.dtype, offset=block.header)
-    # Not np.load: it parses the header by `ast`, which fails now and then when threads do so together (CPython
-    # before 3.12). The header's length stands in its bytes 8 and 9.
-    starts = np.frombuffer(docs, dtype="<u4", offset=10 + int.from_bytes(docs[8:10], "little")).astype(
-        np.int64
-    )
+    # Not np.load, which parses the header by `ast`: before CPython 3.12 that may fail in several threads at once. Bytes 8
+    # and 9 are the length of the header.
+    header = 10 + int.from_bytes(docs[8:10], "little")
+    starts = np.frombuffer(docs, dtype="<u4", offset=header).astype(np.int64)
     if len(tokens) != block.ntokens:
         raise Wrong(f"holds {len(tokens)} tokens, the index says {block.ntokens}")
     if len(tokens) and int(tokens.max()) >= source.index.vocab_size:
@@ -104,12 +101,10 @@ def decode(source: Source, block: Block, payload: memoryview, docs: memoryview) 
 
 
 def substitutes(source: Source, number: int) -> Iterator[int]:
-    """Blocks that may stand in for block `number`, in the order to try them: those of the source with at least as many
-    tokens, drawn by hashes of (the source's index, the number, the attempt), so the same everywhere and always."""
-    need = source.blocks[number][1].ntokens
-    able = [
-        other for other, (_, block) in enumerate(source.blocks) if other != number and block.ntokens >= need
-    ]
+    """Substitutes of block `number`, in the order to try them: blocks of the source with at least as many tokens, drawn by
+    hashes of (the source's index, the number, the attempt), hence the same everywhere."""
+    sizes = [block.ntokens for _, block in source.blocks]
+    able = [other for other, size in enumerate(sizes) if other != number and size >= sizes[number]]
     for attempt in range(len(able)):
         draw = checksum(f"{source.xxh3} {number} {attempt}".encode())
         yield able.pop(int(draw, 16) % len(able))
@@ -134,8 +129,8 @@ class Reader:
         )
 
     def read(self, key: Key) -> BlockData:
-        """The block. Raises `Damaged`, with what was tried, if it is not what the index promises; `WorkError` naming
-        shard and block if the store cannot be asked."""
+        """The block. Raises `Damaged`, listing the attempts, if it does not match the index; `WorkError` naming shard and
+        block if the store does not answer."""
         source, number = self.sources[key[0]], key[1]
         shard, block = source.blocks[number]
         try:
@@ -154,7 +149,7 @@ class Reader:
             ) from None
 
     def documents(self, key: Key) -> BlockDocuments:
-        """The `.json` member of the block. Raises `WorkError` if it is damaged or cannot be had."""
+        """The `.json` member of the block. Raises `WorkError` if it is damaged or cannot be read."""
         source, number = self.sources[key[0]], key[1]
         shard, block = source.blocks[number]
         span = documents_span(block)
@@ -165,7 +160,7 @@ class Reader:
         return BlockDocuments.model_validate_json(bytes(data))
 
     def name(self, key: Key) -> str:
-        """What to call a block in a message: its tar, its key and its bytes."""
+        """A block in messages: its tar, key and bytes."""
         source = self.sources[key[0]]
         shard, block = source.blocks[key[1]]
         return f"{source.folder / shard.url}: block {block.key} (bytes {block.offset} to {block.offset + block.size})"
@@ -202,7 +197,7 @@ class Reader:
         return Range(of, span.start, span.size)
 
     def _uses(self, ranges: Sequence[Range]) -> list[float | None]:
-        """The sequence number that each range of the disk cache is used at next; None of tars that were not read yet."""
+        """The sequence number of each range's next use; None for tars that were not read yet."""
         if not self._memory.next_use:
             return [None] * len(ranges)
         places, keys = [], []

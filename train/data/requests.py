@@ -1,12 +1,12 @@
-"""One range of one object, exactly: whole-range retries with a deadline, a limit for each request, `If-Match`, hedging.
+"""One range of one object, exactly: retries of the whole range with a deadline, a timeout for each request, `If-Match`, hedging.
 
-An answer with wrong bytes is one thing, no answer another, for they must end differently: what stays wrong is damaged
-(`Damaged`), and may be replaced; a store that does not answer now may answer later (`WorkError` at the deadline), and a
-stream that skipped the block would depend on the network of the moment.
+Wrong bytes and no answer end differently. A range whose bytes stay wrong is `Damaged`, and may be replaced; a store that
+does not answer may do so later, so it is a `WorkError` at the deadline: a stream that skipped the block would depend on the
+state of the network.
 
-Remote requests run on an event loop in a thread of its own, so that one which takes too long is cancelled, not left
-behind. Pauses are exponential with full jitter (Brooker 2015, "Exponential Backoff And Jitter"); a second request for
-a slow answer follows Dean & Barroso 2013, "The Tail at Scale".
+Remote requests run on an event loop in a separate thread, so that one which takes too long is cancelled. Pauses are
+exponential with full jitter (Brooker 2015, "Exponential Backoff And Jitter"); a second request for a slow answer follows
+Dean & Barroso 2013, "The Tail at Scale".
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ from corpusmill.schemas.data import FetchConfig
 Result = TypeVar("Result")
 Log = Callable[[str], None]
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds
-SAMPLES = 32  # answers that must be in before any is called slow
-FLOOR = 0.05  # seconds that no answer is called slow before
-SHARE = (
-    0.1  # of the requests that may be second ones: a store that is slow as a whole is not asked twice as much
-)
+SAMPLES = 32  # answers needed before any counts as slow
+FLOOR = 0.05  # seconds before which no answer counts as slow
+SHARE = 0.1  # of requests that may be second ones, so that the load on a slow store does not double
 
 logger = logging.getLogger("corpusmill.train.data")
 
@@ -42,7 +40,7 @@ class Wrong(Exception):
 
 
 class Damaged(Exception):
-    """The store answers, and `attempts` times the bytes were wrong or missing; the message lists what was tried."""
+    """The store answered `attempts` times with wrong or missing bytes; the message lists the answers."""
 
 
 class Closed(WorkError):
@@ -60,9 +58,7 @@ class Requests:
         self.requests = self.retries = self.hedged = self.fetched_bytes = 0
         self._log = log or logger.warning
         self._tags: dict[str, str] = {}  # URL -> tag of the object that is read
-        self._others: dict[
-            str, tuple[str, str]
-        ] = {}  # URL -> (tag that was read first, tag of what is there now)
+        self._others: dict[str, tuple[str, str]] = {}  # URL -> (tag that was read first, present tag)
         self._seconds: deque[float] = deque(maxlen=256)  # of the newest answers
         self._slow = float("inf")  # seconds after which an answer is slow
         self._lock = threading.Lock()
@@ -71,10 +67,10 @@ class Requests:
         self._thread: threading.Thread | None = None
 
     def read(self, file: Folder, offset: int, size: int, check: Callable[[Any], Result]) -> Result:
-        """`check` of `size` bytes (any buffer) from `offset`; asked for again whenever it raises `Wrong`.
+        """`check` of `size` bytes (any buffer) from `offset`, requested again whenever it raises `Wrong`.
 
-        Raises `Damaged` after `attempts` answers that were wrong, truncated or "no such object", `WorkError` if there
-        is no right answer at the deadline.
+        Raises `Damaged` after `attempts` answers that were wrong, truncated or "no such object", `WorkError` if there is no
+        right answer by the deadline.
         """
 
         def whole(answer: Tagged) -> Result:
@@ -86,17 +82,15 @@ class Requests:
         return self._repeat(file, lambda limit: self._attempt(file, offset, size, whole, limit))
 
     def tag(self, file: Folder) -> str:
-        """The tag of the object; asked for where no answer has brought it yet. Empty: the store has no (strong) one."""
+        """The tag of the object, requested if unknown. Empty: the store has no (strong) one."""
         with self._lock:
             tag = self._tags.get(file.url)
-        if tag is None:
-            tag = self._repeat(
-                file, lambda limit: self._attempt(file, 0, 0, lambda answer: answer.tag, limit)
-            )
-        return tag
+        if tag is not None:
+            return tag
+        return self._repeat(file, lambda limit: self._attempt(file, 0, 0, lambda answer: answer.tag, limit))
 
     def close(self) -> None:
-        """End pauses and requests; what waits for them gets a `WorkError`."""
+        """End pauses and requests; their callers get a `WorkError`."""
         self._closed.set()
         with self._lock:
             loop, self._loop = self._loop, None
@@ -142,7 +136,7 @@ class Requests:
         try:
             return self._ask(file, offset, size, tag, check, limit)
         except Changed:
-            # The object was put there again. The same bytes are as good as before: the check decides.
+            # The object was replaced, perhaps by the same bytes: the check decides.
             return self._ask(file, offset, size, "", check, limit)
 
     def _ask(
@@ -181,13 +175,10 @@ class Requests:
                     except CancelledError:
                         failure = Closed("reading was ended")
                     except Wrong as error:
-                        other = self._others.get(file.url)
-                        since = (
-                            f" (the object was replaced since: ETag {other[0]}, now {other[1]})"
-                            if other
-                            else ""
-                        )
-                        failure = Wrong(f"{error}{since}")
+                        failure = error
+                        if other := self._others.get(file.url):
+                            since = f"the object was replaced since: ETag {other[0]}, now {other[1]}"
+                            failure = Wrong(f"{error} ({since})")
                     except Exception as error:
                         failure = error
             raise failure or WorkError("no answer")
@@ -198,7 +189,7 @@ class Requests:
     def _send(self, file: Folder, offset: int, size: int, tag: str) -> Future[Tagged]:
         with self._lock:
             self.requests += 1
-        if file.local:  # in this thread: what a file system does not answer, no one can cancel
+        if file.local:  # in this thread, since reads of a file system cannot be cancelled
             answer: Future[Tagged] = Future()
             try:
                 answer.set_result(file.read_tagged(offset, size, tag))
@@ -229,7 +220,7 @@ class Requests:
                     self._slow = max(sorted(self._seconds)[int(0.99 * len(self._seconds))], FLOOR)
 
     def _settle(self, file: Folder, answer: Tagged) -> None:
-        """Right bytes from another object of this name: go on with it."""
+        """The object was replaced by one with the right bytes: continue with it."""
         with self._lock:
             first, self._tags[file.url] = self._tags[file.url], answer.tag
         if first != answer.tag:
@@ -239,7 +230,7 @@ class Requests:
             )
 
     def _plain(self, file: Folder, error: Exception) -> str:
-        """What happened, without the URL (the caller names it) and without times that differ."""
+        """The error without the URL (the caller names it) and without varying times."""
         text = str(error).removeprefix(f"{file}: ").removeprefix("cannot read: ")
         return text.rpartition(" - ")[2].rstrip(": ") or type(error).__name__
 

@@ -21,7 +21,7 @@ Split = Literal["train", "validation"]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One (source, split): where its tars lie, and what is in them. Blocks are numbered through all tars."""
+    """One (source, split): its folder and its index. Blocks are numbered across all tars."""
 
     name: str
     folder: Folder
@@ -33,7 +33,7 @@ class Source:
         return [(shard, block) for shard in self.index.shardlist for block in shard.blocks]
 
     def sequences(self, length: int) -> npt.NDArray[np.int64]:
-        """Sequences of `length` tokens (and one more, the last label) in each block; strides do not overlap."""
+        """Number of sequences of `length` tokens (and one more, the last label) in each block, without overlap."""
         tokens = np.array([block.ntokens for _, block in self.blocks], dtype=np.int64)
         return np.maximum(tokens - 1, 0) // length
 
@@ -44,7 +44,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """An opened shard set; `train` and `validation` map source names to what is there, in the set's order."""
+    """An opened shard set; `train` and `validation`: its sources by name, in the set's order."""
 
     folder: Folder
     set: ShardSet
@@ -91,19 +91,18 @@ def open_shards(url: str) -> Shards:
 
 
 def open_run_data(config: TrainConfig, log: Callable[[str], None] | None = None) -> Shards:
-    """What a run reads. Tokens made of texts are kept in `data.token_cache`, or with the run."""
+    """The data of a run. Tokens made from texts are kept in `data.token_cache`, or in the run's folder."""
     data = config.data
-    return open_tokens(
-        data.shards, data.token_cache or str(Folder(config.output_url) / "tokens"), data.tokenizer, log
-    )
+    cache = data.token_cache or str(Folder(config.output_url) / "tokens")
+    return open_tokens(data.shards, cache, data.tokenizer, log)
 
 
 def open_tokens(
     url: str, cache: str | None = None, tokenizer: str | None = None, log: Callable[[str], None] | None = None
 ) -> Shards:
-    """The token shard set at `url`; if texts lie there, the one made of them, in a folder below `cache`.
+    """The token shard set at `url`, or, if it has texts, the one made from them in a folder below `cache`.
 
-    Raises `UserError` if there is nothing to read, or texts and no cache; what `token_set` raises.
+    Raises `UserError` if there is nothing to read, or texts and no cache; and what `token_set` raises.
     """
     from corpusmill.train.data.texts.inputs import is_text
     from corpusmill.train.data.texts.token_set import token_set

@@ -1,6 +1,5 @@
-"""The documents of a tar of texts: samples as WebDataset groups them, each with its id and text or with what is wrong, read in
-batches; and whether the tar is complete.
-"""
+"""The documents of a tar of texts: samples as WebDataset groups them, each with its id and its text or an error, in batches;
+and whether the tar is complete."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ MAX_TEXT = 32 << 20  # bytes of .txt or .json; `tokenizers` takes about 140 byte
 
 
 class Sample(NamedTuple):
-    """A document: its sample's key and its text; or `wrong`, why there is none."""
+    """A document: its sample's key and text; or `wrong`, the reason why there is none."""
 
     key: str
     text: str
@@ -28,20 +27,20 @@ class Sample(NamedTuple):
 
 
 def place(name: str) -> tuple[str, str]:
-    """(key, extension) of a member: cut at the first dot of its last part, as WebDataset does. Both are empty for names
-    that it passes over: without a dot, or beginning with one."""
+    """(key, extension) of a member: cut at the first dot of its last part, as WebDataset does. Both are empty for names that
+    it ignores: without a dot, or beginning with one."""
     folder, slash, base = name.rpartition("/")
     stem, dot, extension = base.partition(".")
     return (folder + slash + stem, extension.lower()) if stem and dot else ("", "")
 
 
 def foreign(name: str, size: int) -> bool:
-    """Whether a member is read: `.txt`, or `.json`, where they are not too large."""
+    """Whether a member is read: `.txt` or `.json`, if not too large."""
     return size <= MAX_TEXT and place(name)[1] in ("txt", "json")
 
 
 def ours(name: str, size: int) -> bool:
-    """The same in a text shard of ours, where `.json` only describes."""
+    """The same in a text shard of ours, whose `.json` is only a description."""
     return size <= MAX_TEXT and place(name)[1] == "txt"
 
 
@@ -53,7 +52,7 @@ def samples(members: Iterable[Member]) -> Iterator[Sample]:
 
 
 def _first(members: Iterable[Member]) -> Iterator[Member]:
-    """The bytes of the first member of each extension alone: a key may have any number of them."""
+    """The members, with the bytes of the first of each extension alone: a key may have any number of them."""
     seen: set[str] = set()
     for member in members:
         extension = place(member.name)[1]
@@ -120,7 +119,7 @@ class Documents:
     seen: set[int] = field(default_factory=set)  # 8 bytes of the ids of its documents
 
     def batches(self) -> Iterator[Batch]:
-        """About `BATCH` characters of text at a time. At the end the tar is known to be whole."""
+        """About `BATCH` characters of text at a time. Raises `WorkError` at the end if the tar is not complete."""
         tar = self.tar
         ids: list[bytes] = []
         texts: list[str] = []
@@ -186,7 +185,7 @@ class Documents:
 
 
 def ahead(items: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, the next one made by a thread while the last is worked on."""
+    """The same batches, each made by a thread while the one before is processed."""
     with ThreadPoolExecutor(1, thread_name_prefix="texts") as thread:
         under_way = thread.submit(next, items, None)
         while (item := under_way.result()) is not None:

@@ -15,19 +15,15 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.hugging_face import library
 from corpusmill.common.storage import Folder
 
-ENDS = (
-    "<|endoftext|>",
-    "</s>",
-    "<|end_of_text|>",
-    "<|eot_id|>",
-)  # names of end-of-document tokens, first to last
+# Names of end-of-document tokens, in the order of preference.
+ENDS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<|eot_id|>")
 CONFIG = "tokenizer_config.json"
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """`tokenizer` is a `tokenizers.Tokenizer` that adds nothing, cuts nothing off, and takes what looks like a special
-    token as text. `composes`: it puts texts into canonical composition (NFC), and characters count in that."""
+    """`tokenizer`: a `tokenizers.Tokenizer` that adds no tokens, does not truncate, and encodes the names of special tokens as
+    text. `composes`: it normalises texts to NFC, in which characters are counted."""
 
     tokenizer: Any
     eos_id: int
@@ -40,11 +36,11 @@ class Encoder:
         return id_type(self.vocab_size)
 
     def plain(self, text: str) -> str:
-        """The text that the tokens stand for."""
+        """The text that the tokens represent."""
         return str(self.tokenizer.normalizer.normalize_str(text)) if self.composes else text
 
     def encode(self, texts: Sequence[str]) -> tuple[Tokens, npt.NDArray[np.int64]]:
-        """(tokens of all texts, the end-of-document one behind each; the len + 1 offsets of the texts in them)."""
+        """(tokens of all texts, an end-of-document one after each; the len + 1 offsets of the texts in them)."""
         found = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         offsets = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum([len(one) + 1 for one in found], out=offsets[1:])
@@ -72,9 +68,8 @@ def load_encoder(data: bytes, where: str, eos_id: int | None = None, config: byt
     `UserError` naming `where` if it is no tokenizer, or has no such token.
     """
     tokenizer, content = library(data, where), json.loads(data)
-    tokenizer.post_processor = (
-        None  # it would only add tokens, or leave white space out of the tokens' characters
-    )
+    # It would only add tokens, or leave white space out of the tokens' characters.
+    tokenizer.post_processor = None
     if eos_id is None:
         eos_id = _end(tokenizer, _named(config, where), where)
     name = tokenizer.id_to_token(eos_id)
@@ -90,7 +85,7 @@ def load_encoder(data: bytes, where: str, eos_id: int | None = None, config: byt
 
 
 def read_encoder(file: Folder) -> tuple[bytes, Encoder]:
-    """A user's `tokenizer.json` and what it says. Raises `UserError` if there is none."""
+    """The bytes of a user's `tokenizer.json`, and its encoder. Raises `UserError` if there is none."""
     try:
         data = file.read()
     except FileNotFoundError:
@@ -127,7 +122,7 @@ def _end(tokenizer: Any, named: str | None, where: str) -> int:
 
 
 def _composes(normalizer: dict[str, Any] | None) -> bool:
-    """Whether a tokenizer's normalizer is NFC, and nothing else."""
+    """Whether a tokenizer's normalizer is NFC alone."""
     if normalizer is None:
         return False
     if normalizer["type"] == "Sequence":

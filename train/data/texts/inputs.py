@@ -1,4 +1,4 @@
-"""What there is to tokenise at a URL: the tars of each source and split, and what names their content."""
+"""What there is to tokenise at a URL: the tars of each source and split, and the identity of their content."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _TAKEN = ("scratch", "takedown")  # folders of a shard set that are no source
 
 @dataclass(frozen=True)
 class Tar:
-    """A tar of texts. `path`: relative to its source; `tag`: names its bytes, as far as known before they are read;
-    `listed`: what our own index says of it, None for a foreign one."""
+    """A tar of texts. `path`: relative to its source; `tag`: identifies its bytes, as far as known before they are read;
+    `listed`: its entry in our own index, None for a foreign one."""
 
     file: Folder
     path: str
@@ -51,7 +51,7 @@ class TextSet:
 
 @dataclass(frozen=True)
 class Inputs:
-    """All there is at a URL, and the tokenizer for it, which `data` holds in bytes."""
+    """All texts at a URL, and their tokenizer; `data`: its bytes."""
 
     sets: tuple[TextSet, ...]
     data: bytes
@@ -67,16 +67,14 @@ class Inputs:
         return vocabulary(self.encoder.vocab_size, self.encoder.eos_id)
 
     def key(self, version: str, block_tokens: int) -> str:
-        """Names the token set: changes exactly when its bytes may."""
-        tars = [
-            [one.source, one.split, [[tar.path, tar.size, tar.tag] for tar in one.tars]] for one in self.sets
-        ]
+        """Identifies the token set: changes exactly when its bytes may."""
+        tars = [[s.source, s.split, [[tar.path, tar.size, tar.tag] for tar in s.tars]] for s in self.sets]
         return hash_json([version, block_tokens, self.tokenizer_xxh3, self.encoder.eos_id, tars])
 
 
 def is_text(url: str) -> bool:
-    """Whether what lies at `url` is to be tokenised first (`token_set`): a shard set of texts without tokens, or tars
-    without an index. False for anything else, which `open_shards` reads or refuses."""
+    """Whether the data at `url` must be tokenised first (`token_set`): a shard set of texts without tokens, or tars without an
+    index. False for anything else, which `open_shards` reads or rejects."""
     folder = _folder(url)
     top = _top(folder)
     if top is not None:
@@ -87,8 +85,8 @@ def is_text(url: str) -> bool:
 
 
 def survey(url: str, tokenizer: str | None) -> Inputs:
-    """What there is to tokenise at `url`; no tar is read. Raises `UserError` if there is nothing, or no tokenizer for
-    it, `WorkError` if an index is not the one that the set names."""
+    """What there is to tokenise at `url`; reads no tar. Raises `UserError` if there is nothing, or no tokenizer for it,
+    `WorkError` if an index is not the one that the set names."""
     folder = _folder(url)
     top = _top(folder)
     if top is not None:
@@ -146,8 +144,8 @@ def _named(file: Folder) -> bytes:
 
 
 def _foreign(folder: Folder) -> tuple[TextSet, ...]:
-    """The sets of a folder of tars: `*.tar`, `<source>/*.tar`, `<source>/train/*.tar`, `<source>/validation/*.tar`; where
-    the tars themselves lie at hand or in folders of splits, the source is named after the folder."""
+    """The sets of a folder of tars: `*.tar`, `<source>/*.tar`, `<source>/train/*.tar`, `<source>/validation/*.tar`; without
+    a folder for the source, it is named after the folder itself."""
     entries = list(folder.list())
     packed = [entry.path for entry in entries if entry.path.endswith(_PACKED)]
     if packed:
@@ -192,7 +190,7 @@ def _where(folder: Folder, entry: Entry) -> tuple[str, str, str]:
 
 
 def _name(folder: Folder, source: str) -> str:
-    """A source's name: the folder's, '-' for what cannot stand in a key."""
+    """A source's name: the folder's, with '-' in place of characters that keys cannot have."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", source).strip("-")
     if not name or len(name) > _LONGEST or name in _TAKEN:
         raise UserError(

@@ -1,7 +1,7 @@
-"""Reading a tar from front to back, believing nothing: what CPython's `tarfile` passes over in silence is an error here.
+"""Reading an untrusted tar from start to end: damage that CPython's `tarfile` silently ignores is an error here.
 
-`tarfile` takes a damaged header behind the first for the end of the archive, and a tar that is cut between two
-members for a whole one. Here a tar ends with a block of zeros and nothing but zeros behind it, or it is refused.
+`tarfile` takes a damaged header after the first for the end of the archive, and a tar that is cut between two members for a
+complete one. Here a tar must end with a block of zeros, followed by zeros alone.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class TarReader:
         self._stream, self._size, self._where = stream, size, where
 
     def members(self, wanted: Callable[[str, int], bool]) -> Iterator[Member]:
-        """The regular files in their order, with their bytes where `wanted(name, size)`. Names that are no UTF-8 have
-        surrogates for the bytes that are none."""
+        """The regular files in their order, with their bytes if `wanted(name, size)`. In names, bytes that are not UTF-8 become
+        surrogates."""
         long_name, pax = "", dict[str, str]()
         while (info := self._header()) is not None:
             if info.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
@@ -67,7 +67,7 @@ class TarReader:
             raise self._damaged("it ends behind a header that belongs to a next one")
 
     def _header(self) -> tarfile.TarInfo | None:
-        """The next header; None at the end, which is then read to its last byte."""
+        """The next header; None at the end, after reading it to its last byte."""
         at = self.position
         block = self._read(UNIT)
         if not block:
@@ -79,9 +79,8 @@ class TarReader:
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             while rest := self._read(PIECE):
                 if rest.count(0) != len(rest):
-                    raise self._damaged(
-                        f"zeros at byte {at} where a header should be, and data behind them"
-                    ) from None
+                    problem = f"zeros at byte {at} where a header should be, and data behind them"
+                    raise self._damaged(problem) from None
             return None
         except tarfile.HeaderError as error:
             what = "a compressed file: unpack it first" if block[:2] == b"\x1f\x8b" else f"no tar ({error})"
@@ -92,7 +91,7 @@ class TarReader:
         return info
 
     def _declared(self, info: tarfile.TarInfo, pax: dict[str, str]) -> int:
-        """Bytes of a member, as its header or the one before it says."""
+        """Size of a member by its header or the extended header before it."""
         if any(key.startswith("GNU.sparse.") for key in pax):
             raise self._damaged(f"{info.name!r}: a sparse file; only regular files are read")
         size = pax.get("size", str(info.size))

@@ -1,9 +1,9 @@
 """Text shards as a token shard set, made once and kept: `token_set`.
 
-A cache folder holds a folder for each input and tokenizer, named by the hash of what identifies them. In it: what
+A cache folder has a folder for each input and tokenizer, named by the hash of what identifies them. It contains what
 `corpusmill shard` writes (`docs/shards.md`), `quarantine.jsonl` with the samples that are no documents, `manifest.json`
-for `corpusmill verify`, and `scratch/` with a marker for each tar that is done. `index.json` comes last: a folder that
-has it is whole.
+for `corpusmill verify`, and `scratch/` with a marker for each finished tar. `index.json` is written last: a folder that has
+it is complete.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,11 +66,11 @@ class Task:
 
 
 def write(task: Task, encoder: Encoder, folder: Folder) -> tuple[Done, bool]:
-    """Write the tar, its `.idx` and its part of the quarantine below `folder`, then its marker; (the marker, False) if a
-    valid one was there. Raises `WorkError` naming the tar of texts if it is damaged.
+    """Write the tar, its `.idx` and its part of the quarantine below `folder`, then its marker. Returns the marker, and
+    whether it is new (False: a valid one was there). Raises `WorkError` naming the tar of texts if it is damaged.
 
-    Memory: what the library needs for a batch of `documents.BATCH` characters or the longest document, twice the texts of a
-    batch, a block, 60 bytes a document of the tar, and its quarantine.
+    Memory: of the library for a batch of `documents.BATCH` characters or the longest document, twice the texts of a batch, a
+    block, 60 bytes a document of the tar, and its quarantine.
     """
     marker = folder / f"scratch/{task.stem}.json"
     found = known(Done, marker, task.key, folder)
@@ -111,37 +110,35 @@ def _encoded(read: Documents, encoder: Encoder) -> Iterator[Encoded]:
         names = np.frombuffer(b"".join(ids), dtype=np.uint8).reshape(-1, ID_BYTES)
         chars = np.array([len(text) for text in texts], dtype=np.int64)
         size = sum(len(text.encode()) for text in texts)
-        yield Encoded(tokens, offsets, names, chars, size, partial(_cuts, encoder, texts))
 
+        def cuts(row: int, places: Sequence[int], texts: list[str] = texts) -> list[tuple[int, int]]:
+            return encoder.cuts(texts[row], places)
 
-def _cuts(encoder: Encoder, texts: Sequence[str], row: int, places: Sequence[int]) -> list[tuple[int, int]]:
-    return encoder.cuts(texts[row], places)
+        yield Encoded(tokens, offsets, names, chars, size, cuts)
 
 
 VERSION = "1"  # raised with every change that may change a byte of the output
 BLOCK_TOKENS = 2**19  # as `shard` has it: 1 MiB as uint16
 TOKENIZER, QUARANTINE = "tokenizer.json", "quarantine.jsonl"
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def token_set(
-    url: str, cache: str, *, tokenizer: str | None = None, log: Callable[[str], None] | None = None
-) -> Folder:
-    """The token shard set of the texts at `url`, in a folder below `cache`; what is not there yet is tokenised.
+def token_set(url: str, cache: str, *, tokenizer: str | None = None, log: Log | None = None) -> Folder:
+    """The token shard set of the texts at `url`, in a folder below `cache`; tokenised unless it is there already.
 
     `url`: a shard set with text shards, or a folder of WebDataset tars (`*.tar`, `<source>/*.tar`, `<source>/train/*.tar`,
     `<source>/validation/*.tar`) whose samples have a `.txt`, or a `.json` with the key `text`. `cache`: a folder. Both as
-    `corpusmill.common.storage.Folder` takes them. `tokenizer`: a tokenizer.json; without one, that of the shard set. `log` gets
-    a line when the set is taken up, and one for each tar otherwise.
+    `corpusmill.common.storage.Folder` takes them. `tokenizer`: a tokenizer.json; default: that of the shard set. `log` gets a
+    line if the set is there, otherwise one for each tar.
 
-    The folder's bytes depend on the texts, their order and the tokenizer alone. A killed call goes on at the tar. Processes
-    that call it at once, on one machine, wait for the one that works (a lock that ends with its process); those of
-    several machines do the same work and write the same bytes.
+    The folder's bytes depend on the texts, their order and the tokenizer alone. A killed call continues at the tar. On one
+    machine, processes wait for the first that calls it (a lock that ends with its process); several machines do the same
+    work and write the same bytes.
 
-    Raises `UserError` where there is nothing to tokenise, or no tokenizer that can; `WorkError` naming the tar for one that
-    is truncated, damaged, or not the one that its index says. Samples without a text do not stop it: they are counted and
-    listed in `quarantine.jsonl`, with key and reason.
+    Raises `UserError` if there is nothing to tokenise, or no suitable tokenizer; `WorkError` naming the tar for one that is
+    truncated, damaged, or different from its index. Samples without a text are counted and listed in `quarantine.jsonl`,
+    with key and reason.
     """
     log = log or (lambda line: None)
     inputs = survey(url, tokenizer)
@@ -159,7 +156,7 @@ def token_set(
 
 
 def _whole(folder: Folder) -> bool:
-    """Whether everything is there, in its size."""
+    """Whether every file is there, with the right size."""
     try:
         ShardSet.model_validate_json((folder / INDEX).read())
         files = StageManifest.model_validate_json((folder / MANIFEST).read()).files
@@ -170,7 +167,7 @@ def _whole(folder: Folder) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(folder: Folder, log: Say) -> Iterator[None]:
+def _alone(folder: Folder, log: Log) -> Iterator[None]:
     """One process of this machine at a time; the lock ends with its holder, however that ends."""
     import fcntl
 
@@ -190,14 +187,14 @@ def _alone(folder: Folder, log: Say) -> Iterator[None]:
         except BlockingIOError:
             log(f"texts: another process makes {folder}; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:  # a network disk without locks: the same work twice does no harm
+        except OSError as error:  # a network disk without locks: doing the same work twice is harmless
             log(f"texts: {place}: cannot be locked ({error.strerror}); going on without")
         yield
     finally:
         os.close(descriptor)
 
 
-def _make(inputs: Inputs, key: str, folder: Folder, url: str, log: Say) -> None:
+def _make(inputs: Inputs, key: str, folder: Folder, url: str, log: Log) -> None:
     folder.sweep()
     encoder = inputs.encoder
     count, number = sum(len(one.tars) for one in inputs.sets), 0
@@ -262,7 +259,7 @@ def _publish(
 
 
 def _quarantine(folder: Folder, markers: list[Done]) -> PublishedFile:
-    """What the tars have in quarantine, in one file."""
+    """The quarantines of the tars, in one file."""
     parts = ((folder / marker.quarantine.path).read() for marker in markers)
     size, xxh3 = write_pieces(folder / QUARANTINE, parts)
     rows = sum(marker.quarantined for marker in markers)
