@@ -1,6 +1,6 @@
-"""Which Hugging Face architecture a model is, its config.json, and where each of its tensors comes from.
+"""The Hugging Face architecture of a model, its config.json, and the source of each of its tensors.
 
-A model that no architecture computes exactly is refused by the key that none has: nothing is approximated.
+A model that no architecture computes exactly is rejected, naming the key: nothing is approximated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Architecture(NamedTuple):
 
 
 def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architecture:
-    """Of a model with `vocab_rows` rows of embedding, trained on `length` positions. Raises `UserError` by key."""
+    """The architecture of a model with `vocab_rows` rows of embedding, trained on `length` positions. Raises `UserError` by
+    key if there is none."""
     if model.positions == "learned":
         return _gpt2(model, vocab_rows)
     require(
@@ -120,7 +121,7 @@ def _rope(model: ModelConfig, length: int) -> dict[str, Any]:
     scaling, theta = model.rope_scaling, model.rope_theta
     if scaling is None:
         return {"max_position_embeddings": length, "rope_theta": theta, "rope_scaling": None}
-    if scaling.kind == "ntk":  # no more than another theta
+    if scaling.kind == "ntk":  # the same as another theta
         raised = ntk_theta(theta, scaling.factor, model.head_size)
         return {"max_position_embeddings": length, "rope_theta": raised, "rope_scaling": None}
     found: dict[str, Any] = {"rope_type": scaling.kind, "factor": scaling.factor}
@@ -205,8 +206,8 @@ def _gpt2(model: ModelConfig, vocab_rows: int) -> Architecture:
         for theirs, ours in names.items():
             for kind in ("weight", "bias"):
                 sources = tuple(f"layers.{i}.{x}.{kind}" for x in ours)
-                turned = kind == "weight" and not theirs.startswith("ln")  # its Conv1D keeps [in, out]
-                parts.append(Part(f"transformer.h.{i}.{theirs}.{kind}", sources, turned))
+                transposed = kind == "weight" and not theirs.startswith("ln")  # its Conv1D has [in, out]
+                parts.append(Part(f"transformer.h.{i}.{theirs}.{kind}", sources, transposed))
     parts += [Part(f"transformer.ln_f.{kind}", (f"norm.{kind}",)) for kind in ("weight", "bias")]
     if not model.tie_embeddings:
         parts.append(Part("lm_head.weight", ("head.weight",)))

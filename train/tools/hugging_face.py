@@ -32,9 +32,9 @@ Tensors = dict[str, torch.Tensor]
 def export(
     config: TrainConfig, run: Folder, out: Folder, dtype: str = "float32", shard_bytes: int = SHARD_BYTES
 ) -> dict[str, Any]:
-    """Write the model of a run to `out`; what was written. config.json, which makes it a model, comes last.
+    """Write the model of a run to `out`; returns a summary. config.json, which makes the folder a model, is written last.
 
-    Raises `UserError` for a model that has no counterpart there, or an `out` that holds one.
+    Raises `UserError` for a model without a counterpart in that layout, or if `out` holds one already.
     """
     if dtype not in DTYPES:
         raise UserError(f"--dtype: must be {', '.join(DTYPES)}, is '{dtype}'")
@@ -99,13 +99,13 @@ def theirs(part: Part, ours: Tensors) -> torch.Tensor:
     return found.T if part.transposed else found
 
 
-# What older files hold beside weights: causal masks, frequencies of RoPE.
+# Tensors of older files that are no weights: causal masks, frequencies of RoPE.
 NO_WEIGHTS = re.compile(r"\.attn\.(masked_)?bias$|\.rotary_emb\.inv_freq$")
-# Keys of config.json that change nothing in what is computed from the weights as far as this model's rows go.
+# Keys of config.json that do not change the outputs of this model, for rows of its length.
 FREE = {"max_position_embeddings", "attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "output_router_logits"}  # fmt: skip
-# How later releases call a key.
+# Other names of a key in later releases.
 ALSO = {"num_experts": "num_local_experts", "n_routed_experts": "num_local_experts"}
-# What a file that does not name them means (the defaults of `transformers`).
+# Values of keys that a file does not name (the defaults of `transformers`).
 DEFAULTS: dict[str, Any] = {
     "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False, "sliding_window": None,
     "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "use_sliding_window": False,
@@ -115,11 +115,11 @@ DEFAULTS: dict[str, Any] = {
 
 @torch.no_grad()
 def load_weights(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
-    """Put the weights of the model in `folder` in place of the first values.
+    """Load the weights of the model in `folder`.
 
-    Raises `UserError` naming the keys in which its config.json is of another model than the config's, or if its
-    tokenizer numbers tokens otherwise than the shards' `tokenizer`, and `WorkError` naming tensors that are missing,
-    surplus or wrongly shaped.
+    Raises `UserError` naming the keys in which its config.json differs from the config's model, or if its tokenizer numbers
+    tokens differently from the shards' `tokenizer`, and `WorkError` naming tensors that are missing, surplus or of another
+    shape.
     """
     rows = model.embedding.num_embeddings
     made = architecture(model.config, rows, model.config.max_positions)
@@ -168,17 +168,17 @@ def compare(made: Architecture, found: dict[str, Any], folder: Folder) -> None:
     found = {**found, **old_rope(found)}
     ours = made.config
     if made.name == "GPT2LMHeadModel":
-        unsaid = {"tie_word_embeddings": True, "n_inner": 4 * ours["n_embd"]}
+        defaults = {"tie_word_embeddings": True, "n_inner": 4 * ours["n_embd"]}
     else:
         size = ours["hidden_size"] // ours["num_attention_heads"]
-        unsaid = {
+        defaults = {
             "tie_word_embeddings": False, "head_dim": size, "num_key_value_heads": ours["num_attention_heads"],
         }  # fmt: skip
     lines = []
     for key, here in ours.items():
         theirs = found.get(key, found.get(ALSO.get(key, key), DEFAULTS.get(key)))
-        if theirs is None and key in unsaid:
-            theirs = unsaid[key]
+        if theirs is None and key in defaults:
+            theirs = defaults[key]
         if key not in FREE and not same(here, theirs):
             advice = "; set model.vocab_multiple to 1 or what it was padded to" if key == "vocab_size" else ""
             lines.append(f"{key} is {theirs} there and {here} here{advice}")
@@ -204,7 +204,7 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 def vocabulary(tokenizer: bytes) -> Any:
-    """What of a tokenizer.json decides the numbers of tokens."""
+    """The parts of a tokenizer.json on which the numbers of tokens depend."""
     model = json.loads(tokenizer)["model"]
     return model.get("vocab"), len(model.get("merges") or ())
 

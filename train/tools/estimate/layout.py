@@ -48,7 +48,7 @@ class Weight:
         return self.kind in ("matrices", "head")
 
     def parts(self, tensor: int, expert: int) -> int:
-        """Into how many parts so many processes along these axes divide it."""
+        """Number of parts, with `tensor` and `expert` processes along these axes."""
         counts = {"tensor": tensor, "expert": expert}
         return math.prod(counts[axis] for axis, _ in self.splits)
 
@@ -132,18 +132,16 @@ def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
     )  # fmt: skip
 
 
-# Schedules with several chunks per process: extra warm-up micro-batches of a stage, compared with the next stage.
+# Schedules with several chunks per process: warm-up micro-batches that a stage has beyond those of the next stage.
 LOOPED = {"interleaved": 2, "zero_bubble": 1}
-NODE = 8  # GPUs that are joined by the fast network: tensor parallelism stays within
+NODE = 8  # GPUs on one fast network, the limit of tensor parallelism
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`dp` x `tp` x `pp` processes; experts are divided among `ep` of the `dp`. `zero` is the stage of sharding over dp.
-
-    With `replicate` > 1 so many groups of the dp processes each shard within themselves. `chunks` are the model's pieces in
-    a process under `interleaved` and `zero_bubble`.
-    """
+    """`dp` x `tp` x `pp` processes; experts are divided among `ep` of the `dp`. `zero` is the stage of sharding over dp, within
+    each of `replicate` groups of the dp processes. `chunks`: pieces of the model in a process, with `interleaved` and
+    `zero_bubble`."""
 
     dp: int = 1
     tp: int = 1
@@ -156,7 +154,7 @@ class Layout:
 
     @classmethod
     def of(cls, config: ParallelConfig) -> Layout:
-        """A config's, with dp still 1."""
+        """The layout of a config, with dp 1."""
         return cls(
             1, config.tensor, config.pipeline, config.expert, config.zero, config.replicate, config.schedule, config.chunks
         )  # fmt: skip
@@ -182,7 +180,7 @@ class Layout:
         return asdict(self)
 
     def refusal(self, shape: Shape, length: int, global_batch: int, micro_batch: int) -> str | None:
-        """Why the trainer would not lay out a model, its sequences and a batch so, and what to set instead; or None."""
+        """Why the trainer would reject this layout of a model, its sequences and a batch, and what to set instead; or None."""
         for key, parts, what, whole in (
             ("tp", self.tp, "model.heads", shape.heads), ("tp", self.tp, "model.kv_heads", shape.kv_heads),
             *(("tp", self.tp, "the width of a feed-forward layer,", width) for width in shape.hidden),
@@ -214,19 +212,19 @@ class Layout:
 
     @property
     def pieces(self) -> int:
-        """Of the model, over all stages."""
+        """Pieces of the model, over all stages."""
         return self.pp * (self.chunks if self.pp > 1 and self.schedule in LOOPED else 1)
 
     def micro_batches(self, global_batch: int, micro_batch: int) -> int:
-        """Of a process in a step."""
+        """Micro-batches of a process in a step."""
         return global_batch // (micro_batch * self.dp)
 
     def in_flight(self, stage: int, micro_batches: int) -> float:
         """Micro-batches whose activations a stage keeps at once, as a multiple of one pass through it.
 
-        GPipe keeps all (Huang et al. 2019); 1F1B at most one for each stage from here on (Narayanan et al. 2019);
-        interleaved as Korthikanti et al. 2022, section 4.2.3; zero-bubble as many as 1F1B with one chunk (ZB-H1, Qi et al.
-        2024), and with more chunks as many as PyTorch's schedule starts with.
+        GPipe keeps all (Huang et al. 2019); 1F1B at most one for this and each later stage (Narayanan et al. 2019);
+        interleaved: Korthikanti et al. 2022, section 4.2.3; zero-bubble as many as 1F1B with one chunk (ZB-H1, Qi et al.
+        2024), with more chunks as many as PyTorch's schedule starts with.
         """
         if self.pp == 1:
             return 1

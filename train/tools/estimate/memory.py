@@ -39,10 +39,10 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What is computed in one pass: rows of `length` tokens, how, and with which optimizer.
+    """The computation of one pass: rows of `length` tokens, precision, checkpointing, and the optimizer.
 
-    `cpu`: of PyTorch's CPU kernels, whose norm and dropout keep more, and whose attention keeps a mask per layer if
-    it stops at the bounds of documents (`documents`).
+    `cpu`: by PyTorch's CPU kernels, whose norm and dropout save more, and whose attention saves a mask per layer if it stays
+    within documents (`documents`).
     """
 
     micro_batch: int
@@ -65,24 +65,21 @@ class Work:
 
 
 def memory(shape: Shape, layout: Layout, work: Work) -> Memory:
-    """Of the process that needs most."""
+    """The memory of the process that needs most."""
     stages = range(layout.pp)
     return max((of_stage(shape, layout, work, stage) for stage in stages), key=lambda found: found.total)
 
 
 def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
-    """Of each process of a pipeline stage."""
+    """The memory of each process of a pipeline stage."""
     layers = layout.stages(shape)[stage]
     units = [shape.by_layer[layer] for layer in layers] + ends(shape, layout, stage)
     states = _states(shape, units, layout, work)
     kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
-    flying = layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
-    activations = kept * flying
-    if work.checkpointing != "none":  # while one layer's backward runs, all of it is there
+    activations = kept * layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
+    if work.checkpointing != "none":  # during a layer's backward pass, all of its activations exist
         whole = replace(work, checkpointing="none")
-        activations += max(
-            layer_activations(shape, layout, whole, layer) for layer in layers if layer is not None
-        )
+        activations += max(layer_activations(shape, layout, whole, layer) for layer in layers)
     part = layout.tp
     per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
     if stage == 0 and shape.dropout:
@@ -98,7 +95,7 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
 
 
 def ends(shape: Shape, layout: Layout, stage: int) -> list[list[Weight]]:
-    """What is no layer: embeddings on the first stage; norm and head (or the embedding that is one) on the last."""
+    """Weights outside of the layers: embeddings on the first stage; norm and head (or the tied embedding) on the last."""
     outside = shape.by_layer[None]
     embeddings = [w for w in outside if w.kind == "embeddings"]
     rest = [w for w in outside if w.kind != "embeddings"]
@@ -116,10 +113,8 @@ def _states(shape: Shape, units: list[list[Weight]], layout: Layout, work: Work)
     parameters = gradients = optimizer = buffers = 0.0
     for unit in units:
         for weight in unit:
-            here, owners = (
-                local(weight, layout),
-                layout.dp // (layout.replicate * (layout.ep if weight.expert else 1)),
-            )
+            here = local(weight, layout)
+            owners = layout.dp // (layout.replicate * (layout.ep if weight.expert else 1))
             shard = [1 if layout.zero < stage else owners for stage in (1, 2, 3)]
             # With FSDP2 any stage from 1 on shards the master parameters; 1 and 2 keep a gathered copy beside them.
             parameters += MASTER * here / shard[0]
