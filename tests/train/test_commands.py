@@ -29,7 +29,6 @@ from corpusmill.train.data.shards import open_shards
 from corpusmill.train.generate import choose
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
-from tests.train.conftest import EOS, VOCAB
 
 Make = Callable[..., dict[str, Any]]
 
@@ -317,7 +316,3 @@ def test_the_s3_config_differs_in_its_urls_alone() -> None:
     for config in (local, remote):
         del config["name"], config["output"], config["data"]["shards"], config["log"]["tensorboard"]
     assert local == remote
-
-
-def test_the_fixture_vocabulary(shards: Folder) -> None:
-    assert open_shards(shards.url).set.vocab_size == VOCAB and EOS == 0

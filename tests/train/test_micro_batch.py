@@ -22,7 +22,10 @@ from corpusmill.train.trainer import train
 from tests.forks import launch
 
 Make = Callable[..., dict[str, Any]]
-AUTO = {"memory.auto_micro_batch": True, "data.micro_batch": 8, "schedule.steps": 6, "model.dropout": 0.1}
+AUTO = {
+    "memory.auto_micro_batch": True, "data.micro_batch": 8, "model.dropout": 0.1, "schedule.steps": 3,
+    "schedule.warmup_steps": 1,
+}  # fmt: skip
 TIMES = ("tokens_per_second", "loader_stall", "memory_mib", "mfu")
 
 
@@ -124,4 +127,4 @@ def test_processes_decide_together(write_config: Callable[..., Path], config: Ma
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("data.micro_batch 4 does not fit into the memory of cpu: trying 2") == 1
     found = checkpoint.load_newest(Folder(str(tmp_path / "run")))
-    assert found is not None and found.step == 6 and found.state["config"]["data"]["micro_batch"] == 2
+    assert found is not None and found.step == 3 and found.state["config"]["data"]["micro_batch"] == 2

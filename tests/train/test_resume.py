@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +20,8 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
-from tests.conftest import ROOT
-from tests.train.processes import environment
+from tests.forks import launch
+from tests.train.processes import python
 
 Make = Callable[..., dict[str, Any]]
 TIMES = ("tokens_per_second", "loader_stall", "memory_mib", "mfu")
@@ -34,10 +35,10 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     return train(TrainConfig.model_validate(settings))
 
 
-def outcome(output: str) -> tuple[list[str], list[dict[str, Any]]]:
+def outcome(output: str, steps: int = 20) -> tuple[list[str], list[dict[str, Any]]]:
     """(hashes of weights and optimizer, rows without what the clock decides) of a finished run."""
     found = checkpoint.load_newest(Folder(output))
-    assert found is not None and found.step == 20
+    assert found is not None and found.step == steps
     rows = [{k: v for k, v in row.items() if k not in TIMES} for row in read_metrics(Folder(output))]
     assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
     return [file.xxh3 for file in found.manifest.files if file.path.endswith(".safetensors")], rows
@@ -57,18 +58,19 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 def test_a_run_cut_at_any_step_ends_bit_for_bit_as_an_unbroken_one(
     config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"model.dropout": 0.2, "checkpoint.every": 3, "log.every": 4}  # rows that span a checkpoint
+    # Rows that span a checkpoint; 12 cuts in a row are all places between two of both.
+    settings = {"model.dropout": 0.2, "checkpoint.every": 3, "log.every": 4, "schedule.steps": 14}
     run(config(**settings, output=str(tmp_path / "unbroken")))
-    expected = outcome(str(tmp_path / "unbroken"))
-    assert [row["step"] for row in expected[1]] == [4, 8, 10, 12, 16, 20]
-    for step in range(20):
+    expected = outcome(str(tmp_path / "unbroken"), 14)
+    assert [row["step"] for row in expected[1]] == [4, 8, 10, 12, 14]
+    for step in range(14):
         output = str(tmp_path / f"cut-{step}")
         with monkeypatch.context() as patch:
             crash_at(patch, step)
             with pytest.raises(Crash):
                 run(config(**settings, output=output))
         run(config(**settings, output=output))
-        assert outcome(output) == expected, step
+        assert outcome(output, 14) == expected, step
 
 
 def test_experts_and_their_biases_go_on_where_they_were(
@@ -90,44 +92,56 @@ def test_experts_and_their_biases_go_on_where_they_were(
         assert outcome(output) == expected, step
 
 
+def dies(file: str, step: str, name: str) -> None:
+    """`corpusmill train`, by SIGKILL before the step after `step`, or when it writes the file `name`."""
+    from corpusmill.train.commands.train import train as command
+
+    healthy, write = trainer.train_step, Folder.write
+
+    def die() -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer.train_step = lambda state, *a, **k: die() if state.step == int(step) else healthy(state, *a, **k)
+    Folder.write = lambda self, data: die() if self.url.endswith(name) else write(self, data)  # type: ignore[method-assign]
+    command(file)
+
+
 def test_sigkill_in_a_step_and_in_a_save(
     config: Make, write_config: Callable[..., Path], tmp_path: Path
 ) -> None:
     settings = {"model.dropout": 0.1}
     run(config(**settings, output=str(tmp_path / "unbroken")))
     file = write_config(**settings)
-    killed = (  # dies in step 8, then while the checkpoint of step 15 is half written
-        "import os, signal, sys; from corpusmill.common.storage import Folder; from corpusmill.train import trainer\n"
-        "step, write = trainer.train_step, Folder.write\n"
-        "def die(): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "def stepping(state, *a, **k): return die() if state.step == STEP else step(state, *a, **k)\n"
-        "def writing(self, data): return die() if self.url.endswith(FILE) else write(self, data)\n"
-        "trainer.train_step, Folder.write = stepping, writing\n"
-        "from corpusmill.train.commands.train import train; train(sys.argv[1])\n"
-    )
     for step, name in ((7, "never"), (-1, "step-000015/state.json")):
-        code = killed.replace("STEP", str(step)).replace("FILE", repr(name))
-        done = subprocess.run(
-            [sys.executable, "-c", code, file], cwd=ROOT, env=environment(), capture_output=True, check=False
-        )
-        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+        done = launch(1, f"{__name__}:dies", file, step, name)
+        assert done.returncode == -signal.SIGKILL, done.stderr
     partial = tmp_path / "run/checkpoints/step-000015"
     assert {f.name for f in partial.iterdir()} == {
         "model.safetensors",
         "optimizer.safetensors",
         "tensors.json",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "corpusmill.train", file],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert "step-000015: not taken: it has no manifest" in done.stderr.decode()
-    assert "going on after step 10" in done.stderr.decode()
+    done = python("-m", "corpusmill.train", file)
+    assert done.returncode == 0, done.stderr
+    assert "step-000015: not taken: it has no manifest" in done.stderr
+    assert "going on after step 10" in done.stderr
     assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
+
+
+def signalled(file: str, number: str) -> None:
+    """`python -m corpusmill.train`, and a signal to the process once some rows are written."""
+    from corpusmill.train.__main__ import main
+
+    metrics = Path(file).parent / "run/metrics.jsonl"
+
+    def send() -> None:
+        while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+            time.sleep(0.05)
+        os.kill(os.getpid(), int(number))
+
+    threading.Thread(target=send, daemon=True).start()
+    sys.argv = ["train", file]
+    main()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -135,21 +149,10 @@ def test_a_signal_saves_and_exits(
     write_config: Callable[..., Path], tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     file = write_config(**{"schedule.steps": 100_000, "checkpoint.every": 100_000, "validation.every": None})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "corpusmill.train", file],
-        cwd=ROOT,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    metrics = tmp_path / "run/metrics.jsonl"
-    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 3):
-        time.sleep(0.05)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == code, errors
+    done = launch(1, f"{__name__}:signalled", file, int(number), timeout=300)
+    assert done.returncode == code, done.stderr
     saved = checkpoint.load_newest(Folder(tmp_path / "run"))
-    assert saved is not None and saved.step >= 4 and "Traceback" not in errors
+    assert saved is not None and saved.step >= 4 and "Traceback" not in done.stderr
     assert [row["step"] for row in read_metrics(Folder(tmp_path / "run"))] == list(range(1, saved.step + 1))
 
 
