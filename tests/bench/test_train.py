@@ -83,7 +83,10 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_case_of_the_gpu_bench_runs_at_tiny_shapes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    decoded_products: None,
 ) -> None:
     """In this process, for the sake of time; the next test has a case in its own."""
     monkeypatch.setattr(decoder, "token_losses", decoder.token_losses)  # compiled by the bench: put back
@@ -112,12 +115,20 @@ def test_every_case_of_the_gpu_bench_runs_at_tiny_shapes(
     assert len(train_gpu.table(found)) == 2 + len(train_gpu.CASES)
 
 
-def test_a_case_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
-    done = bench("--smoke", "--cases", "bf16", "--json", str(tmp_path / "a.json"))
-    assert done.returncode == 0, done.stderr
-    assert "| tiny | train, bf16, AdamW | " in done.stdout
-    again = bench("--from", str(tmp_path / "a.json"), "--json", str(tmp_path / "b.json"))
-    assert again.stdout == done.stdout
+def test_a_case_runs_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def printed(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["train_gpu", *map(str, arguments)])
+        train_gpu.main()
+        return capsys.readouterr().out
+
+    monkeypatch.setattr(_gpu_case, "run", lambda _: pytest.fail("ran in this process"))
+    first = printed("--smoke", "--cases", "bf16", "--json", tmp_path / "a.json")
+    assert "| tiny | train, bf16, AdamW | " in first
+    assert printed("--from", tmp_path / "a.json", "--json", tmp_path / "b.json") == first
     assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
 
 

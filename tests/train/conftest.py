@@ -16,6 +16,7 @@ import pytest
 from corpusmill.common.ids import checksum, doc_id
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.shards import Block, BlockDocuments, Shard, ShardIndex, ShardSet, ShardSetEntry
+from tests.train.precision.products import decoded_products  # noqa: F401 (a fixture for all)
 
 EOS = 0
 VOCAB = 96
@@ -156,6 +157,14 @@ def tokenizer_json() -> bytes:
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(["<|endoftext|>"])
     return tokenizer.to_str().encode()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """More threads only wait for each other at these sizes, and what a test sets is not to be left to the next."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

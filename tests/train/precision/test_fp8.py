@@ -12,6 +12,7 @@ from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.precision import fp8
 
 CPU = torch.device("cpu")
+KERNEL = fp8._product
 CONFIG = {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": 64, "vocab_multiple": 8}
 
 
@@ -86,3 +87,15 @@ def test_a_tensor_of_zeros_and_one_that_overflowed() -> None:
     assert (
         not fp8.linear(bad, torch.eye(16)).isfinite().all()
     )  # what is wrong stays wrong: the guard is to see it
+
+
+def test_decoded_products_are_those_of_the_kernel(decoded_products: None) -> None:
+    """What whole runs of other tests put in its place."""
+    generator = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(size, generator=generator) for size in ((48, 32), (64, 32)))
+    for kind in (fp8.E4M3, fp8.E5M2):
+        (small_a, scale_a), (small_b, scale_b) = fp8._small(a, kind), fp8._small(b, fp8.E4M3)
+        given = small_a, small_b.t(), scale_a, scale_b, torch.float32
+        decoded = fp8._product(*given)
+        torch.testing.assert_close(decoded, KERNEL(*given), rtol=1e-5, atol=1e-5)
+        assert error(decoded, a @ b.t()) > 1e-3  # and so of 8 bits

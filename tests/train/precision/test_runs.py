@@ -29,7 +29,9 @@ def hashes(found: checkpoint.Checkpoint) -> list[str]:
     return [file.xxh3 for file in found.manifest.files if file.path.endswith(".safetensors")]
 
 
-def test_the_precisions_end_within_a_stated_distance(config: Make, tmp_path: Path) -> None:
+def test_the_precisions_end_within_a_stated_distance(
+    config: Make, tmp_path: Path, decoded_products: None
+) -> None:
     more = {
         "schedule.steps": 60,
         "log.every": 10,
