@@ -21,6 +21,7 @@ from corpusmill.train import checkpoint, trainer
 from corpusmill.train.guard.journal import read_entries
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
+from tests.conftest import shared
 from tests.faults.guard import SOURCES, STEPS, blocks_of, planted, poison, settings
 from tests.forks import Finished, launch
 from tests.train.conftest import write_shards
@@ -32,27 +33,45 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    return write_shards(Folder(tmp_path_factory.mktemp("guard") / "clean"), SOURCES, blocks=14)
+    def make(folder: Path) -> None:
+        write_shards(Folder(folder), SOURCES, blocks=14)
+
+    return Folder(shared(tmp_path_factory, "guard-clean", make))
 
 
 @pytest.fixture(scope="session")
 def poisoned(clean: Folder, tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, set[str]]:
     """The same shards, but a stretch of one source is noise; and the ids of its documents."""
-    there = tmp_path_factory.mktemp("guard") / "poisoned"
-    shutil.copytree(clean.url, there)
-    return Folder(there), poison(Folder(there), "wiki", blocks_of(settings(clean, "x"), BAD))
+
+    def make(folder: Path) -> None:
+        shutil.copytree(clean.url, folder / "shards")
+        bad = poison(Folder(folder / "shards"), "wiki", blocks_of(settings(clean, "x"), BAD))
+        (folder / "documents.json").write_text(json.dumps(sorted(bad)))
+
+    folder = shared(tmp_path_factory, "guard-poisoned", make)
+    return Folder(folder / "shards"), set(json.loads((folder / "documents.json").read_text()))
 
 
 @pytest.fixture(scope="session")
 def clean_run(clean: Folder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return run(settings(clean, str(tmp_path_factory.mktemp("guard") / "clean-run")))
+    return shared_run(tmp_path_factory, "guard-clean-run", clean)
 
 
 @pytest.fixture(scope="session")
 def poisoned_run(
     poisoned: tuple[Folder, set[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    return run(settings(poisoned[0], str(tmp_path_factory.mktemp("guard") / "poisoned-run")))
+    return shared_run(tmp_path_factory, "guard-poisoned-run", poisoned[0])
+
+
+def shared_run(factory: pytest.TempPathFactory, name: str, shards: Folder) -> dict[str, Any]:
+    """The result of a run that nothing else disturbs."""
+
+    def make(folder: Path) -> None:
+        run(settings(shards, str(folder / "run")))
+
+    folder = shared(factory, name, make)
+    return dict(json.loads((folder / "run/result.json").read_text()))
 
 
 def run(config: dict[str, Any], replay: str | None = None) -> dict[str, Any]:

@@ -65,11 +65,14 @@ def pairs(case: str, every: bool) -> list[tuple[str, str]]:
     return [(a, b) for b in layouts for a in layouts if every or hub in (a, b) or a == b]
 
 
-def state_of(parallel: dict, settings: dict, world: World | None = None) -> TrainState:
-    config = config_of(parallel, {**settings, "micro_batch": 1})
-    if world is None:
+def state_of(
+    parallel: dict, settings: dict, world: World | None = None, model: ParallelModel | None = None
+) -> TrainState:
+    """A fresh state, the optimizer's included, of `model`, None: a new one."""
+    config = config_of(parallel, settings)
+    if model is None and world is None:
         model = ParallelModel([Decoder(config.model, VOCAB, config.seed)])
-    else:
+    elif model is None:
         model = build(config, VOCAB, world)
     window = torch.zeros(SOURCES, 2, dtype=torch.float64)
     return TrainState(config, model, make_optimizer(model, config.optimizer), window)
@@ -90,7 +93,7 @@ def main() -> None:
     for _ in range(STEPS):
         step(single, World())
     wanted = single.model.state_dict()
-    unbroken = {}
+    unbroken, built = {}, {}
     for name, parallel in layouts.items():
         world = join(config_of(parallel, settings))
         state = state_of(parallel, settings, world)
@@ -99,11 +102,13 @@ def main() -> None:
         run = folder / name.replace(" ", "-")
         checkpoint.save(run, state.step, checkpoint.live(state.model, state.optimizer), {"step": state.step})
         step(state, world)
+        built[name] = world, state.model
         unbroken[name] = {key: local(value).clone() for key, value in state.model.state_dict().items()}
     for name, to in json.loads(sys.argv[3]):
-        world = join(config_of(layouts[to], settings))
-        state = state_of(layouts[to], settings, world)
-        state.model.initialise(seed=99)  # nothing is right by chance
+        world, model = built[to]
+        state = state_of(layouts[to], settings, world, model)
+        for value in state.model.state_dict().values():
+            local(value).fill_(torch.nan)  # nothing is right by chance
         found = checkpoint.load_newest(folder / name.replace(" ", "-"))
         assert found is not None
         checkpoint.restore(found, state.model, state.optimizer)
