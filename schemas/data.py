@@ -57,7 +57,7 @@ class FetchConfig(Strict):
     threads: int = Field(default=8, ge=1, le=256, description="requests under way at once, per process")
     memory_mb: float = Field(default=512.0, gt=0, description="blocks kept in memory by a process, MiB")
     deadline_s: float = Field(
-        default=120.0, gt=0, description="seconds after which a block that cannot be had stops the run"
+        default=120.0, gt=0, description="seconds without a block after which the run stops"
     )
     attempt_s: float = Field(default=20.0, gt=0, description="seconds after which one request is given up")
     attempts: int = Field(
@@ -90,13 +90,13 @@ class DataConfig(Mixture):
     token_cache: str | None = Field(
         default=None, description="where text shards are kept as tokens; default: <output>/tokens"
     )
-    stages: list[StageConfig] = Field(default=[], description="other mixtures, each from a step on")
+    stages: list[StageConfig] = Field(default=[], description="other mixtures, each from a given step")
     max_epochs: float | dict[str, float] | None = Field(
         default=None,
-        description="times that any source (or: source -> times) may be read, else the plan is refused",
+        description="how often any source (or: source -> times) may be read; else the plan is refused",
     )
     skip: dict[Step, Positive] = Field(
-        default={}, description="step -> batches of data that are passed over before this step takes its own"
+        default={}, description="step -> batches of data that are skipped before this step"
     )
     sequence_length: int = Field(default=256, ge=2, le=2**20, description="tokens in a sequence")
     sequence_ramp: dict[Step, Positive] = Field(
@@ -109,15 +109,15 @@ class DataConfig(Mixture):
     micro_batch: int = Field(default=16, ge=1, description="sequences in one forward pass of one process")
     lanes: int | None = Field(
         default=None, ge=1,
-        description="slots that the mixture is exact over, a multiple of every batch; default: one batch. More lanes"
+        description="slots over which the mixture is exact, a multiple of every batch; default: one batch. More lanes"
         " allow finer shares",
     )  # fmt: skip
     packing: Literal["windows", "best_fit"] = Field(
         default="windows",
-        description="windows: consecutive tokens; best_fit: documents of a block placed so that few are cut",
+        description="windows: consecutive tokens; best_fit: documents of a block packed so that few are cut",
     )
     cross_documents: bool = Field(default=False, description="let attention cross from document to document")
-    prefetch: int = Field(default=16, ge=0, le=1024, description="batches built ahead")
+    prefetch: int = Field(default=16, ge=0, le=1024, description="batches prepared in advance")
     window_blocks: int = Field(default=2, ge=1, description="blocks whose sequences are shuffled together")
     fetch: FetchConfig = FetchConfig()
 

@@ -38,7 +38,7 @@ class LineParams(Strict):
 class SubstringParams(Strict):
     """Runs of equal tokens in two places of the corpus (Lee et al. 2021): all but one are cut."""
 
-    min_tokens: int = Field(default=50, ge=8, le=1000, description="shorter repeats stay")
+    min_tokens: int = Field(default=50, ge=8, le=1000, description="shorter repeats are kept")
     min_left: int = Field(
         default=1, ge=0, description="a document left with fewer words is removed as a whole"
     )
@@ -53,22 +53,22 @@ class SubstringParams(Strict):
 class DedupParams(Strict):
     """Exact by text hash, then MinHash LSH; only pairs with exact Jaccard >= `similarity` are duplicates."""
 
-    url: bool = Field(default=False, description="remove documents with the URL of another")
+    url: bool = Field(default=False, description="remove documents with the same URL as another")
     exact: bool = Field(default=True, description="remove copies of the same text")
     normalized: bool = Field(
-        default=False, description="copies are texts with the same words, whatever case and punctuation"
+        default=False, description="remove texts with the same words, ignoring case and punctuation"
     )
     minhash: bool = Field(default=True, description="remove verified near-copies")
     preset: Literal["corpusmill", "datatrove"] = Field(
         default="corpusmill", description="datatrove: its words, hashes and 14 x 8 bands, for comparison"
     )
     similarity: Share = Field(default=0.8, gt=0, le=1, description="exact Jaccard of the shingle sets")
-    recall: Share = Field(default=0.95, gt=0, lt=1, description="wanted share of pairs at `similarity` found")
+    recall: Share = Field(default=0.95, gt=0, lt=1, description="share of the pairs at `similarity` to find")
     containment: Share | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="also remove what lies to this share inside a longer document; default: off",
+        description="also remove documents of which a longer one contains this share; default: off",
     )
     shingle: Literal["word", "char"] = Field(default="word", description="word or char n-grams")
     ngram: int = Field(default=5, ge=1, le=64, description="words or characters in a shingle")
@@ -79,23 +79,25 @@ class DedupParams(Strict):
     )
     num_perm: int = Field(default=112, ge=8, le=1024, description="permutations, as in datasketch")
     bands: int | None = Field(
-        default=None, ge=1, description="with `rows`, in place of `recall`; default: solved for it"
+        default=None, ge=1, description="with `rows`, instead of `recall`; default: computed from it"
     )
     rows: int | None = Field(default=None, ge=1, description="permutations in a band; given with `bands`")
-    seed: int = Field(default=1, ge=0, lt=2**32, description="of the permutations, as in datasketch")
+    seed: int = Field(default=1, ge=0, lt=2**32, description="seed of the permutations, as in datasketch")
     memory_mb: int = Field(
-        default=512, ge=16, description="records that a task holds at once, MiB; sets the number of tasks"
+        default=512,
+        ge=16,
+        description="records that a task keeps in memory, MiB; determines the number of tasks",
     )
     scratch_bytes_per_doc: int | None = Field(
         default=None, ge=64, description="budget of intermediate files; limits the bands; default: none"
     )
     keep: str = Field(
         default="one",
-        description="of a document and its duplicates stay: one, none, all (only clusters), or a number",
+        description="how many of a document and its duplicates to keep: one, none, all (only writes clusters), or a number",
     )
     keep_order: list[str] = Field(
         default=list(ORDERS),
-        description="which stays: highest priority, longest, earliest, lowest id, or the highest"
+        description="which document is kept: highest priority, longest, earliest, lowest id, or the highest"
         " signal:NAME or metadata:KEY of all; '-' before a name reverses it",
     )
     remove_only_from: list[str] | None = Field(
@@ -116,7 +118,8 @@ class DedupParams(Strict):
     planted: int = Field(default=500, ge=0, description="near-copies planted to measure the recall")
     store_signatures: bool = Field(default=False, description="publish signatures/, for datasketch")
     index: str | None = Field(
-        default=None, description="folder of a lasting index that the documents are added to; default: none"
+        default=None,
+        description="folder of a persistent index to which the documents are added; default: none",
     )
     lines: LineParams | None = Field(default=None, description="cut repeated lines; default: off")
     substrings: SubstringParams | None = Field(default=None, description="cut repeated runs; default: off")
@@ -125,7 +128,7 @@ class DedupParams(Strict):
     @classmethod
     def known_keep(cls, value: str) -> str:
         if value not in ("one", "none", "all") and not _NUMBER.match(value):
-            raise ValueError(f"'{value}': allowed are one, none, all, or a number of documents from 1 on")
+            raise ValueError(f"'{value}': allowed are one, none, all, or a number of 1 or more")
         return value
 
     @field_validator("keep_order")
@@ -135,9 +138,9 @@ class DedupParams(Strict):
             bare = name.removeprefix("-")
             if bare not in ORDERS and not _SIGNAL.match(bare) and not _FIELD.match(bare):
                 allowed = f"{', '.join(ORDERS)}, signal:<family>.<name>, metadata:<key>"
-                raise ValueError(f"'{name}' is no order; allowed: {allowed}, each with or without '-'")
+                raise ValueError(f"'{name}' is not a criterion; allowed: {allowed}, each with or without '-'")
         if len(set(value)) != len(value):
-            raise ValueError("each order may be named once")
+            raise ValueError("each criterion may be given once")
         return value
 
     @model_validator(mode="after")
@@ -147,7 +150,9 @@ class DedupParams(Strict):
         if self.bands and self.rows and self.bands * self.rows > self.num_perm:
             raise ValueError(f"bands x rows = {self.bands * self.rows} exceeds num_perm = {self.num_perm}")
         if self.index is not None and (self.url or self.lines or self.substrings):
-            raise ValueError("an index holds no URLs and no texts: not together with url, lines, substrings")
+            raise ValueError(
+                "an index stores no URLs and no texts: it cannot be used with url, lines or substrings"
+            )
         if self.preset == "datatrove" and self.shingle != "word":
             raise ValueError("preset datatrove has word shingles only")
         return self

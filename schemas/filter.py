@@ -18,7 +18,7 @@ class LanguageParams(Strict):
 
     keep: list[str] | None = Field(default=None, description="ISO 639-1 codes; null keeps every language")
     threshold: Share = Field(
-        default=0.65, ge=0, le=1, description="of the model's probability (FineWeb, DCLM)"
+        default=0.65, ge=0, le=1, description="minimum probability, as in FineWeb and DCLM"
     )
     model: str | None = Field(
         default=None, description="URL of another fastText .bin/.ftz, such as GlotLID; default: lid.176.ftz"
@@ -35,7 +35,7 @@ class ClassifierParams(Strict):
     model: str | None = Field(
         default=None, description="URL of a fastText .bin/.ftz; default: the one shipped"
     )
-    label: str | None = Field(default=None, description="the label scored; default: the shipped model's")
+    label: str | None = Field(default=None, description="the label to score; default: the shipped model's")
     input: Literal["windows", "text"] = Field(
         default="windows",
         description="windows: lower-case words in windows of 400 characters, as `classifier train` makes models for;"
@@ -68,19 +68,23 @@ def is_rule_file(name: str) -> bool:
 class WordList(Strict):
     """A list of words and phrases; `[a.txt]` is short for `{files: [a.txt]}`."""
 
-    files: list[str] = Field(min_length=1, description="text files, also .gz, a word or phrase a line")
-    allow: list[str] = Field(default=[], description="files of entries that are taken off the list")
+    files: list[str] = Field(
+        min_length=1, description="text files (also .gz) with one word or phrase per line"
+    )
+    allow: list[str] = Field(default=[], description="files of entries to exclude from the list")
 
 
 class UrlLists(Strict):
     """Lists to block documents by their URL: text files, also .gz, an entry a line; none ships."""
 
-    domains: list[str] = Field(default=[], description="a domain and whatever is below it")
-    subdomains: list[str] = Field(default=[], description="a host exactly as it stands")
-    urls: list[str] = Field(default=[], description="whole URLs")
-    hard_words: list[str] = Field(default=[], description="words of which one is enough")
-    soft_words: list[str] = Field(default=[], description="words of which two are enough")
-    substrings: list[str] = Field(default=[], description="letters anywhere in the URL")
+    domains: list[str] = Field(default=[], description="domains, each with its subdomains")
+    subdomains: list[str] = Field(default=[], description="exact hosts")
+    urls: list[str] = Field(default=[], description="exact URLs")
+    hard_words: list[str] = Field(default=[], description="words, one of which is enough")
+    soft_words: list[str] = Field(default=[], description="words, two of which are needed")
+    substrings: list[str] = Field(
+        default=[], description="strings anywhere in the letters and digits of the URL"
+    )
 
     @model_validator(mode="after")
     def some(self) -> UrlLists:
@@ -98,21 +102,24 @@ class FilterParams(Strict):
         " gopher_quality), or files of your own",
     )
     thresholds: dict[str, FiniteFloat] = Field(
-        default_factory=dict, description="`<rule set>.<rule>` -> number in place of the published one"
+        default_factory=dict, description="`<rule set>.<rule>` -> number instead of the published one"
     )
-    disable: list[str] = Field(default_factory=list, description="`<rule set>.<rule>` measured, never judged")
+    disable: list[str] = Field(
+        default_factory=list, description="`<rule set>.<rule>` that is measured but not applied"
+    )
     skip_sources: dict[str, list[str]] = Field(
-        default_factory=dict, description="source -> rule sets not judged there, such as code: [c4]; `*`: all"
+        default_factory=dict,
+        description="source -> rule sets not applied to it, such as code: [c4]; `*`: all",
     )
     cut_lines: bool = Field(
         default=False,
-        description="cut the lines that the chosen sets would, instead of only measuring what they would cut",
+        description="cut the lines that the chosen sets select, instead of only measuring them",
     )
     word_lists: dict[str, WordList] = Field(
-        default_factory=dict, description="name of a list, such as c4_badwords -> its files; none ships"
+        default_factory=dict, description="name of a list, such as c4_badwords -> its files; none is shipped"
     )
     urls: UrlLists | None = Field(
-        default=None, description="block lists; with them the rule set `url` is judged"
+        default=None, description="block lists; with them the rule set `url` is applied"
     )
     plugins: list[str] = Field(
         default=[], description="Python files of your own that define signals with @signal; they are run"
@@ -130,7 +137,7 @@ class FilterParams(Strict):
             if not is_rule_file(name) and name not in rule_sets():
                 allowed = sorted([*rule_sets(), *RULE_GROUPS])
                 raise ValueError(
-                    f"'{name}' is no rule set{nearest(name, allowed)} (allowed: {', '.join(allowed)}, or a path"
+                    f"'{name}' is not a rule set{nearest(name, allowed)} (allowed: {', '.join(allowed)}, or a path"
                     " such as ./my_rules.yaml)"
                 )
         return value
@@ -155,7 +162,7 @@ class FilterParams(Strict):
         """A list's name is the first half of its signal's."""
         for name in value:
             if re.fullmatch("[a-z0-9_]+", name) is None:
-                raise ValueError(f"'{name}': a list's name holds small letters, digits and '_' only")
+                raise ValueError(f"'{name}': a list's name may contain only small letters, digits and '_'")
         return value
 
     @field_validator("thresholds", mode="before")

@@ -25,12 +25,12 @@ class HealthConfig(Strict):
     """What a checkpoint must show to be gone back to."""
 
     steps: int = Field(
-        default=8, ge=1, description="last steps: none skipped, and their medians are looked at"
+        default=8, ge=1, description="last steps, of which none was skipped and whose medians are checked"
     )
     mads: float = Field(
         default=4.0,
         gt=0,
-        description="MADs that a median of those steps may lie above that of the window before",
+        description="MADs by which their medians may exceed those of the window before",
     )
     loss_scale: float = Field(default=1.0, gt=0, description="fp16: the loss scale must not be lower")
 
@@ -40,18 +40,18 @@ class GuardConfig(Strict):
     stands in the journal."""
 
     enabled: bool = True
-    window: int = Field(default=128, ge=4, description="steps whose accepted values make a median")
+    window: int = Field(
+        default=128, ge=4, description="steps over whose accepted values the median is computed"
+    )
     delay: int = Field(
-        default=8, ge=2, description="latest steps left out of it, so that a slow spike does not hide itself"
+        default=8, ge=2, description="latest steps excluded from it, so that a slow spike is detected"
     )
-    min_history: int = Field(
-        default=32, ge=4, description="accepted values without which nothing but NaN is judged"
-    )
+    min_history: int = Field(default=32, ge=4, description="with fewer accepted values, only NaN is detected")
     loss: LimitConfig = LimitConfig(mads=10.0, floor=0.005)
     grad_norm: LimitConfig = LimitConfig(mads=20.0, floor=0.1)
     activation: LimitConfig | None = Field(
         default=LimitConfig(mads=20.0, floor=0.25),
-        description="RMS of what the last norm gets; null: not judged",
+        description="RMS of the last norm's input; null: not checked",
     )
     loss_scale_floor: float = Field(
         default=1.0, gt=0, description="fp16: a loss scale at or below it is too low"
@@ -59,26 +59,24 @@ class GuardConfig(Strict):
     patience: int = Field(
         default=20,
         ge=1,
-        description="steps in a row with too low a loss scale, or too large activations; then back",
+        description="steps in a row with too low a loss scale, or too large activations, before a rollback",
     )
     max_consecutive_skips: int = Field(
-        default=4, ge=0, description="suspicious steps skipped in a row; one more rolls back"
+        default=4, ge=0, description="suspicious steps skipped in a row; one more causes a rollback"
     )
     max_skips: int = Field(default=16, ge=0, description="the same among the last `window` steps")
     margin: int = Field(
-        default=8, ge=0, description="batches passed over after a rollback beyond the suspicious ones"
+        default=8, ge=0, description="batches skipped after a rollback beyond the suspicious ones"
     )
     lr_factor: float = Field(
         default=0.5,
         gt=0,
         le=1,
-        description="the learning rate after a rollback, times this; several multiply",
+        description="factor of the learning rate after a rollback; several multiply",
     )
-    lr_steps: int = Field(
-        default=200, ge=0, description="steps beyond the suspicious one that have this rate"
-    )
+    lr_steps: int = Field(default=200, ge=0, description="steps with this rate after the suspicious one")
     lr_ramp: int = Field(
-        default=200, ge=0, description="steps after those over which it comes back in a line"
+        default=200, ge=0, description="steps after those, over which the rate rises back linearly"
     )
     max_rollbacks: int = Field(
         default=4, ge=0, description="rollbacks within `rollback_window` steps; one more stops the run"
@@ -86,7 +84,7 @@ class GuardConfig(Strict):
     rollback_window: int = Field(default=5000, ge=1, description="steps")
     healthy: HealthConfig = HealthConfig()
     documents: int = Field(
-        default=16, ge=0, le=256, description="of an offending batch, named in log and journal"
+        default=16, ge=0, le=256, description="ids of an offending batch in log and journal"
     )
 
     @model_validator(mode="after")
@@ -135,11 +133,11 @@ class JournalEntry(Strict):
     why: list[Reason] = Field(default=[])
     note: str | None = None
     to_step: int | None = None
-    healthy: bool | None = Field(default=None, description="whether the checkpoint gone back to was")
+    healthy: bool | None = Field(default=None, description="whether the restored checkpoint was healthy")
     skipped: SkippedData | None = None
     lr_factor: float | None = None
-    until_step: int | None = Field(default=None, description="the last one with the lowered rate")
-    back_step: int | None = Field(default=None, description="the first one with the whole rate again")
+    until_step: int | None = Field(default=None, description="last step with the lowered rate")
+    back_step: int | None = Field(default=None, description="first step at the full rate again")
     documents: dict[str, list[str]] = Field(default={}, description="source -> some ids of the step's batch")
     time: str = ""
 

@@ -23,8 +23,12 @@ class RopeScaling(Strict):
     original_length: int = Field(default=8192, ge=1, description="yarn, llama3: length of the first training")
     low_freq_factor: float = Field(default=1.0, gt=0, description="llama3")
     high_freq_factor: float = Field(default=4.0, gt=0, description="llama3")
-    beta_fast: float = Field(default=32.0, gt=0, description="yarn: turns beyond which nothing is stretched")
-    beta_slow: float = Field(default=1.0, gt=0, description="yarn: turns below which all is stretched")
+    beta_fast: float = Field(
+        default=32.0, gt=0, description="yarn: rotations above which frequencies are kept"
+    )
+    beta_slow: float = Field(
+        default=1.0, gt=0, description="yarn: rotations below which frequencies are fully scaled"
+    )
 
     @model_validator(mode="after")
     def orders(self) -> RopeScaling:
@@ -48,7 +52,8 @@ class MoEConfig(Strict):
         default=0, ge=0, description="experts that every token passes, as one layer of their width together"
     )
     scores: Literal["softmax", "sigmoid"] = Field(
-        default="sigmoid", description="weights are the scores of the chosen, normalised to 1"
+        default="sigmoid",
+        description="weights are the scores of the selected experts, normalised to sum to 1",
     )
     balance: Literal["bias", "loss", "none"] = Field(
         default="bias",
@@ -58,7 +63,7 @@ class MoEConfig(Strict):
     balance_loss: float = Field(default=1e-2, gt=0, description="`balance: loss`: its weight")
     router_z_loss: float = Field(default=0.0, ge=0, description="weight (ST-MoE: 1e-3)")
     first: int = Field(default=0, ge=0, description="layers before this one (counted from 0) stay dense")
-    every: int = Field(default=1, ge=1, description="from there on, each how-many-th layer has experts")
+    every: int = Field(default=1, ge=1, description="from there on, every n-th layer has experts")
 
     @model_validator(mode="after")
     def chosen(self) -> MoEConfig:
@@ -86,13 +91,13 @@ class ModelConfig(Strict):
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norm_eps: float = Field(default=1e-5, gt=0)
     positions: Literal["rope", "learned"] = "rope"
-    max_positions: int = Field(default=1024, ge=1, description="`positions: learned`: how many there are")
+    max_positions: int = Field(default=1024, ge=1, description="`positions: learned`: number of positions")
     rope_theta: float = Field(default=10_000.0, gt=1)
     rope_scaling: RopeScaling | None = None
     activation: Literal["swiglu", "gelu", "relu2"] = Field(
         default="swiglu", description="gelu: GPT-2's (tanh); relu2: the square of relu"
     )
-    bias: bool = Field(default=False, description="in every matrix product but the head, and in layernorm")
+    bias: bool = Field(default=False, description="in every matrix product except the head, and in layernorm")
     qk_norm: bool = Field(default=False, description="RMSNorm over each head's query and key, before RoPE")
     tie_embeddings: bool = True
     dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -32,7 +32,7 @@ class OptimizerConfig(Strict):
     where it is added to it."""
 
     kind: Literal["adamw", "muon", "lion", "adafactor", "lamb", "sgd"] = "adamw"
-    lr: float = Field(default=1e-3, gt=0, description="the highest learning rate")
+    lr: float = Field(default=1e-3, gt=0, description="peak learning rate")
     betas: tuple[float, float] = Field(default=(0.9, 0.95), description="`lion`: default 0.9 and 0.99")
     eps: float = Field(default=1e-8, gt=0, description="`lamb`: default 1e-6")
     weight_decay: float = Field(default=0.1, ge=0)
@@ -40,12 +40,12 @@ class OptimizerConfig(Strict):
         default=["matrices", "head"], description="what weight_decay acts on (a tied head is an embedding)"
     )
     grad_clip: float | None = Field(
-        default=1.0, gt=0, description="norm of the gradient at most; null: no clipping"
+        default=1.0, gt=0, description="maximum norm of the gradient; null: no clipping"
     )
     momentum: float = Field(default=0.95, ge=0, lt=1, description="`muon`, and `sgd` (default 0.9)")
-    nesterov: bool = Field(default=True, description="`muon` and `sgd`: look ahead along the momentum")
+    nesterov: bool = Field(default=True, description="`muon` and `sgd`: Nesterov momentum")
     muon_lr: float | None = Field(
-        default=None, gt=0, description="`muon`: rate of the matrices, where it is not to be lr"
+        default=None, gt=0, description="`muon`: learning rate of the matrices; null: lr"
     )
     muon_scale: Literal["match_rms_adamw", "original"] = Field(
         default="match_rms_adamw",

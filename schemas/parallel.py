@@ -23,18 +23,18 @@ class ParallelConfig(Strict):
 
     zero: Literal[0, 1, 2, 3] = Field(
         default=0,
-        description="what data-parallel processes share out: 0 nothing, 1 optimizer states, 2 gradients, 3 parameters too",
+        description="sharded over data-parallel processes: 0 nothing, 1 optimizer states, 2 gradients too, 3 parameters too",
     )
     replicate: int = Field(
         default=1, ge=1, description="hybrid sharding: this many groups, each sharding within itself"
     )
     tensor: int = Field(
-        default=1, ge=1, description="processes that share each matrix, the sequence and the vocabulary"
+        default=1,
+        ge=1,
+        description="processes over which each matrix, the sequence and the vocabulary are split",
     )
     pipeline: int = Field(default=1, ge=1, description="stages of layers")
-    expert: int = Field(
-        default=1, ge=1, description="this many of the sharding processes share the experts out"
-    )
+    expert: int = Field(default=1, ge=1, description="sharding processes among which the experts are divided")
     schedule: Schedule = Field(default="1f1b", description="order of a pipeline's micro-batches")
     chunks: int = Field(
         default=2, ge=1, description="pieces of the model in a process under `interleaved` and `zero_bubble`"
@@ -44,7 +44,7 @@ class ParallelConfig(Strict):
     def products(self) -> ParallelConfig:
         if self.zero == 0 and self.replicate > 1:
             raise ValueError(
-                f"replicate {self.replicate} shares nothing out within its groups: set zero to 1, 2 or 3, or"
+                f"replicate {self.replicate} has nothing to shard within its groups: set zero to 1, 2 or 3, or"
                 " replicate to 1"
             )
         if self.zero == 0 and self.expert > 1:
@@ -100,11 +100,11 @@ class LossScaleConfig(Strict):
 
     initial: float = Field(default=65536.0, gt=0, description="of the first step")
     growth_interval: int = Field(
-        default=1000, ge=1, description="steps in a row without overflow, then it grows"
+        default=1000, ge=1, description="steps in a row without overflow after which it grows"
     )
     growth_factor: float = Field(default=2.0, gt=1)
     backoff_factor: float = Field(default=0.5, gt=0, lt=1)
-    hysteresis: int = Field(default=2, ge=1, description="overflows that it takes to back off")
+    hysteresis: int = Field(default=2, ge=1, description="overflows after which it is reduced")
     floor: float = Field(default=1.0, gt=0, description="the scale never falls below")
 
     @model_validator(mode="after")
@@ -121,7 +121,7 @@ class MemoryConfig(Strict):
 
     checkpointing: Checkpointing = Field(
         default="none",
-        description="computed again in the backward pass: `full` whole layers, `selective` all but matrix products and"
+        description="recomputed in the backward pass: `full` whole layers, `selective` all but matrix products and"
         " attention, `budget` what torch.compile finds cheapest",
     )
     budget: float | None = Field(

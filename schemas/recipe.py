@@ -37,13 +37,17 @@ class Source(Strict):
     working directory."""
 
     paths: list[str] = Field(min_length=1)
-    format: Format = Field(default="auto", description="`auto` goes by the file's name and first bytes")
+    format: Format = Field(
+        default="auto", description="`auto` detects it from the file's name and first bytes"
+    )
     text_column: str = Field(default="text", description="JSONL and Parquet: the field that holds the text")
     id_column: str | None = Field(default=None, description="the field kept as `source_id`; `id` if present")
     url_column: str | None = None
     date_column: str | None = None
-    encoding: str | None = Field(default=None, description="of text files; detected when absent")
-    priority: int = Field(default=0, description="duplicates survive in the source with the highest priority")
+    encoding: str | None = Field(default=None, description="encoding of text files; default: detected")
+    priority: int = Field(
+        default=0, description="of duplicates, the one in the source with the highest priority is kept"
+    )
     license: str | None = Field(default=None, description="SPDX name, for the data card")
     attribution: str | None = None
     description: str | None = None
@@ -56,7 +60,7 @@ class Cluster(Strict):
         default=None, ge=0, description="processes; 0 works in this one; default: cores"
     )
     memory_limit: str = Field(default="auto", description="per worker, such as 4GB")
-    retries: int = Field(default=2, ge=0, description="times a task is tried again after its worker died")
+    retries: int = Field(default=2, ge=0, description="retries of a task after its worker died")
     import_from: list[str] = Field(
         default=[],
         description="folders of your own stages' modules; default: the recipe's and the working directory",
@@ -205,7 +209,7 @@ class Recipe(Strict):
                 raise ValueError(f"{name}.{wants[0]}: missing: {wants[1]}")
         for source in self.sources:
             if not source.replace("_", "").replace("-", "").isalnum() or not source.isascii():
-                raise ValueError(f"sources: '{source}': a name holds letters, digits, '_' and '-' only")
+                raise ValueError(f"sources: '{source}': a name may contain only letters, digits, '_' and '-'")
         return self
 
     @property

@@ -26,10 +26,10 @@ class Parameter(Strict):
     choices: list[Any] | None = Field(default=None, min_length=1)
     low: int | float | None = None
     high: int | float | None = None
-    log: bool = Field(default=False, description="drawn evenly in the logarithm")
+    log: bool = Field(default=False, description="drawn uniformly in the logarithm")
     step: int | float | None = Field(default=None, gt=0, description="low, low + step, ... up to high")
     points: int | None = Field(
-        default=None, ge=2, description="`grid`: values from low to high, evenly apart"
+        default=None, ge=2, description="`grid`: number of evenly spaced values from low to high"
     )
 
     @model_validator(mode="after")
@@ -73,7 +73,7 @@ class Parameter(Strict):
 class HalvingConfig(Strict):
     """Successive halving, asynchronous (Li et al. 2020): at rungs `first`, `first` x factor, ... the best go on."""
 
-    factor: int = Field(default=3, ge=2, description="one in so many goes on")
+    factor: int = Field(default=3, ge=2, description="one of this many trials continues")
     first: int | None = Field(default=None, ge=1, description="steps; default: validation.every")
 
 

@@ -40,7 +40,7 @@ class ShardParams(Strict):
 
     format: ShardFormat = Field(
         default=ShardFormat.tokens,
-        description="`tokens`: blocks of token ids; `text`: a document a sample, .txt and .json; `both`: both, apart",
+        description="`tokens`: blocks of token ids; `text`: one document per sample, .txt and .json; `both`: both, separately",
     )
     block_tokens: int = Field(default=2**19, ge=64, description="tokens in a block: 1 MiB as uint16")
     shard_mb: float = Field(default=256.0, gt=0, description="wanted size of a tar, MiB")
@@ -216,7 +216,7 @@ class ShardSet(Strict):
     eos_id: int
     dtype: Literal["uint16", "uint32"]
     sets: list[ShardSetEntry] = Field(description="token shards; empty for `format: text`")
-    texts: list[TextSetEntry] = Field(default=[], description="text shards, if asked for")
+    texts: list[TextSetEntry] = Field(default=[], description="text shards, if written")
 
     @property
     def entries(self) -> list[ShardSetEntry | TextSetEntry]:

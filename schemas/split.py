@@ -30,11 +30,11 @@ class SourceSplit(Strict):
     """What differs for one source. A size given here takes the place of the one for all sources."""
 
     only: Literal["train", "validation"] | None = Field(
-        default=None, description="train: no validation of this source; validation: nothing else"
+        default=None, description="train: no validation from this source; validation: no training on it"
     )
     validation_share: Share | None = Field(default=None, ge=0, lt=1, description="of the source's text bytes")
-    validation_mb: float | None = Field(default=None, ge=0, description="text in place of a share, MiB")
-    validation_tokens: int | None = Field(default=None, ge=0, description="tokens in place of a share")
+    validation_mb: float | None = Field(default=None, ge=0, description="text, instead of a share, MiB")
+    validation_tokens: int | None = Field(default=None, ge=0, description="tokens, instead of a share")
     bytes_per_token: float | None = Field(default=None, gt=0, description="of this source")
     min_documents: int | None = Field(default=None, ge=0, description="validation documents, at least")
 
@@ -58,12 +58,12 @@ class SplitParams(Strict):
 
     validation_share: Share = Field(default=0.02, ge=0, lt=1, description="of each source's text bytes")
     validation_mb: float | None = Field(
-        default=None, ge=0, description="text of each source, MiB; takes the place of the share"
+        default=None, ge=0, description="text of each source, MiB; replaces the share"
     )
     validation_tokens: int | None = Field(
         default=None,
         ge=0,
-        description="tokens of each source, by `bytes_per_token`; takes the place of the share",
+        description="tokens of each source, by `bytes_per_token`; replaces the share",
     )
     bytes_per_token: float = Field(
         default=4.0, gt=0, description="for `validation_tokens`: the tokenizer is trained after the split"
@@ -71,7 +71,7 @@ class SplitParams(Strict):
     min_documents: int = Field(default=1, ge=0, description="validation documents per source, at least")
     by: Literal["cluster", "domain"] = Field(
         default="cluster",
-        description="what is never parted: a duplicate cluster; domain: nor the documents of one host",
+        description="what is kept together: duplicate clusters; domain: also the documents of one host",
     )
     per_source: dict[str, SourceSplit] = Field(
         default={}, description="source -> what differs for it: only, validation_share, validation_mb, ..."
@@ -79,7 +79,7 @@ class SplitParams(Strict):
     similarity_mb: float = Field(
         default=16.0,
         ge=0,
-        description="validation text compared with all of train, MiB; of more a sample by hash; 0: none",
+        description="validation text compared with all of train, MiB; above that a sample by hash; 0: none",
     )
 
     @model_validator(mode="after")

@@ -84,7 +84,9 @@ class CustomStage(Strict):
     @classmethod
     def plain(cls, value: str) -> str:
         if value and not re.fullmatch(r"[a-z][a-z0-9_]*", value):
-            raise ValueError(f"'{value}': a name holds small letters, digits and '_', a letter first")
+            raise ValueError(
+                f"'{value}': a name consists of small letters, digits and '_', and begins with a letter"
+            )
         return value
 
     def model_post_init(self, context: Any) -> None:
@@ -102,14 +104,14 @@ class IngestParams(Strict):
     html_extractor: Literal["resiliparse", "trafilatura", "all_text"] = Field(
         default="resiliparse", description="resiliparse, all_text, or trafilatura (extra `html`)"
     )
-    repair_encoding: bool = Field(default=True, description="mend mojibake with ftfy; counted")
+    repair_encoding: bool = Field(default=True, description="repair mojibake with ftfy; repairs are counted")
     min_chars: int = Field(default=1, ge=1, description="records with less text are quarantined as empty")
 
 
 class ReportParams(Strict):
     """The HTML report and the data card."""
 
-    samples: int = Field(default=3, ge=0, le=50, description="texts shown per rule, and of those kept")
+    samples: int = Field(default=3, ge=0, le=50, description="example texts per rule, and of kept documents")
     sample_chars: int = Field(default=600, ge=50)
     labels: str | None = Field(
         default=None,
@@ -135,25 +137,28 @@ class RedactParams(Strict):
     """Personal data and secrets, found by pattern, confirmed by validator, replaced by a tag or pseudonym."""
 
     kinds: list[PiiKind] = Field(
-        default=list(DEFAULT_KINDS), description="of two finds of the same bytes, the kind named first wins"
+        default=list(DEFAULT_KINDS),
+        description="of two matches on the same bytes, the kind listed first wins",
     )
     replacement: Replacement = Field(
         default="tag",
         description="tag; pseudonym: the same value gives the same stand-in under one key; remove: the document goes",
     )
     replacements: dict[PiiKind, Replacement] = Field(
-        default={}, description="kinds that are replaced otherwise than `replacement` says"
+        default={}, description="kind -> its replacement, if not `replacement`"
     )
     ip: Literal["public", "all"] = Field(
         default="public", description="all: private, reserved and documentation addresses too"
     )
-    phone_regions: list[str] = Field(default=["US", "GB"], description="plans tried for numbers without +")
+    phone_regions: list[str] = Field(
+        default=["US", "GB"], description="numbering plans tried for numbers without +"
+    )
     key_env: str = Field(
         default="CORPUSMILL_REDACT_KEY", description="environment variable that holds the pseudonyms' key"
     )
     model: str | None = Field(
         default=None,
-        description="what finds names and addresses: spacy:PACKAGE_OR_FOLDER, gliner:FOLDER or module:function",
+        description="model that finds names and addresses: spacy:PACKAGE_OR_FOLDER, gliner:FOLDER or module:function",
     )
 
     @model_validator(mode="after")
@@ -199,7 +204,10 @@ class DecontaminateParams(Strict):
         description="share of an item's words that its n-grams cover, of its n-grams, or of a paragraph's (marin)",
     )
     threshold: Share = Field(
-        default=0.5, ge=0, le=1, description="share from which a document counts; 0: one n-gram is enough"
+        default=0.5,
+        ge=0,
+        le=1,
+        description="share from which a document counts as contaminated; 0: one n-gram is enough",
     )
     parts: list[Part] = Field(
         default=["question", "answer", "text"],
@@ -207,13 +215,16 @@ class DecontaminateParams(Strict):
         description="what makes a document count; passage is often a page of its own, and only reported",
     )
     min_words: int = Field(
-        default=8, ge=3, description="a shorter item (question and answer) is not used, and counted"
+        default=8, ge=3, description="shorter items (question and answer) are not searched for, but counted"
     )
     answer_within: int = Field(
-        default=32, ge=1, le=1000, description="words after a short question in which its answer must stand"
+        default=32,
+        ge=1,
+        le=1000,
+        description="words after a short question among which its answer must occur",
     )
     max_items: int = Field(
-        default=10, ge=1, description="n-grams in more items than this are boilerplate, not used, and counted"
+        default=10, ge=1, description="n-grams in more items than this are boilerplate: ignored and counted"
     )
     max_documents: int | None = Field(
         default=None,
@@ -227,7 +238,7 @@ class DecontaminateParams(Strict):
         default="paragraph", description="cut the paragraphs with matched words, or these words alone"
     )
     min_left: int = Field(
-        default=20, ge=1, description="words; a document cut to fewer is removed as a whole"
+        default=20, ge=1, description="words; a document with fewer left is removed as a whole"
     )
 
     @field_validator("fields")

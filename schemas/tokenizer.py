@@ -28,11 +28,11 @@ class TokenizerParams(Strict):
         " tokens fill what the text has no merges for",
     )  # fmt: skip
     pre_tokenizer: PreTokenizer = Field(
-        default="gpt4o", description="how text is cut before merging: gpt2, llama3, gpt4o"
+        default="gpt4o", description="how text is split before merging: gpt2, llama3, gpt4o"
     )
     digits: Digits = Field(
         default="as_pattern",
-        description="numbers: as_pattern (gpt2: any length; llama3, gpt4o: threes), triples, single",
+        description="how numbers are split: as_pattern (gpt2: any length; llama3, gpt4o: threes), triples, single",
     )
     nfc: bool = Field(
         default=False, description="compose characters first (Unicode NFC); such text comes back composed"
@@ -41,13 +41,13 @@ class TokenizerParams(Strict):
     max_token_bytes: int | None = Field(
         default=None, ge=2, description="no merge makes a longer token (default: any length)"
     )
-    path: str | None = Field(default=None, description="an existing tokenizer.json, in place of training")
-    sample_mb: float = Field(default=256.0, gt=0, description="text that the trainer sees at most, MiB")
+    path: str | None = Field(default=None, description="an existing tokenizer.json, instead of training")
+    sample_mb: float = Field(default=256.0, gt=0, description="maximum training text, MiB")
     weights: dict[str, float] = Field(
         default={},
         description="shares of the sample by source, for every source (0 leaves one out); default: in proportion to their text",
     )
-    min_frequency: int = Field(default=2, ge=1, description="pairs seen less often are never merged")
+    min_frequency: int = Field(default=2, ge=1, description="pairs that occur less often are never merged")
     eos_token: str = Field(default="<|endoftext|>", description="written after every document")
     compare: list[str] = Field(
         default=[], description="other tokenizer.json files, measured on the same documents"

@@ -27,9 +27,11 @@ class CheckpointConfig(Strict):
     every: int = Field(default=200, ge=1, description="steps")
     keep_last: int = Field(default=2, ge=1, description="valid checkpoints kept; an invalid one never counts")
     keep_every: int | None = Field(
-        default=None, ge=1, description="steps, a multiple of every: those of these steps are kept for ever"
+        default=None,
+        ge=1,
+        description="steps, a multiple of every: checkpoints at these steps are kept permanently",
     )
-    asynchronous: bool = Field(default=True, description="training goes on while the files are written")
+    asynchronous: bool = Field(default=True, description="training continues while the files are written")
 
     @model_validator(mode="after")
     def kept(self) -> CheckpointConfig:
@@ -96,7 +98,9 @@ class TrainConfig(Strict):
     validation: ValidationConfig = ValidationConfig()
     log: LogConfig = LogConfig()
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int | None = Field(default=None, ge=1, description="of one process; null: PyTorch's own choice")
+    threads: int | None = Field(
+        default=None, ge=1, description="threads of one process; null: PyTorch's own choice"
+    )
 
     @model_validator(mode="after")
     def lengths(self) -> TrainConfig:
@@ -134,7 +138,7 @@ class TrainConfig(Strict):
         lowest = self.guard.loss_scale_floor
         if self.precision == "fp16" and self.guard.enabled and self.loss_scale.initial <= lowest:
             raise ValueError(
-                f"loss_scale.initial {self.loss_scale.initial:g} is one that the guard takes for too low: set it above"
+                f"loss_scale.initial {self.loss_scale.initial:g} is too low for the guard: set it above"
                 f" guard.loss_scale_floor {lowest:g}, or lower that"
             )
         if self.memory.checkpointing == "budget" and self.compile is False:
@@ -148,7 +152,7 @@ class TrainConfig(Strict):
         if self.memory.auto_micro_batch and (parallel.zero or parallel.tensor > 1 or parallel.pipeline > 1):
             raise ValueError(
                 "memory.auto_micro_batch: processes of this layout wait for each other within a micro-batch, and would"
-                " for ever if one ran out of memory: set it to false and data.micro_batch to what `estimate` says"
+                " for ever if one ran out of memory: set it to false and data.micro_batch to what `estimate` gives"
             )
         return self
 

@@ -30,7 +30,7 @@ def generate(
 ) -> Iterator[str]:
     """Pieces of text that continue `prompt`, until end-of-text or `max_tokens`; equal arguments, equal text.
 
-    A document starts with the end-of-text token, as in training. Temperature 0 takes the likeliest token. Raises
+    A document starts with the end-of-text token, as in training. Temperature 0: always the most probable token. Raises
     `UserError` for numbers out of range or a run without a valid checkpoint.
     """
     checks = {

@@ -122,7 +122,7 @@ class Trainer:
                 if signalled and state.step < steps:
                     self.saver.wait()
                     self.console.print(
-                        f"stopped by a signal after step {state.step}; the same command goes on from there"
+                        f"stopped by a signal after step {state.step}; run the same command to continue"
                     )
                     raise SystemExit(128 + int(stop.signal or signal.SIGTERM))
             self.saver.wait()
@@ -248,11 +248,9 @@ class Trainer:
 
     def _announce(self) -> None:
         if self.config.parallel.zero and self.world.size == 1:
-            self.console.print(
-                f"parallel.zero {self.config.parallel.zero}: one process has nothing to share out"
-            )
+            self.console.print(f"parallel.zero {self.config.parallel.zero}: has no effect in one process")
         count, step = self.state.model.parameter_count, self.state.step
-        start = f"going on after step {step}" if step else "starting"
+        start = f"continuing after step {step}" if step else "starting"
         start = start if step < self.config.last_step else "nothing is left to do"
         tokens = self.plan.tokens(step + 1) - self.plan.tokens(step)
         self.console.print(

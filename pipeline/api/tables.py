@@ -43,7 +43,7 @@ def readers(documents: Documents) -> Iterator[pa.RecordBatchReader]:
 
 def _not_a_table(value: Any) -> str:
     return (
-        f"documents: a {type(value).__name__} is no table; give a pyarrow, pandas, Polars, DuckDB or datasets table, or an"
+        f"documents: a {type(value).__name__} is not a table; give a pyarrow, pandas, Polars, DuckDB or datasets table, or an"
         " iterator of tables or batches"
     )
 
@@ -74,7 +74,7 @@ def write_input(documents: Documents, folder: Path, text_column: str) -> tuple[d
                 for name in names.unique().to_pylist():
                     writers.write(name, rest.filter(pc.equal(names, name)))
     if not writers.files:
-        raise UserError("documents: no tables, and so no columns to go by")
+        raise UserError("documents: no tables were given")
     return writers.files, writers.rows
 
 
@@ -98,7 +98,7 @@ class _Writers:
         if source not in self._open:
             if not source.replace("_", "").replace("-", "").isalnum() or not source.isascii():
                 raise UserError(
-                    f"documents: source '{source}': a name holds letters, digits, '_' and '-' only"
+                    f"documents: source '{source}': a name may contain only letters, digits, '_' and '-'"
                 )
             file = self.folder / source / FILE
             file.parent.mkdir(parents=True, exist_ok=True)

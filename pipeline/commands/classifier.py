@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.filter.classifiers.building import IdentityReport
     from corpusmill.pipeline.filter.classifiers.training import Evaluation
 
-app = typer.Typer(no_args_is_help=True, help="Train and judge fastText classifiers for `filter`.")
+app = typer.Typer(no_args_is_help=True, help="Train and evaluate fastText classifiers for `filter`.")
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 TRAIN_EXAMPLE = "corpusmill classifier train reviews.jsonl --model mine/spam.ftz --positive spam --label spam --precision 0.95"
@@ -24,38 +24,41 @@ EVALUATE_EXAMPLE = (
 Data = Annotated[list[Path], typer.Argument(help="Labelled JSONL, CSV or TSV files (.gz too).")]
 TextColumn = Annotated[str, typer.Option(help="Field that holds the text.")]
 LabelColumn = Annotated[str, typer.Option(help="Field that holds the label.")]
-Positive = Annotated[list[str], typer.Option(help="Value of the label that is looked for; repeatable.")]
+Positive = Annotated[list[str], typer.Option(help="Label value that counts as positive; repeatable.")]
 Identity = Annotated[
     Path | None,
     typer.Option(help="Phrases that name identities: false positives are counted on the harmless ones."),
 ]
 Worst = Annotated[
-    bool, typer.Option("--worst", help="Score by the worst windows, as toxicity, not by their mean.")
+    bool,
+    typer.Option("--worst", help="Score by the worst windows, as for toxicity, instead of by their mean."),
 ]
 
 
 @app.command(epilog=f"Example: {TRAIN_EXAMPLE}")
 def train(
     data: Data,
-    model: Annotated[Path, typer.Option(help="Where the .ftz model goes; its card goes beside it, as .md.")],
+    model: Annotated[
+        Path, typer.Option(help="Output file of the model (.ftz); its card is written beside it (.md).")
+    ],
     positive: Positive,
     text_column: TextColumn = "text",
     label_column: LabelColumn = "label",
-    label: Annotated[str, typer.Option(help="The model's name for what is looked for.")] = "positive",
+    label: Annotated[str, typer.Option(help="The model's name for the positive class.")] = "positive",
     precision: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, help="Choose the threshold for this precision.")
     ] = None,
     kept: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="Choose the threshold that leaves this share above."),
+        typer.Option(min=0.0, max=1.0, help="Choose the threshold above which this share of the texts lies."),
     ] = None,
     unseen: Annotated[
-        list[Path] | None, typer.Option(help="A labelled file to judge by, never trained on; repeatable.")
+        list[Path] | None, typer.Option(help="A labelled file for evaluation only; repeatable.")
     ] = None,
     identity: Identity = None,
     worst: Worst = False,
     held_out: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of the texts not trained on.")
+        float, typer.Option(min=0.01, max=0.9, help="Share of the texts held out from training.")
     ] = 0.2,
     epochs: Annotated[int, typer.Option(min=1)] = 10,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1)] = 0,
@@ -103,7 +106,7 @@ def train(
 def evaluate(
     data: Data,
     model: Annotated[str, typer.Option(help="Path or URL of a fastText model (.ftz or .bin).")],
-    label: Annotated[str, typer.Option(help="The model's label that is scored.")],
+    label: Annotated[str, typer.Option(help="Label of the model to score.")],
     positive: Positive,
     text_column: TextColumn = "text",
     label_column: LabelColumn = "label",
@@ -111,10 +114,12 @@ def evaluate(
     worst: Worst = False,
     input: Annotated[
         Literal["windows", "text"],
-        typer.Option(help="`windows` of lower-case words, for models made here; the `text` as it stands."),
+        typer.Option(
+            help="`windows` of lower-case words, for models of `classifier train`; or the unchanged `text`."
+        ),
     ] = "windows",
     threshold: Annotated[
-        list[float] | None, typer.Option(min=0.0, max=1.0, help="Judge at this one; repeatable.")
+        list[float] | None, typer.Option(min=0.0, max=1.0, help="Threshold to evaluate; repeatable.")
     ] = None,
     json: Json = False,
 ) -> None:

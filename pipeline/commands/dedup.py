@@ -36,8 +36,10 @@ LINES = typer.Option(metavar="UNIT", help="Cut repeated units: line, paragraph, 
 SUBSTRINGS = typer.Option(
     metavar="TOKENS", help="Cut repeated runs of this many tokens or more (default: none)."
 )
-TAKEDOWN = typer.Option(metavar="FILE", help="Take the documents on its lines out of --index; no IN.")
-SHARDS = typer.Option(metavar="DIR", help="With --takedown: a run's shards, to name those that hold them.")
+TAKEDOWN = typer.Option(metavar="FILE", help="Remove the documents that FILE lists from --index; no IN.")
+SHARDS = typer.Option(
+    metavar="DIR", help="With --takedown: a run's shards, to list those that contain the documents."
+)
 
 
 def dedup(
@@ -86,7 +88,7 @@ def dedup(
     del given["takedown"], given["shards"]
     if takedown is not None:
         if input:
-            raise UserError("--takedown: takes OUT alone; documents are added by a command of their own")
+            raise UserError("--takedown: takes only OUT; add documents with a separate command")
         take_down_from_index(index, takedown, output, shards, workers, scheduler, json, quiet)
         return
     if not input:
@@ -104,28 +106,28 @@ def dedup_plan(
         list[str] | None,
         typer.Argument(
             metavar="[IN...]",
-            help="Output folders of `corpusmill ingest` or of any stage of a run: looked at, and scaled to --documents.",
+            help="Output folders of `corpusmill ingest` or of any stage of a run; a sample is scaled to --documents.",
         ),
     ] = None,
     documents: Annotated[float | None, typer.Option(help="Documents in the corpus, such as 10e9.")] = None,
-    bytes_per_document: Annotated[float | None, typer.Option(help="UTF-8 bytes of one, mean.")] = None,
+    bytes_per_document: Annotated[float | None, typer.Option(help="Mean UTF-8 bytes per document.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Workers of one core each.")] = 100,
     similarity: Annotated[float | None, typer.Option(help="dedup.similarity")] = None,
     recall: Annotated[float | None, typer.Option(help="dedup.recall")] = None,
     copies: Annotated[
-        float, typer.Option(min=0, help="Exact copies of a document, mean. Assumed where no IN shows it.")
+        float, typer.Option(min=0, help="Mean number of exact copies per document, if no IN shows it.")
     ] = 0.3,
     duplicates: Annotated[
-        float, typer.Option(min=0, help="Near-copies (0.5 to 1) of a document, mean. Assumed likewise.")
+        float, typer.Option(min=0, help="Mean number of near-duplicates (0.5 to 1) per document, likewise.")
     ] = 0.5,
     partition_mb: Annotated[
         float | None,
         typer.Option(
-            help="Text of a partition, MiB, as by ingest.partition_mb (default: as IN is cut; without IN 64)."
+            help="Text per partition, MiB, as ingest.partition_mb (default: as in IN; without IN 64)."
         ),
     ] = None,
     local: Annotated[
-        bool, typer.Option("--local", help="Partitions lie on a local disk, not in an object store.")
+        bool, typer.Option("--local", help="Partitions are on a local disk, not in an object store.")
     ] = False,
     worker_memory_gb: Annotated[float, typer.Option(help="Memory of a worker.")] = 1.5,
     driver_memory_gb: Annotated[float, typer.Option(help="Memory of the driver.")] = 64.0,

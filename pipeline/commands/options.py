@@ -14,7 +14,7 @@ InputFormat = Annotated[
     str, typer.Option(help="auto, jsonl, parquet, text, markdown, warc, wet, html, mediawiki.")
 ]
 TextColumn = Annotated[str, typer.Option(help="Field with the text.")]
-IdColumn = Annotated[str | None, typer.Option(help="Field kept as the document's own id.")]
+IdColumn = Annotated[str | None, typer.Option(help="Field with the document's own id.")]
 WorkerCount = Annotated[
     int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
 ]

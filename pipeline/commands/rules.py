@@ -37,7 +37,7 @@ def signals(
         list[str] | None,
         typer.Argument(metavar="[FAMILY]...", help="Families to show, such as gopher. [all]"),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List them: what is done without it, too.")] = True,
+    list_: Annotated[bool, typer.Option("--list", help="List the signals; this is the default.")] = True,
     plugin: Annotated[
         list[str] | None,
         typer.Option("--plugin", metavar="FILE", help="A Python file of your own signals; repeatable."),
@@ -50,7 +50,7 @@ def signals(
     for name in families or []:
         if name not in known:
             raise UserError(
-                f"signals: '{name}' is no family{nearest(name, known)} (allowed: {', '.join(known)})"
+                f"signals: '{name}' is not a family{nearest(name, known)} (allowed: {', '.join(known)})"
             )
     if families:
         found = [(spec, late) for spec, late in found if family_of(spec) in families]
@@ -115,7 +115,7 @@ def parity(
     b: Annotated[str, typer.Argument(metavar="B", help=Sets)],
     input: Inputs,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Compare the first so many documents. [all]")
+        int | None, typer.Option(min=1, help="Compare only the first N documents. [all]")
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="Documents to show for each rule.")] = 3,
     format: InputFormat = "auto",
@@ -182,7 +182,9 @@ def what_if(
             "--run", metavar="DIR", help="Folder or URL of a run or of filter's output. [the recipe's]"
         ),
     ] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Documents shown that would come back, and go.")] = 5,
+    examples: Annotated[
+        int, typer.Option(min=0, help="Documents to show that would be restored or removed.")
+    ] = 5,
     scheduler: Address = None,
     workers: Annotated[
         int | None,
@@ -202,7 +204,7 @@ def what_if(
     if recipe is None and run is None:
         raise UserError("what-if: give a recipe that has been run, or --run DIR")
     if recipe is not None and Path(recipe).is_dir():
-        raise UserError(f"what-if: {recipe}: is a folder; of a finished run say --run {recipe}")
+        raise UserError(f"what-if: {recipe}: is a folder; for a finished run give --run {recipe}")
     wanted: Any = load(Recipe, recipe, set_) if recipe is not None else None
     finished = find_run(run if run is not None else wanted.output_url)
     if wanted is None:

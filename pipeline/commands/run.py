@@ -59,7 +59,7 @@ def _execute(
         try:
             manifests = job.execute(planned)
         except KeyboardInterrupt:
-            progress.log("interrupted; what is finished stays: run the same command to go on")
+            progress.log("interrupted; finished work is kept: run the same command to continue")
             raise
     if not todo:
         progress.log(f"{folder}: everything is finished and valid, nothing to do")

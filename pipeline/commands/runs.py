@@ -63,7 +63,8 @@ def why(
 def verify(
     path: Annotated[str, typer.Argument(help="Folder or URL of a run or a stage's output.")],
     sample: Annotated[
-        int, typer.Option("--sample", min=0, help="Documents of shards decoded and held to their text.")
+        int,
+        typer.Option("--sample", min=0, help="Documents of shards to decode and compare with their text."),
     ] = 400,
     all_: Annotated[bool, typer.Option("--all", help="Decode every document.")] = False,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,

@@ -22,7 +22,7 @@ WARMUP_EXAMPLE = "corpusmill warmup"
 
 
 def init(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="An empty folder, or one to be made.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A new or empty folder.")],
 ) -> None:
     """Write a starter recipe, training config and README."""
     place = Path(folder).expanduser()

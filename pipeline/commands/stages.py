@@ -58,7 +58,7 @@ ExistingTokenizer = Annotated[
     str,
     typer.Option(
         "--tokenizer",
-        help="tokenizer.json to encode with, or its folder; also of text shards, whose index names it.",
+        help="tokenizer.json to encode with, or its folder; text shards record it too.",
     ),
 ]
 

@@ -15,18 +15,20 @@ SHOWN = 20  # of each list, on a terminal
 
 def takedown(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Names documents: doc_id, own id, locator or URL each.")
+        str, typer.Argument(metavar="FILE", help="File that lists documents: doc_id, own id, locator or URL.")
     ],
     run: Annotated[
         str | None, typer.Option("--run", metavar="DIR", help="Folder or URL of a run or a stage's output.")
     ] = None,
     shards: Annotated[
-        str | None, typer.Option("--shards", metavar="DIR", help="A folder of shards, in place of --run.")
+        str | None, typer.Option("--shards", metavar="DIR", help="A folder of shards, instead of --run.")
     ] = None,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Take the documents' duplicate clusters too.")
+        bool, typer.Option("--cluster", help="Also remove the documents' duplicate clusters.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed; write nothing.")
+    ] = False,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
     scheduler: Address = None,
     json: Json = False,
@@ -83,7 +85,7 @@ def _summary(result: dict[str, Any]) -> list[str]:
     lines += _listed("holds some" if dry else "written again", result["shards"])
     lines += _listed("empty, and so no more", result.get("emptied", []))
     if not dry:
-        lines.append(f"gone: {result.get('tokens', 0):,} tokens")
+        lines.append(f"removed: {result.get('tokens', 0):,} tokens")
     return [*lines, *(f"may still hold the text: {where}" for where in result["still_held"])]
 
 

@@ -103,7 +103,7 @@ def _named(place: str) -> Iterator[Folder]:
     if folder.exists():
         if kind_of(folder.name) not in FORMATS:
             raise UserError(
-                f"decontaminate.against: {place}: its kind is not known by its name; allowed:"
+                f"decontaminate.against: {place}: unknown file type; allowed:"
                 f" {', '.join(FORMATS)}, also with {', '.join(sorted(COMPRESSED))}"
             )
         yield folder
@@ -116,7 +116,7 @@ def _bytes(file: Folder) -> bytes:
     try:
         return file.read()
     except FileNotFoundError:
-        raise UserError(f"{file}: gone while it was to be read") from None
+        raise UserError(f"{file}: removed before it could be read") from None
 
 
 def records(source: EvalFile) -> list[dict[str, Any]]:
@@ -266,7 +266,7 @@ def roles_of(source: EvalFile, names: Sequence[str], fields: Sequence[str]) -> d
     if not any(role in PARTS for role in roles):
         raise UserError(
             f"{source.file.url}: none of its fields ({', '.join(sorted(names)) or 'none'}) is known as a question,"
-            " answer, passage or text; say which, such as --fields question=FIELD"
+            " answer, passage or text; name one, such as --fields question=FIELD"
         )
     return roles
 
@@ -282,7 +282,9 @@ def read_items(sources: Sequence[EvalFile], fields: Sequence[str]) -> list[Item]
         found += [_item(row, roles, source.stem, place, record) for record, row in enumerate(rows, 1)]
         if not any(item.question or item.passage or item.text or item.answers for item in found[before:]):
             taken = ", ".join(f"{role}={field}" for role, field in roles.items())
-            raise UserError(f"{source.file.url}: its fields hold no text ({taken}); say which do by --fields")
+            raise UserError(
+                f"{source.file.url}: its fields hold no text ({taken}); name those that do with --fields"
+            )
     return found
 
 

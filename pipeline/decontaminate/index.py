@@ -41,7 +41,7 @@ UNITS = pa.schema(
         pa.field("part", pa.string(), nullable=False),
         pa.field("items", pa.list_(pa.uint32()), nullable=False),  # rows of ITEMS
         pa.field("words", pa.int64(), nullable=False),
-        pa.field("grams", pa.int64(), nullable=False),  # distinct n-grams that are looked for
+        pa.field("grams", pa.int64(), nullable=False),  # distinct n-grams that are searched for
         pa.field("covered", pa.int64(), nullable=False),  # words of the unit in one of these
     ]
 )
@@ -73,7 +73,7 @@ class SetCounts(Strict):
 
     items: int = 0
     unused: int = 0  # items too short, or with nothing left to look for
-    ngrams: int = 0  # distinct runs that are looked for
+    ngrams: int = 0  # distinct runs that are searched for
     boilerplate: int = 0  # distinct runs left out: in more than `max_items` units
     no_letter: int = 0  # n-grams left out: no word with a letter
 

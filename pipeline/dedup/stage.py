@@ -170,7 +170,7 @@ class Dedup(LocalStage):
         for source in self.params.remove_only_from or ():
             if source not in recipe.sources:
                 raise UserError(
-                    f"dedup.remove_only_from: '{source}' is no source; sources are"
+                    f"dedup.remove_only_from: '{source}' is not a source; sources are"
                     f" {', '.join(sorted(recipe.sources))}"
                 )
 

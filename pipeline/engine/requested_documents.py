@@ -28,7 +28,9 @@ def read_names(file: Folder) -> tuple[str, ...]:
     try:
         text = file.read().decode("utf-8-sig", "replace")
     except FileNotFoundError:
-        raise UserError(f"{file}: not found; it holds a doc_id, an own id or a URL on each line") from None
+        raise UserError(
+            f"{file}: not found; give a file with a doc_id, an own id or a URL on each line"
+        ) from None
     kind = file.name.rpartition(".")[2].lower()
     if kind in ("jsonl", "ndjson"):
         names = _objects(text, file)
@@ -50,7 +52,7 @@ def _objects(text: str, file: Folder) -> Iterator[str]:
             value = orjson.loads(line)
         except orjson.JSONDecodeError:
             raise UserError(
-                f"{file}: line {number}: not JSON; a string or an object is wanted on each line"
+                f"{file}: line {number}: not JSON; each line must be a string or an object"
             ) from None
         name = _first(value) if isinstance(value, dict) else _name(value)
         if not name:

@@ -198,9 +198,7 @@ def read_ranges(work: Folder, ranges: Iterable[tuple[str, int, int]]) -> Iterato
 
 def _missing(error: FileNotFoundError) -> WorkError:
     place = str(error).removesuffix(": not found")
-    return WorkError(
-        f"{place}: missing; run again, and it is made again (an index that lost files is not whole)"
-    )
+    return WorkError(f"{place}: missing; run again to rebuild it (an index that lost files is incomplete)")
 
 
 def _records(work: Folder, path: str, data: bytes, xxh3: str, dtype: np.dtype[Any]) -> Records:
@@ -210,9 +208,7 @@ def _records(work: Folder, path: str, data: bytes, xxh3: str, dtype: np.dtype[An
 
 
 def _changed(work: Folder, path: str) -> WorkError:
-    return WorkError(
-        f"{work / path}: its bytes changed since they were written; run again, and it is made again"
-    )
+    return WorkError(f"{work / path}: its bytes changed since they were written; run again to rebuild it")
 
 
 def by_part(dones: Sequence[Done], name: str) -> dict[int, Slices]:

@@ -68,7 +68,7 @@ def _families() -> frozenset[str]:
 def _bytes(file: str) -> bytes:
     if "://" in file:
         raise UserError(
-            f"filter.plugins: {file}: a plugin is a local file, for it is run; copy it here first"
+            f"filter.plugins: {file}: a plugin is a local file, because it is executed; copy it here first"
         )
     try:
         return Path(file).read_bytes()
@@ -122,7 +122,9 @@ def _column(where: str, spec: SignalSpec, values: Any, documents: int) -> Any:
         values = values.combine_chunks()
     if not hasattr(values, "__len__") or np.ndim(values) != 1 or len(values) != documents:
         shape = f"shape {np.shape(values)}" if np.ndim(values) != 1 else f"{len(values)} values"
-        raise UserError(f"{where}: returned {shape} for {documents} documents; one value for each is wanted")
+        raise UserError(
+            f"{where}: returned {shape} for {documents} documents; one value per document is needed"
+        )
     if spec.dtype == "string":
         try:
             return pa.array(values, pa.string())

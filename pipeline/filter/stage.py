@@ -42,7 +42,7 @@ class Filter(LocalStage):
             if source not in recipe.sources:
                 hint = nearest(source, recipe.sources)
                 known = ", ".join(recipe.sources)
-                raise UserError(f"filter.skip_sources: '{source}' is no source{hint} (sources: {known})")
+                raise UserError(f"filter.skip_sources: '{source}' is not a source{hint} (sources: {known})")
 
     def models(self) -> dict[str, fasttext_model.ModelFile]:
         """The models that this recipe asks for, by rule set; remote ones are fetched."""

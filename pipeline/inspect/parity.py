@@ -59,7 +59,7 @@ class Parity:
     """
 
     def __init__(self, a: Sequence[str], b: Sequence[str], settings: dict[str, Any], examples: int) -> None:
-        """`settings` are those of `filter` for both sides, but for rules and models. Raises `UserError` for what is no rule set."""
+        """`settings` are those of `filter` for both sides, but for rules and models. Raises `UserError` for what is not a rule set."""
         self.a, self.b = list(a), list(b)
         self.limit = examples
         own = {**settings, "language": None, "toxicity": None, "quality": None}

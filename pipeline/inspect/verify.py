@@ -108,7 +108,7 @@ def _record(run: Folder, files: Collection[Folder], result: Verified) -> Record 
         result.unfinished = True
         result.notes.append(
             f"{run}: not finished: {MANIFEST} of the whole ({RUN} of a stage's command) is written last, and is not"
-            " there; give the command that made it again, and it goes on"
+            " there; run the command that made it again to continue"
         )
     return record
 

@@ -111,7 +111,7 @@ def _spacy(name: str) -> Detector:
 def _gliner(folder: str) -> Detector:
     if not Path(folder).is_dir():
         raise UserError(
-            f"redact.model: '{folder}' is no folder; fetch the model first: nothing is downloaded"
+            f"redact.model: '{folder}' is not a folder; fetch the model first: nothing is downloaded"
         )
     model = _extra("gliner").GLiNER.from_pretrained(folder, local_files_only=True)
     labels = list(GLINER_LABELS)

@@ -200,7 +200,7 @@ def open_set(place: Folder) -> Opened:
         found = file.read()
         if checksum(found) != entry.index_xxh3:
             raise WorkError(
-                f"{file}: changed since {shards / INDEX} was written; `corpusmill verify` tells more"
+                f"{file}: changed since {shards / INDEX} was written; `corpusmill verify` shows details"
             )
         sets.append(Listed(entry, read_listed(shards, entry, found)))
     return Opened(shards, top, sets, data)

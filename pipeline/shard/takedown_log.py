@@ -48,11 +48,9 @@ def read_log(shards: Folder, read: Callable[[Folder], bytes] = Folder.read) -> L
             entry = Takedown.model_validate_json(line)
             ids = [bytes.fromhex(doc_id) for doc_id in entry.doc_ids]
         except (ValidationError, ValueError):
-            raise WorkError(f"{file}: line {number}: not a takedown; bring the file back as it was") from None
+            raise WorkError(f"{file}: line {number}: not a takedown; restore the file") from None
         if any(len(doc_id) != 16 for doc_id in ids):
-            raise WorkError(
-                f"{file}: line {number}: an id that is not 32 hex digits; bring the file back as it was"
-            )
+            raise WorkError(f"{file}: line {number}: an id that is not 32 hex digits; restore the file")
         entries.append(entry)
     return Log(entries, sorted({bytes.fromhex(doc_id) for entry in entries for doc_id in entry.doc_ids}))
 

@@ -31,7 +31,7 @@ class Split(GlobalStage):
         for source in params.per_source:
             if source not in recipe.sources:
                 raise UserError(
-                    f"split.per_source: '{source}' is no source{nearest(source, recipe.sources)}; sources are"
+                    f"split.per_source: '{source}' is not a source{nearest(source, recipe.sources)}; sources are"
                     f" {', '.join(sorted(recipe.sources))}"
                 )
 

@@ -134,7 +134,7 @@ def _check_weights(weights: dict[str, float], recipe: Recipe) -> None:
     for source, weight in weights.items():
         if source not in recipe.sources:
             raise UserError(
-                f"tokenizer.weights: '{source}' is no source{nearest(source, recipe.sources)}; sources are"
+                f"tokenizer.weights: '{source}' is not a source{nearest(source, recipe.sources)}; sources are"
                 f" {', '.join(sorted(recipe.sources))}"
             )
         if weight and recipe.split.target(source).only == "validation":

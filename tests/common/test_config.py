@@ -23,7 +23,7 @@ SOURCES: dict[str, Any] = {"a": {"paths": ["x"]}}
         ),
         (
             {"filter": {"rules": ["gopher_qualty"]}},
-            r"filter.rules: 'gopher_qualty' is no rule set; did you mean 'gopher_quality'\?",
+            r"filter.rules: 'gopher_qualty' is not a rule set; did you mean 'gopher_quality'\?",
         ),
         (
             {"sources": {"a": {"paths": ["x"], "format": "json"}}},

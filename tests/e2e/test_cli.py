@@ -91,7 +91,7 @@ def test_a_long_example_is_broken_between_its_words() -> None:
         (["dedup", "README.md", "out", "--similarity", "7"], "less than or equal to 1"),
         (["why", "abc", "--run", "nowhere"], "no ledger there"),
         (["verify", "nowhere"], "no finished stage there"),
-        (["what-if", "docs"], "docs: is a folder; of a finished run say --run docs"),
+        (["what-if", "docs"], "docs: is a folder; for a finished run give --run docs"),
         (["train", "nothing.yaml"], "nothing.yaml: no such file"),
     ],
 )

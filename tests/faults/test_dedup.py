@@ -26,7 +26,7 @@ from tests.pipeline.dedup.helpers import edited, words
     ("arguments", "said"),
     [
         (["--keep", "two"], ["dedup.keep", "'two'", "one, none, all, or a number"]),
-        (["--keep", "0"], ["dedup.keep", "from 1 on"]),
+        (["--keep", "0"], ["dedup.keep", "of 1 or more"]),
         (["--keep-order", "size"], ["dedup.keep_order", "'size'", "source_priority, length, date, doc_id", "signal:", "metadata:"]),
         (["--keep-order", "date", "--keep-order", "date"], ["dedup.keep_order", "once"]),
         (["--set", "dedup.remove_only_from=[crawl]"], ["dedup.remove_only_from", "'crawl'", "sources are input"]),
@@ -38,10 +38,10 @@ from tests.pipeline.dedup.helpers import edited, words
         (["--preset", "datatrove", "--shingle", "char"], ["preset datatrove", "word shingles"]),
         (["--lines", "word"], ["dedup.lines", "'word'", "'line', 'paragraph' or 'sentences'"]),
         (["--substrings", "3"], ["dedup.substrings.min_tokens", "greater than or equal to 8"]),
-        (["--index", "@/new", "--url"], ["index", "not together with url"]),
-        (["--index", "@/new", "--lines", "line"], ["index", "not together with"]),
+        (["--index", "@/new", "--url"], ["index", "cannot be used with url"]),
+        (["--index", "@/new", "--lines", "line"], ["index", "cannot be used with"]),
         (["--set", "dedup.similarty=0.7"], ["similarty", "did you mean 'similarity'"]),
-        (["--takedown", "@/list"], ["--takedown", "OUT alone"]),
+        (["--takedown", "@/list"], ["--takedown", "takes only OUT"]),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_in_one_line(
@@ -145,7 +145,7 @@ def test_ctrl_c_says_how_to_go_on(copied: Path, tmp_path: Path, whole: bool) -> 
     command = deduplicate(copied, out)
     code, said, error = interrupted(command, out, 90, whole)
     assert code == 130, error
-    assert "run the same command to go on" in error and "Traceback" not in error, error
+    assert "run the same command to continue" in error and "Traceback" not in error, error
     assert said == "" and not (out / "manifest.json").exists()
     result = corpusmill(*command)
     assert "ingest" in result.stdout and "finished and valid" in result.stderr

@@ -230,7 +230,7 @@ def test_plan_shows_stages_skips_and_what_they_cost(write_config: Callable[..., 
     assert [result["sources"][name]["slots"] for name in ("wiki", "books")] == [[8, 4, 0], [4, 2, 8]]
     assert result["sources"]["books"]["tokens_trained"] == (5 * 4 + 5 * 2 + 10 * 8) * 24
     printed = command("plan", file, "--world", "2")
-    assert "passed over: 768 tokens" in printed and "from step 6: 8 sequences of 24 tokens" in printed
+    assert "skipped: 768 tokens" in printed and "from step 6: 8 sequences of 24 tokens" in printed
     for cap, named in (("1", "'books' would be read 2"), ("{wiki: 0.5}", "'wiki' would be read")):
         with pytest.raises(UserError, match=named + r".* set schedule\.steps to \d+, or raise max_epochs to"):
             command("plan", file, "--set", f"data.max_epochs={cap}")

@@ -124,7 +124,7 @@ def test_sigkill_in_a_step_and_in_a_save(
     done = python("-m", "corpusmill.train", file)
     assert done.returncode == 0, done.stderr
     assert "step-000015: not taken: it has no manifest" in done.stderr
-    assert "going on after step 10" in done.stderr
+    assert "continuing after step 10" in done.stderr
     assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
 
 
@@ -182,7 +182,7 @@ def test_a_damaged_newest_checkpoint_pushes_out_no_valid_one(
     assert "step-000008: not taken" in capsys.readouterr().err
     assert sorted(f.name for f in (tmp_path / "run/checkpoints").iterdir()) == ["step-000006", "step-000008"]
     run(config(**settings, stop_after=7))
-    assert "going on after step 6" in capsys.readouterr().err
+    assert "continuing after step 6" in capsys.readouterr().err
     run(config(**settings))  # step 8 is saved again
     assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
     assert [f.name for f in (tmp_path / "run/checkpoints").iterdir()] == ["step-000020"]
@@ -244,7 +244,7 @@ def test_what_lies_ahead_may_be_changed_mid_run(
         with pytest.raises(Crash):
             run(config())
     run(config(**ahead))
-    assert "going on after step 10 on a changed plan" in capsys.readouterr().err
+    assert "continuing after step 10 on a changed plan" in capsys.readouterr().err
     assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "unbroken"))
     plans = [json.loads((tmp_path / name / "plan.json").read_text()) for name in ("run", "unbroken")]
     assert plans[0] == plans[1]

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
     from corpusmill.train.checkpoint.store import Checkpoint, Listing
 
-Step = Annotated[int | None, typer.Option(help="of this step alone")]
+Step = Annotated[int | None, typer.Option(help="only the checkpoint of this step")]
 RUN = "runs/quickstart/train"
 
-app = typer.Typer(no_args_is_help=True, help="What lies in a run's checkpoints: list, verify, rewrite.")
+app = typer.Typer(no_args_is_help=True, help="The checkpoints of a run: list, verify, rewrite.")
 
 
 @app.command("list", epilog=f"Example: corpusmill checkpoint list {RUN}")
@@ -67,11 +67,15 @@ def verify(run: Run, step: Step = None, json_: Json = False) -> None:
 @app.command(epilog=f"Example: corpusmill checkpoint reshard {RUN} runs/one-file --files 1")
 def reshard(
     run: Run,
-    out: Annotated[str, typer.Argument(metavar="OUT", help="folder or URL: it becomes a run's folder")],
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="folder or URL to write; it becomes a run's folder")
+    ],
     files: Annotated[
-        int | None, typer.Option(min=1, help="of the model, and of the optimizer; default 1")
+        int | None, typer.Option(min=1, help="files for the model, and for the optimizer; default 1")
     ] = None,
-    max_bytes: Annotated[int | None, typer.Option(min=1, help="of a file, or one tensor")] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="maximum bytes of a file; one tensor may exceed it")
+    ] = None,
     step: Step = None,
     json_: Json = False,
 ) -> None:

@@ -12,7 +12,7 @@ from corpusmill.train.commands.options import Config, Json, Set, print_json, pri
 
 def plan(
     config: Config,
-    world: Annotated[int, typer.Option(min=1, help="data-parallel processes that it will run on")] = 1,
+    world: Annotated[int, typer.Option(min=1, help="number of data-parallel processes")] = 1,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
@@ -41,7 +41,7 @@ def plan(
         )
     typer.echo(f"{result['tokens']:,} tokens in {result['steps']:,} steps")
     if result["tokens_skipped"]:
-        typer.echo(f"passed over: {result['tokens_skipped']:,} tokens")
+        typer.echo(f"skipped: {result['tokens_skipped']:,} tokens")
     typer.echo(
         f"{result['requests']:,} requests (about {result['requests_usd']:.2f} USD), {result['bytes_read'] / 1e6:,.1f} MB read"
         f" by {world} process(es), {result['amplification']:.2f} times what they train on\n"
@@ -57,8 +57,8 @@ def plan(
 def batch(
     config: Config,
     step: Annotated[int, typer.Option(min=1, help="the optimizer step, counted from 1")],
-    rank: Annotated[int | None, typer.Option(help="the part of this data-parallel process alone")] = None,
-    world: Annotated[int, typer.Option(min=1, help="data-parallel processes there are, for --rank")] = 1,
+    rank: Annotated[int | None, typer.Option(help="only the part of this data-parallel process")] = None,
+    world: Annotated[int, typer.Option(min=1, help="number of data-parallel processes, for --rank")] = 1,
     text: Annotated[bool, typer.Option("--text", help="print the text of each sequence, decoded")] = False,
     set_: Set = None,
     json_: Json = False,
@@ -92,31 +92,34 @@ def estimate(
     gpu: Annotated[str, typer.Option(help="the GPU's name; a wrong one lists those known")] = "H200",
     count: Annotated[int, typer.Option(min=1, help="GPUs; dp = count / (tp x pp)")] = 1,
     mfu: Annotated[float, typer.Option(help="share of the peak FLOP/s that the model gets")] = 0.4,
-    price: Annotated[float | None, typer.Option(help="USD a GPU hour")] = None,
-    carbon: Annotated[float | None, typer.Option(help="kg CO2e a kWh")] = None,
+    price: Annotated[float | None, typer.Option(help="USD per GPU hour")] = None,
+    carbon: Annotated[float | None, typer.Option(help="kg CO2e per kWh")] = None,
     pue: Annotated[float, typer.Option(min=1.0, help="power usage effectiveness of the data centre")] = 1.1,
     headroom: Annotated[
         float, typer.Option(min=0, max=0.9, help="share of the GPU's memory that is left free")
     ] = 0.08,
     tp: Annotated[
         int | None,
-        typer.Option(min=1, help="tensor parallel processes; this and the next: default the config's"),
+        typer.Option(
+            min=1, help="tensor parallel processes; default, also of the next options: the config's"
+        ),
     ] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="pipeline stages")] = None,
     ep: Annotated[
-        int | None, typer.Option(min=1, help="processes that share the experts, of those of dp")
+        int | None, typer.Option(min=1, help="data-parallel processes that share the experts")
     ] = None,
     zero: Annotated[int | None, typer.Option(min=0, max=3, help="ZeRO stage")] = None,
     replicate: Annotated[
         int | None, typer.Option(min=1, help="groups that each shard within themselves")
     ] = None,
     schedule: Annotated[
-        Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] | None, typer.Option(help="of the pipeline")
+        Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] | None,
+        typer.Option(help="schedule of the pipeline"),
     ] = None,
     chunks: Annotated[int | None, typer.Option(min=1, help="pieces of the model in a process")] = None,
     checkpointing: Annotated[
         Literal["none", "selective", "full", "budget"] | None,
-        typer.Option(help="activations computed again in backward; default: the config's"),
+        typer.Option(help="activations recomputed in the backward pass; default: the config's"),
     ] = None,
     budget: Annotated[
         float | None,
@@ -126,7 +129,7 @@ def estimate(
         str | None, typer.Option(help="fp32, bf16, fp16, fp8; default: the config's")
     ] = None,
     vocab: Annotated[
-        int | None, typer.Option(min=1, help="vocabulary, where the shards are not there yet")
+        int | None, typer.Option(min=1, help="size of the vocabulary, if there are no shards yet")
     ] = None,
     set_: Annotated[list[str] | None, setting("model.dim=4096")] = None,
     json_: Json = False,

@@ -16,7 +16,10 @@ def train(
     config: Config,
     replay: Annotated[
         str | None,
-        typer.Option(metavar="JOURNAL", help="decide as this journal.jsonl of another run, not by the guard"),
+        typer.Option(
+            metavar="JOURNAL",
+            help="apply the decisions in this journal.jsonl of another run, not the guard's",
+        ),
     ] = None,
     set_: Set = None,
     json_: Json = False,
@@ -46,11 +49,13 @@ def evaluate(run: Run, set_: Set = None, json_: Json = False) -> None:
 
 def generate(
     run: Run,
-    prompt: Annotated[str, typer.Option(help="text to go on with")] = "",
-    max_tokens: Annotated[int, typer.Option(help="tokens at most")] = 100,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token")] = 0.8,
-    top_k: Annotated[int, typer.Option(help="of the k likeliest tokens; 0: of all")] = 50,
-    top_p: Annotated[float, typer.Option(help="of the likeliest tokens that hold this share")] = 0.95,
+    prompt: Annotated[str, typer.Option(help="text to continue")] = "",
+    max_tokens: Annotated[int, typer.Option(help="maximum number of tokens")] = 100,
+    temperature: Annotated[float, typer.Option(help="0: always the most probable token")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="sample from the k most probable tokens; 0: from all")] = 50,
+    top_p: Annotated[
+        float, typer.Option(help="sample from the most probable tokens with this total probability")
+    ] = 0.95,
     seed: Annotated[int, typer.Option(help="equal seeds give equal texts")] = 0,
     set_: Set = None,
     json_: Json = False,
@@ -100,7 +105,7 @@ def dashboard(
         str | None, typer.Option(help="file or URL of the page; default: dashboard.html in the run's folder")
     ] = None,
     watch: Annotated[
-        float | None, typer.Option(min=1, help="write it again every so many seconds until the run is done")
+        float | None, typer.Option(min=1, help="rewrite it every N seconds until the run ends")
     ] = None,
     set_: Annotated[list[str] | None, setting("output=s3://b/run")] = None,
     json_: Json = False,

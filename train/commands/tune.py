@@ -17,9 +17,11 @@ from corpusmill.train.commands.options import Config, Json, print_json, print_ta
 def lr_find(
     config: Config,
     low: Annotated[float, typer.Option(help="the first learning rate")] = 1e-6,
-    high: Annotated[float, typer.Option(help="the last one")] = 1.0,
+    high: Annotated[float, typer.Option(help="the last learning rate")] = 1.0,
     steps: Annotated[int, typer.Option(min=2, help="steps from low to high")] = 100,
-    factor: Annotated[float, typer.Option(help="stop at a loss above so many times the lowest")] = 1.5,
+    factor: Annotated[
+        float, typer.Option(help="stop when the loss exceeds its minimum by this factor")
+    ] = 1.5,
     out: Annotated[
         str | None, typer.Option(help="folder for lr-find.json and lr-find.html; default runs/<name>-lr-find")
     ] = None,
@@ -63,7 +65,7 @@ def search(
     try:
         result = work(config, set_, log_line)
     except KeyboardInterrupt:
-        log_line("stopped; the same command goes on from there")
+        log_line("stopped; run the same command to continue")
         raise SystemExit(130) from None
     if json_:
         print_json(result)

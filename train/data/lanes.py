@@ -130,7 +130,7 @@ def layout(counts: list[int], batch: int) -> Ints:
     """
     total = sum(counts)
     if batch < 1 or total % batch:
-        raise ValueError(f"{total} slots are no whole number of batches of {batch}")
+        raise ValueError(f"{total} slots are not a whole number of batches of {batch}")
     parts = [np.array(counts, dtype=np.int64)]
     for factor in [total // batch, *_prime_factors(batch)]:
         parts = [piece for part in parts for piece in _split(part, factor)]

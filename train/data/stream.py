@@ -62,7 +62,7 @@ class StreamingTokens:
             if stage.sequences % dp_world:
                 parts = self.plan.sequence_length // stage.length
                 raise UserError(
-                    f"data.global_batch: {stage.sequences * parts} sequences of {stage.length} do not divide among"
+                    f"data.global_batch: {stage.sequences * parts} sequences of {stage.length} cannot be divided among"
                     f" {dp_world} processes: set it to {-(-stage.sequences // dp_world) * dp_world * parts}"
                 )
         self.dp_rank, self.dp_world = dp_rank, dp_world
@@ -113,9 +113,7 @@ class StreamingTokens:
         differs in past steps or in the data.
         """
         if state.get("v") != 2:
-            raise WorkError(
-                f"loader state: version {state.get('v')!r} is not known to this program (it knows 2)"
-            )
+            raise WorkError(f"loader state: version {state.get('v')!r} is not supported (supported: 2)")
         n = int(state["n"])
         step = self.plan.step_at(n) - 1
         if state["plan"] != self.plan.sha256:
@@ -127,7 +125,7 @@ class StreamingTokens:
                     + "; restore it, or start a new run in another output"
                 )
             self.log(
-                f"data: going on after step {step} on a changed plan ({state['plan'][:12]} ->"
+                f"data: continuing after step {step} on a changed plan ({state['plan'][:12]} ->"
                 f" {self.plan.sha256[:12]}); the steps before are the same in both"
             )
         if n != self.plan.end_of(step):

@@ -67,7 +67,7 @@ class Guard:
             return
         if entries or not fresh:
             raise UserError(
-                f"--replay: {self.run} holds a run that is no replay of {url}: set another output"
+                f"--replay: {self.run} contains a run that is not a replay of {url}: set another output"
             )
         data = self.world.share(entries_of.read(Folder(url)) if self.world.first else b"")
         if not data:

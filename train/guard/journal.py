@@ -56,7 +56,7 @@ def parse(data: bytes, name: str) -> list[JournalEntry]:
         try:
             entries.append(JournalEntry.model_validate(orjson.loads(line)))
         except (ValueError, ValidationError):
-            raise WorkError(f"{name}:{number}: no entry of a journal; restore the file to go on") from None
+            raise WorkError(f"{name}:{number}: no entry of a journal; restore the file to continue") from None
         if entries[-1].entry != number:
             raise WorkError(
                 f"{name}:{number}: is entry {entries[-1].entry}: lines are missing; restore the file"

@@ -82,7 +82,7 @@ def read_metrics(run: Folder) -> list[dict[str, Any]]:
         except ValueError:
             if number < len(lines):
                 raise WorkError(
-                    f"{run / 'metrics.jsonl'}:{number}: not JSON; move the file away to go on"
+                    f"{run / 'metrics.jsonl'}:{number}: not JSON; move the file away to continue"
                 ) from None
     return rows
 

@@ -96,7 +96,7 @@ def open_sinks(run: Folder, config: TrainConfig, step: int, rows: list[dict[str,
             raise
         except Exception as error:  # whatever W&B's own errors are: the run matters more
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            log_line(f"log.wandb: {reason}; going on without it")
+            log_line(f"log.wandb: {reason}; continuing without it")
     if config.log.dashboard:
         from corpusmill.train.log.dashboard import Live
 

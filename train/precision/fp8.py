@@ -40,7 +40,7 @@ def use_fp8(model: nn.Module, device: torch.device) -> int:
     if layers and not products:
         size = layers[0].attention.q.weight.shape[1]
         raise UserError(
-            f"precision: fp8 takes products whose dimensions are multiples of {TILE}, and this model has none: set"
+            f"precision: fp8 needs products whose dimensions are multiples of {TILE}, and this model has none: set"
             f" model.dim {size} to {-(-size // TILE) * TILE}, or precision to bf16"
         )
     for module in products:

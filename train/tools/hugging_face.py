@@ -221,7 +221,7 @@ def read_json(file: Folder) -> dict[str, Any]:
         value = json.loads(file.read())
     except FileNotFoundError:
         raise UserError(
-            f"{file.parent}: is no model in the Hugging Face layout: it has no {file.name}"
+            f"{file.parent}: is not a model in the Hugging Face layout: it has no {file.name}"
         ) from None
     except ValueError:
         raise UserError(f"{file}: is not JSON") from None

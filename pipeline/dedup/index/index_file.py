@@ -179,7 +179,7 @@ def read_index(folder: Folder) -> IndexFile | None:
     except ValidationError:
         raise WorkError(f"{folder / FILE}: not an index of dedup") from None
     if found.sealed() != found:
-        raise WorkError(f"{folder / FILE}: its bytes changed since it was written: the index is not whole")
+        raise WorkError(f"{folder / FILE}: its bytes changed since it was written: the index is damaged")
     return found
 
 
@@ -236,14 +236,14 @@ def table_of(work: Folder, file: File) -> pa.Table:
     try:
         return read_table(work / file.file.path, file.file.xxh3)
     except FileNotFoundError:
-        raise WorkError(f"{work / file.file.path}: missing: the index is not whole; build it again") from None
+        raise WorkError(f"{work / file.file.path}: missing: the index is damaged; build it again") from None
 
 
 def marker(work: Folder, name: str) -> Done:
     """What a finished step of an earlier change published."""
     done = read_marker(work, name)
     if done is None:
-        raise WorkError(f"{work / name}.json: missing or changed: the index is not whole; build it again")
+        raise WorkError(f"{work / name}.json: missing or changed: the index is damaged; build it again")
     return done
 
 

@@ -75,7 +75,7 @@ def _labelled(
         text = fields[text_column]
         if not isinstance(text, str):
             raise UserError(
-                f"{path}: record {number}: its '{text_column}' is no text but of type {type(text).__name__}"
+                f"{path}: record {number}: its '{text_column}' is not a text but of type {type(text).__name__}"
             )
         texts.append(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
         labels.append(str(fields[label_column]))

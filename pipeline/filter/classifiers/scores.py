@@ -155,7 +155,7 @@ def known_label(key: str, model: Predictor, label: str | None, name: str | None)
         raise UserError(f"{key}: missing; the model {name} has {', '.join(shown)}")
     if plain_label(label) not in model.labels:
         raise UserError(
-            f"{key}: '{label}' is no label of the model{nearest(label, model.labels)} (allowed: {', '.join(shown)})"
+            f"{key}: '{label}' is not a label of the model{nearest(label, model.labels)} (allowed: {', '.join(shown)})"
         )
     return plain_label(label)
 

@@ -26,9 +26,7 @@ def read_entries(where: str, paths: Sequence[str], normal: Callable[[str], str])
         lines = (line.strip() for line in _text(where, path).split("\n"))
         entries = {normal(line) for line in lines if line and not line.startswith("#")} - {""}
         if not entries:
-            raise UserError(
-                f"{where}: {path} has no entry; a word, phrase, domain or URL stands on a line of its own"
-            )
+            raise UserError(f"{where}: {path} has no entry; give one word, phrase, domain or URL per line")
         found |= entries
     return sorted(found)
 

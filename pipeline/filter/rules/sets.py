@@ -57,7 +57,7 @@ def chosen_sets(params: FilterParams) -> list[LoadedSet]:
             if other not in rule_sets():
                 hint = nearest(other, rule_sets())
                 allowed = ", ".join(rule_sets())
-                raise UserError(f"{name}: include: '{other}' is no rule set{hint} (allowed: {allowed})")
+                raise UserError(f"{name}: include: '{other}' is not a rule set{hint} (allowed: {allowed})")
             _include(other, found)
         found[loaded.name] = loaded
     for loaded in found.values():
@@ -124,14 +124,16 @@ def _check_names(params: FilterParams, sets: list[LoadedSet], own: list[Rule]) -
             hint = nearest(name, known or everything)
             if first in MODEL_SETS and key == "thresholds":
                 hint = f"; set it as filter.{name}"
-            raise UserError(f"filter.{key}: '{name}' is no rule{hint} (`corpusmill signals` lists the sets)")
+            raise UserError(f"filter.{key}: '{name}' is not a rule{hint} (`corpusmill signals` lists the sets)")
     allowed = list(dict.fromkeys([*rule_sets(), *by_name, ALL_CUT.set_name, *MODEL_SETS]))
     for source, names_there in params.skip_sources.items():
         for name in names_there:
             if name not in (*allowed, "*"):
                 hint = nearest(name, allowed)
                 where = f"filter.skip_sources.{source}"
-                raise UserError(f"{where}: '{name}' is no rule set{hint} (allowed: {', '.join(allowed)}, *)")
+                raise UserError(
+                    f"{where}: '{name}' is not a rule set{hint} (allowed: {', '.join(allowed)}, *)"
+                )
 
 
 def _rule_names(loaded: LoadedSet, key: str) -> list[str]:
@@ -146,8 +148,8 @@ def _sections_given(loaded: LoadedSet, params: FilterParams) -> None:
         family, _, value = rule.signal.partition(".")
         if value == LISTED and family not in params.word_lists:
             raise UserError(
-                f"filter.word_lists.{family}: missing; the rule {rule.name} counts the words of a list, and none"
-                " ships: give files with a word or phrase a line"
+                f"filter.word_lists.{family}: missing; the rule {rule.name} counts the words of a list, and none is"
+                " shipped: give files with one word or phrase per line"
             )
         if family in MODEL_SETS and getattr(params, family) is None:
             raise UserError(
@@ -156,8 +158,8 @@ def _sections_given(loaded: LoadedSet, params: FilterParams) -> None:
             )
         if family == "url" and params.urls is None:
             raise UserError(
-                f"filter.urls: missing; the rule {rule.name} looks at lists of domains and words, and none ships:"
-                " give files with an entry a line"
+                f"filter.urls: missing; the rule {rule.name} looks at lists of domains and words, and none is shipped:"
+                " give files with one entry per line"
             )
 
 

@@ -131,7 +131,7 @@ def by_stage(stages: Sequence[str], edits: Iterable[Mapping[str, Any]] | None) -
     rows: dict[str, list[Mapping[str, Any]]] = {stage: [] for stage in stages}
     for edit in edits or ():
         if edit["stage"] not in rows:
-            raise WorkError(f"the ledger has edits of {edit['stage']}, which is no stage of this run")
+            raise WorkError(f"the ledger has edits of {edit['stage']}, which is not a stage of this run")
         rows[edit["stage"]].append(edit)
     return [StageEdits(stage, rows[stage]) for stage in stages]
 

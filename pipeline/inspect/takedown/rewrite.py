@@ -126,7 +126,7 @@ class _Left:
                 whole = np.frombuffer(ids.tobytes(), np.uint8).reshape(-1, ID_BYTES)
                 yield Window(whole, tokens, offsets, size)
         if begun:
-            raise WorkError("a tar's last document has no end; `corpusmill verify` tells where")
+            raise WorkError("a tar's last document has no end; `corpusmill verify` shows where")
 
 
 def _texts(task: Rewrite, sink: Sink) -> tuple[Made, set[bytes]]:
@@ -151,7 +151,7 @@ def _texts(task: Rewrite, sink: Sink) -> tuple[Made, set[bytes]]:
             old.update(rest)
     if old.hexdigest() != shard.sha256:
         raise WorkError(
-            f"{file}: sha256 differs from that of its index; `corpusmill verify` tells what is wrong"
+            f"{file}: sha256 differs from that of its index; `corpusmill verify` shows what is wrong"
         )
     sidecar, left = tar.finish(), shard.ndocs - len(went)
     new = shard.model_copy(

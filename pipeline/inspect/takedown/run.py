@@ -172,7 +172,7 @@ def take_down(
     names = hash_json([sorted(named), cluster])
     pending = under_way(place.shards)
     if pending is not None and dry_run:
-        raise UserError(f"{place.shards / pending}: a takedown is under way; give its command again first")
+        raise UserError(f"{place.shards / pending}: a takedown is unfinished; run its command again first")
     if pending is not None:
         plan = _finish(place.shards, pending.rpartition("/")[2], log)
         if plan is not None and plan.names == names:

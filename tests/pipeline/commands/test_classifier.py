@@ -122,7 +122,7 @@ def test_judging_reads_and_pools_as_it_is_told(tmp_path: Path) -> None:
 def test_mistakes_of_the_commands(tmp_path: Path) -> None:
     data, model = write(tmp_path / "a.csv", made_set(0)), tmp_path / "m.ftz"
     shutil.copy(fasttext_model.MODELS / "quality.ftz", model)
-    with pytest.raises(UserError, match="'pros' is no label of the model; did you mean 'prose'"):
+    with pytest.raises(UserError, match="'pros' is not a label of the model; did you mean 'prose'"):
         invoke("evaluate", data, "--model", model, "--label", "pros", *COLUMNS)
     with pytest.raises(UserError, match="give one of them"):
         invoke("train", data, "--model", model, *COLUMNS, "--precision", "0.9", "--kept", "0.5")

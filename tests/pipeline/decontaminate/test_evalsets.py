@@ -113,7 +113,7 @@ def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="changed while it was read"):
         records(source)
     (tmp_path / "set.jsonl").unlink()
-    with pytest.raises(UserError, match="gone while it was to be read"):
+    with pytest.raises(UserError, match="removed before it could be read"):
         records(source)
 
 

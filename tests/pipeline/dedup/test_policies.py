@@ -119,7 +119,7 @@ def test_only_the_named_source_loses_documents(root: Folder) -> None:
 
 
 def test_an_unknown_source_is_the_users_mistake() -> None:
-    with pytest.raises(UserError, match=r"dedup\.remove_only_from: 'crawl' is no source"):
+    with pytest.raises(UserError, match=r"dedup\.remove_only_from: 'crawl' is not a source"):
         Dedup(recipe(["web"], remove_only_from=["crawl"]))
 
 

@@ -101,7 +101,7 @@ def test_a_run_that_was_killed_is_not_finished(
     found = verify(Folder(tmp_path / "run"))
     (problem,), (note,) = found.problems, found.notes
     assert problem.startswith(f"{tmp_path}/run/shards: shards without their manifest.json")
-    assert found.unfinished and "not finished" in note and "give the command that made it again" in note
+    assert found.unfinished and "not finished" in note and "run the command that made it again" in note
     shutil.rmtree(tmp_path / "run/shards")
     found = verify(Folder(tmp_path / "run"))
     assert found.unfinished and found.problems == [] and found.notes == [note]

@@ -97,7 +97,7 @@ def test_the_key_changes_with_the_bytes_of_a_plugin(tmp_path: Path) -> None:
     [
         ("1 / 0", "float", "line 3: ZeroDivisionError: division by zero"),
         ("view.nothing", "float", "line 3: AttributeError: 'TextView' object has no attribute 'nothing'"),
-        ("view.words[:1]", "float", "returned 1 values for 2 documents; one value for each is wanted"),
+        ("view.words[:1]", "float", "returned 1 values for 2 documents; one value per document is needed"),
         ("view.counts", "float", r"returned shape \(2, \d+\) for 2 documents"),
         ("None", "float", r"returned shape \(\) for 2 documents"),
         ("np.array([0.5, np.nan])", "float", "returned nan, which is not a finite number"),

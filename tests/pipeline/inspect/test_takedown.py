@@ -303,7 +303,7 @@ def test_the_command(
     assert "holds some: " in said(file, "--run", run, "--dry-run")
     out = said(file, "--run", run, "-q")
     assert "named: 2; known: 1; in the shards: 1 documents" in out and "not found: nobody" in out
-    assert "may still hold the text: " in out and "gone: " in out
+    assert "may still hold the text: " in out and "removed: " in out
     assert json.loads(said(file, "--run", run, "--json"))["already"] == 1
     for options, others in (
         ([], "are out of the shards"),

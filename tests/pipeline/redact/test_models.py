@@ -78,7 +78,7 @@ def test_pieces_are_the_text(text: str, size: int) -> None:
 def test_a_wrong_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, said in (
         ("nothing", "allowed are spacy"), ("no_such_module:find", "no function find"),
-        (f"{__name__}:missing", "no function missing"), ("gliner:/no/such/folder", "is no folder"),
+        (f"{__name__}:missing", "no function missing"), ("gliner:/no/such/folder", "is not a folder"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):
             Redact(recipe(redact={"kinds": ["name"], "model": name}))

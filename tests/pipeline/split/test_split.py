@@ -238,7 +238,7 @@ def test_the_shingles_compared_are_in_the_key_unless_nothing_is() -> None:
 
 def test_an_unknown_source_is_named_with_the_nearest() -> None:
     with pytest.raises(
-        UserError, match=r"split.per_source: 'boks' is no source; did you mean 'books'\?"
+        UserError, match=r"split.per_source: 'boks' is not a source; did you mean 'books'\?"
     ) as error:
         Split(recipe(SOURCES, split={"per_source": {"boks": {"only": "train"}}}))
     assert "\n" not in str(error.value)

@@ -155,7 +155,7 @@ def test_the_sample_leaves_out_what_is_for_validation_only(tmp_path: Path) -> No
         ),
         (
             {"web": 1, "cod": 1},
-            "tokenizer.weights: 'cod' is no source; did you mean 'code'?; sources are code, held, web",
+            "tokenizer.weights: 'cod' is not a source; did you mean 'code'?; sources are code, held, web",
         ),
         (
             {"web": 1, "code": 1, "held": 2},

@@ -44,7 +44,7 @@ def test_killed_while_saving(write_config: Callable[..., Path], tmp_path: Path) 
     done = torchrun(2, "--max-restarts", "1", str(script), str(write_config(**settings, output=one)))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "killed-1").exists() and "step-000015: not taken: it has no manifest" in done.stderr
-    assert "going on after step 10" in done.stderr and outcome(one) == expected
+    assert "continuing after step 10" in done.stderr and outcome(one) == expected
     # All die; started by hand.
     (tmp_path / "killed-1").unlink()
     script.write_text(KILLED.replace("RANKS", "(0, 1)"))
@@ -54,5 +54,5 @@ def test_killed_while_saving(write_config: Callable[..., Path], tmp_path: Path) 
     left = {path.name for path in (tmp_path / "all/checkpoints/step-000015").iterdir()}
     assert "manifest.json" not in left
     done = torchrun(2, "-m", "corpusmill.train", file)
-    assert done.returncode == 0 and "going on after step 10" in done.stderr, done.stderr
+    assert done.returncode == 0 and "continuing after step 10" in done.stderr, done.stderr
     assert outcome(str(tmp_path / "all")) == expected

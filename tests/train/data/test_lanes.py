@@ -48,5 +48,5 @@ def test_halves_and_quarters_of_a_batch_have_it_too() -> None:
 
 
 def test_slots_that_are_no_whole_number_of_batches_are_refused() -> None:
-    with pytest.raises(ValueError, match="5 slots are no whole number of batches of 2"):
+    with pytest.raises(ValueError, match="5 slots are not a whole number of batches of 2"):
         layout([3, 2], 2)

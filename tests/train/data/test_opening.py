@@ -74,7 +74,7 @@ def test_a_stream_of_texts_needs_a_place_for_their_tokens(texts: Path, tmp_path:
     assert "8 tars to tokenise" in messages[0]
     with StreamingTokens(str(texts), **options) as stream:
         assert torch.equal(next(stream)["tokens"], first["tokens"])
-    assert "tokens taken up from" in messages[-1]
+    assert "tokens reused from" in messages[-1]
 
 
 def test_foreign_tars_are_read_with_a_tokenizer(tmp_path: Path) -> None:

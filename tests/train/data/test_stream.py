@@ -188,7 +188,7 @@ def test_what_is_still_to_come_may_change(shards: Folder) -> None:
     with stream(shards, log=messages.append, **changed) as other:
         other.load_state_dict(state)
         found = take(other, 9)
-    assert "going on after step 6 on a changed plan" in messages[0]
+    assert "continuing after step 6 on a changed plan" in messages[0]
     assert all(
         same(a, b) for a, b in zip(found[:1], unbroken[2:3], strict=True)
     )  # two batches were passed over

@@ -106,7 +106,7 @@ def test_a_service_that_fails_does_not_stop_the_run(
     open_log(
         Folder(tmp_path / "run"), TrainConfig.model_validate(config(**{"log.wandb": True})), 0, []
     ).close()
-    assert "log.wandb: no answer; going on without it" in capsys.readouterr().err
+    assert "log.wandb: no answer; continuing without it" in capsys.readouterr().err
 
 
 def test_not_installed_is_one_line(config: Make, monkeypatch: pytest.MonkeyPatch) -> None:

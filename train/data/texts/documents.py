@@ -156,7 +156,7 @@ class Documents:
         if self.tar.listed is None:
             identity = doc_id(self.source, f"{path}#{sample.key}")
         elif identity is None:
-            raise WorkError(f"{self.tar.file}: '{sample.key}' is no doc_id, as keys of text shards are")
+            raise WorkError(f"{self.tar.file}: '{sample.key}' is not a doc_id, as keys of text shards are")
         short = int.from_bytes(identity[:8], "little")
         if not wrong and short in self.seen:
             wrong = "its key was there before"
@@ -177,7 +177,7 @@ class Documents:
             now = tar.file.entry()
             problem = "" if (now.size, now.tag) == (tar.size, tar.tag) else "changed while it was read"
         elif self.sha256 != listed.sha256:
-            problem = "changed since its index was written (sha256 differs); `corpusmill verify` tells where"
+            problem = "changed since its index was written (sha256 differs); `corpusmill verify` shows where"
         elif self.samples != listed.nsamples:
             problem = f"{self.samples} documents, its index says {listed.nsamples}"
         if problem:

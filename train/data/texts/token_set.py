@@ -145,11 +145,11 @@ def token_set(url: str, cache: str, *, tokenizer: str | None = None, log: Log | 
     key = inputs.key(VERSION, BLOCK_TOKENS)
     folder = Folder(cache) / key
     if _whole(folder):
-        log(f"texts: {url}: tokens taken up from {folder}")
+        log(f"texts: {url}: tokens reused from {folder}")
         return folder
     with _alone(folder, log):
         if _whole(folder):
-            log(f"texts: {url}: tokens taken up from {folder}, made by another process")
+            log(f"texts: {url}: tokens reused from {folder}, made by another process")
         else:
             _make(inputs, key, folder, url, log)
     return folder
@@ -188,7 +188,7 @@ def _alone(folder: Folder, log: Log) -> Iterator[None]:
             log(f"texts: another process makes {folder}; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:  # a network disk without locks: doing the same work twice is harmless
-            log(f"texts: {place}: cannot be locked ({error.strerror}); going on without")
+            log(f"texts: {place}: cannot be locked ({error.strerror}); continuing without")
         yield
     finally:
         os.close(descriptor)
@@ -218,7 +218,7 @@ def _make(inputs: Inputs, key: str, folder: Folder, url: str, log: Log) -> None:
     _publish(inputs, key, folder, files, done)
     lost = sum(marker.quarantined for mine in done.values() for marker in mine)
     if lost:
-        log(f"texts: {lost:,} samples are no documents: {folder / QUARANTINE} lists them")
+        log(f"texts: {lost:,} samples are not documents: {folder / QUARANTINE} lists them")
 
 
 def _publish(

@@ -49,7 +49,7 @@ def bill(
     flops: float, gpu: Gpu, count: int, mfu: float, *, price: float | None = None, carbon: float | None = None,
     pue: float = 1.1,
 ) -> Bill:  # fmt: skip
-    """`flops` of the model on `count` GPUs at a share `mfu` of their peak; `price` in USD a GPU hour, `carbon` in kg CO2e a
+    """`flops` of the model on `count` GPUs at a share `mfu` of their peak; `price` in USD per GPU hour, `carbon` in kg CO2e a
     kWh. Energy = GPU hours x TDP x PUE (Patterson et al. 2021), so hosts' CPUs and networks are in the PUE or not at all.
     """
     seconds = flops / (count * gpu.peak * mfu)

@@ -38,7 +38,7 @@ def search(path: str, settings: list[str] | None, log: Callable[[str], None]) ->
     try:
         lock = hold(folder / "lock")
     except BlockingIOError:
-        raise UserError(f"{folder}: another search is at work in it") from None
+        raise UserError(f"{folder}: another search is running in it") from None
     with lock:
         from corpusmill.train.data.shards import open_run_data
 

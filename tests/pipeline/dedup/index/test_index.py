@@ -114,7 +114,7 @@ def test_other_parameters_are_refused(root: Folder) -> None:
         UserError, match=r"made with dedup\.containment none, this run has 0\.9; use the same"
     ):
         add(root, "b", docs[50:], containment=0.9)
-    with pytest.raises(ValueError, match="an index holds no URLs"):
+    with pytest.raises(ValueError, match="an index stores no URLs"):
         recipe(url=True, index="x")
 
 

@@ -178,7 +178,7 @@ def test_a_model_of_the_users_own_may_read_the_text_as_it_stands() -> None:
 
 
 def test_labels_that_the_model_lacks() -> None:
-    with pytest.raises(UserError, match="'toxik' is no label of the model; did you mean 'toxic'"):
+    with pytest.raises(UserError, match="'toxik' is not a label of the model; did you mean 'toxic'"):
         columns(["x"], toxicity={"label": "toxik"})
     assert columns([ABUSE], toxicity={"label": "__label__other"})["toxicity.score"][0] < 0.5
 

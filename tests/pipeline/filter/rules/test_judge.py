@@ -108,8 +108,8 @@ def test_gopher_is_short_for_its_two_sets() -> None:
         ({"thresholds": {"gopher_quality.word_min": 3}}, "did you mean 'gopher_quality.word_count_min'?"),
         ({"thresholds": {"language.threshold": 0.3}}, "set it as filter.language.threshold"),
         ({"disable": ["fineweb.short_lines"]}, "did you mean 'fineweb.short_line_ratio_max'?"),
-        ({"skip_sources": {"web": ["gophers"]}}, "'gophers' is no rule set"),
-        ({"skip_sources": {"wed": ["c4"]}}, "'wed' is no source; did you mean 'web'?"),
+        ({"skip_sources": {"web": ["gophers"]}}, "'gophers' is not a rule set"),
+        ({"skip_sources": {"wed": ["c4"]}}, "'wed' is not a source; did you mean 'web'?"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_nearest(given: dict[str, Any], message: str) -> None:

@@ -89,7 +89,7 @@ def test_an_included_set_is_judged_before_and_keeps_its_name(tmp_path: Path) -> 
         rule.set_name for rule in resolve(FilterParams(rules=["c4", path], language=None, toxicity=None))
     ]
     assert list(dict.fromkeys(names)) == ["c4", "fineweb"]
-    with pytest.raises(UserError, match="include: 'finewb' is no rule set; did you mean 'fineweb'"):
+    with pytest.raises(UserError, match="include: 'finewb' is not a rule set; did you mean 'fineweb'"):
         resolve(FilterParams(rules=[own(tmp_path, "name: mine\norigin: me\ninclude: [finewb]\n")]))
 
 
@@ -193,7 +193,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
         ({"rules": ["c4_badwords"]}, "filter.word_lists.c4_badwords: missing"),
         ({"rules": ["url"]}, "filter.urls: missing"),
         ({"rules": ["toxic_sentences"], "toxicity": None}, "filter.toxicity: null"),
-        ({"thresholds": {"c4.javascript": 1}}, "'c4.javascript' is no rule"),
+        ({"thresholds": {"c4.javascript": 1}}, "'c4.javascript' is not a rule"),
         ({"disable": ["c4.javascrpt"]}, "did you mean 'c4.javascript'?"),
     ],
 )

@@ -107,7 +107,7 @@ def test_what_cannot_be_mapped_is_refused() -> None:
         StageEdits("redact", [row("redact", 0, 4, 2), row("redact", 2, 4, 2)])
     with pytest.raises(UserError, match="older version"):
         StageEdits("redact", [{**row("redact", 0, 4, 0), "written": None}])
-    with pytest.raises(WorkError, match="no stage of this run"):
+    with pytest.raises(WorkError, match="not a stage of this run"):
         by_stage(["filter"], [row("redact", 0, 1, 1)])
 
 

@@ -56,7 +56,7 @@ def test_what_is_there_is_taken_up_and_what_changed_is_made_again(foreign: Path)
     before = contents(folder)
     said.clear()
     assert token_set(str(foreign), cache, tokenizer=tokenizer, log=said.append) == folder
-    assert said == [f"texts: {foreign}: tokens taken up from {folder}"]
+    assert said == [f"texts: {foreign}: tokens reused from {folder}"]
     write_tar(foreign / "web/3.tar", texts(40, 99))
     other = token_set(str(foreign), cache, tokenizer=tokenizer, log=said.append)
     assert other != folder and contents(folder) == before and len(said) == 9
@@ -144,7 +144,7 @@ def test_a_disk_without_locks(foreign: Path, monkeypatch: pytest.MonkeyPatch) ->
     said: list[str] = []
     tokenizer = str(foreign.parent / "tokenizer.json")
     token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=said.append)
-    assert "cannot be locked (No locks available); going on without" in said[0]
+    assert "cannot be locked (No locks available); continuing without" in said[0]
 
 
 def test_a_cache_that_cannot_be_written(foreign: Path) -> None:

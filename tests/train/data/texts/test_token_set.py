@@ -170,7 +170,7 @@ def test_bad_samples_are_quarantined_counted_and_listed(foreign: Path) -> None:
     assert counters["samples"] == counters["documents"] + counters["quarantined"] == 120 + 27 + 8
     assert counters["quarantined"] == 5
     assert any("web-train-000001: 3 documents, " in line and "5 samples quarantined" in line for line in said)
-    assert said[-1] == f"texts: 5 samples are no documents: {folder / 'quarantine.jsonl'} lists them"
+    assert said[-1] == f"texts: 5 samples are not documents: {folder / 'quarantine.jsonl'} lists them"
     assert sum(one.doc_id == doc_id("web", "1.tar#ok").hex() for one in documents(folder)["web"]) == 1
 
 
@@ -265,7 +265,7 @@ def test_a_sample_of_ours_whose_key_is_no_id(tmp_path: Path) -> None:
     (ours / "web/train-text/web-train-text-000000.tar").write_bytes(
         tar_of([("name.txt", b"a"), ("n.json", b"")])
     )
-    with pytest.raises(WorkError, match="'name' is no doc_id"):
+    with pytest.raises(WorkError, match="'name' is not a doc_id"):
         token_set(str(ours), str(tmp_path / "cache"))
 
 

@@ -74,9 +74,9 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_an_unbroken_one(
     until(lambda: rows(trials / "0001") > 20, process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
-    assert process.returncode == 130 and "the same command goes on from there" in errors
+    assert process.returncode == 130 and "run the same command to continue" in errors
     assert "Traceback" not in errors and "trial 0 (1 of 2)" in errors
-    assert "going on after step" in (trials / "0000/log.txt").read_text()
+    assert "continuing after step" in (trials / "0000/log.txt").read_text()
     assert (
         "stopped by a signal after step" in (trials / "0001/log.txt").read_text()
     )  # before the search ended

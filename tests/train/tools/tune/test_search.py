@@ -207,7 +207,7 @@ def test_a_folder_holds_one_search_at_a_time(optuna: Any, write_search: Write, t
     run(write_search(sampler="random", trials=1))
     with pytest.raises(UserError, match="holds a search with another seed, space: set it back"):
         run(write_search(sampler="random", trials=1, seed=5, space={"seed": {"low": 1, "high": 2}}))
-    with hold(tmp_path / "found/lock"), pytest.raises(UserError, match="another search is at work in it"):
+    with hold(tmp_path / "found/lock"), pytest.raises(UserError, match="another search is running in it"):
         run(write_search(sampler="random", trials=2))
 
 
