@@ -41,7 +41,7 @@ SOURCES: dict[str, Any] = {"a": {"paths": ["x"]}}
         ({"dedup": {"bands": 20, "rows": 20}}, "bands x rows = 400 exceeds num_perm = 112"),
         ({"stages": ["ingest", "shard"]}, "shard needs split before it"),
         ({"stages": ["ingest", "split", "dedup"]}, "come before split"),
-        ({"sources": {"a b": {"paths": ["x"]}}}, "'a b': a name holds letters"),
+        ({"sources": {"a b": {"paths": ["x"]}}}, "'a b': a name may contain only letters"),
         ({"name": "../x"}, "name: string should match pattern"),
     ],
 )

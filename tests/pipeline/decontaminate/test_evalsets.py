@@ -1,4 +1,4 @@
-"""Evaluation files as they are passed around, and what is said of those that cannot be read."""
+"""Evaluation files as they are distributed, and the errors for those that cannot be read."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ MISTAKES: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_file_that_cannot_be_used_is_told_in_a_line(tmp_path: Path, name: str) -> None:
-    data, said = MISTAKES[name]
+    data, message = MISTAKES[name]
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match=message) as error:
         read_items(find_files([str(tmp_path / name)]), [])
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
@@ -119,13 +119,13 @@ def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"x")
-    for place, said in (
+    for place, message in (
         ("nothing.jsonl", "no such file"),
         ("*.gz", "no such file"),
         ("", "no such file"),
-        ("model.bin", "kind is not known"),
+        ("model.bin", "unknown file type"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             find_files([str(tmp_path / place)])
 
 

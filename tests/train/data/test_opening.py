@@ -51,7 +51,7 @@ def test_a_run_on_texts_is_the_run_on_their_tokens(
             evaluate(made, Folder(made.output_url))["sources"],
         )
         messages = capsys.readouterr().err
-        assert ("8 tars to tokenise" in messages) == (name == "texts") and "taken up" not in messages.split(
+        assert ("8 tars to tokenise" in messages) == (name == "texts") and "reused" not in messages.split(
             "texts: 8 of 8"
         )[0]
         describe_plan(made)

@@ -242,7 +242,7 @@ def test_a_state_within_a_batch_or_of_another_version_is_refused(shards: Folder)
             WorkError, match="n 12 is not at the end of a batch of the plan; the nearest is 16"
         ):
             one.load_state_dict({**state, "n": 12})
-        with pytest.raises(WorkError, match="version 1 is not known"):
+        with pytest.raises(WorkError, match="version 1 is not supported"):
             one.load_state_dict({**state, "v": 1})
 
 

@@ -48,18 +48,18 @@ def finish(process: subprocess.Popen[str]) -> list[str]:
 
 
 def test_what_is_there_is_taken_up_and_what_changed_is_made_again(foreign: Path) -> None:
-    said: list[str] = []
+    logged: list[str] = []
     tokenizer, cache = str(foreign.parent / "tokenizer.json"), str(foreign.parent / "cache")
-    folder = token_set(str(foreign), cache, tokenizer=tokenizer, log=said.append)
-    assert said[0] == f"texts: {foreign}: 7 tars to tokenise into {folder}" and len(said) == 8
-    assert said[1].startswith("texts: 1 of 7: books-train-000000: 11 documents, ")
+    folder = token_set(str(foreign), cache, tokenizer=tokenizer, log=logged.append)
+    assert logged[0] == f"texts: {foreign}: 7 tars to tokenise into {folder}" and len(logged) == 8
+    assert logged[1].startswith("texts: 1 of 7: books-train-000000: 11 documents, ")
     before = contents(folder)
-    said.clear()
-    assert token_set(str(foreign), cache, tokenizer=tokenizer, log=said.append) == folder
-    assert said == [f"texts: {foreign}: tokens reused from {folder}"]
+    logged.clear()
+    assert token_set(str(foreign), cache, tokenizer=tokenizer, log=logged.append) == folder
+    assert logged == [f"texts: {foreign}: tokens reused from {folder}"]
     write_tar(foreign / "web/3.tar", texts(40, 99))
-    other = token_set(str(foreign), cache, tokenizer=tokenizer, log=said.append)
-    assert other != folder and contents(folder) == before and len(said) == 9
+    other = token_set(str(foreign), cache, tokenizer=tokenizer, log=logged.append)
+    assert other != folder and contents(folder) == before and len(logged) == 9
 
 
 def test_what_was_lost_from_the_cache_is_made_again(foreign: Path) -> None:
@@ -67,11 +67,11 @@ def test_what_was_lost_from_the_cache_is_made_again(foreign: Path) -> None:
     before = contents(folder)
     (Path(folder.url) / "web/train/web-train-000002.tar").unlink()
     (Path(folder.url) / "books/train/books-train-000001.tar").write_bytes(b"short")
-    said: list[str] = []
+    logged: list[str] = []
     tokenizer = str(foreign.parent / "tokenizer.json")
-    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=said.append)
+    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=logged.append)
     assert contents(folder) == before
-    assert sum("done before" in line for line in said) == 5
+    assert sum("done before" in line for line in logged) == 5
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])
@@ -99,21 +99,21 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(foreign: Path) -> Non
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.communicate()
-    said = finish(started(foreign))
+    reported = finish(started(foreign))
     assert kills >= 2
-    assert contents(Folder(said[-1])) == before
-    left = [file.name for file in Path(said[-1]).rglob("*#*")]
+    assert contents(Folder(reported[-1])) == before
+    left = [file.name for file in Path(reported[-1]).rglob("*#*")]
     assert left == [], "what killed writers had begun is swept away"
 
 
 def test_several_at_once_one_works_and_the_others_take_it_up(foreign: Path) -> None:
     processes = [started(foreign) for _ in range(3)]
-    said = [finish(process) for process in processes]
-    assert len({lines[-1] for lines in said}) == 1
-    workers = [lines for lines in said if any("to tokenise" in line for line in lines)]
+    reported = [finish(process) for process in processes]
+    assert len({lines[-1] for lines in reported}) == 1
+    workers = [lines for lines in reported if any("to tokenise" in line for line in lines)]
     assert len(workers) == 1
-    assert all("taken up" in lines[-2] for lines in said if lines is not workers[0])
-    assert contents(Folder(said[0][-1])) == contents(make(foreign, "alone"))
+    assert all("reused" in lines[-2] for lines in reported if lines is not workers[0])
+    assert contents(Folder(reported[0][-1])) == contents(make(foreign, "alone"))
 
 
 def test_the_lock_of_a_killed_holder_does_not_block(foreign: Path) -> None:
@@ -141,10 +141,10 @@ def test_a_disk_without_locks(foreign: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    said: list[str] = []
+    logged: list[str] = []
     tokenizer = str(foreign.parent / "tokenizer.json")
-    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=said.append)
-    assert "cannot be locked (No locks available); continuing without" in said[0]
+    token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=logged.append)
+    assert "cannot be locked (No locks available); continuing without" in logged[0]
 
 
 def test_a_cache_that_cannot_be_written(foreign: Path) -> None:
@@ -163,15 +163,15 @@ def test_from_and_to_an_object_store(
     for file in foreign.rglob("*.tar"):
         (remote / f"in/{file.relative_to(foreign)}").write(file.read_bytes())
     tokenizer = str(foreign.parent / "tokenizer.json")
-    said: list[str] = []
-    folder = token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, log=said.append)
+    logged: list[str] = []
+    folder = token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, log=logged.append)
     here, there = contents(make(foreign)), contents(folder)
     skip = ("scratch/", "manifest.json")  # hold the keys, in which the store's tags are
     assert {name: data for name, data in there.items() if not name.startswith(skip)} == {
         name: data for name, data in here.items() if not name.startswith(skip)
     }
-    token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, log=said.append)
-    assert "taken up" in said[-1] and documents(folder) == documents(make(foreign))
+    token_set(f"{remote}/in", f"{remote}/cache", tokenizer=tokenizer, log=logged.append)
+    assert "reused" in logged[-1] and documents(folder) == documents(make(foreign))
 
 
 @pytest.mark.s3
@@ -181,10 +181,10 @@ def test_processes_of_one_machine_share_the_work_for_an_object_store(
     for name, value in s3_server.items():
         monkeypatch.setenv(name, value)
     processes = [started(foreign, "s3://corpus/shared") for _ in range(2)]
-    said = [finish(process) for process in processes]
-    assert said[0][-1] == said[1][-1]
-    assert sum("to tokenise" in line for lines in said for line in lines) == 1
-    assert contents(Folder(said[0][-1])) == contents(make(foreign))
+    reported = [finish(process) for process in processes]
+    assert reported[0][-1] == reported[1][-1]
+    assert sum("to tokenise" in line for lines in reported for line in lines) == 1
+    assert contents(Folder(reported[0][-1])) == contents(make(foreign))
 
 
 @pytest.mark.s3
@@ -198,6 +198,6 @@ def test_the_same_work_twice_in_an_object_store_does_no_harm(
     for folder in folders:
         folder.mkdir()
     processes = [started(foreign, "s3://corpus/twice", TMPDIR=str(folder)) for folder in folders]
-    said = [finish(process) for process in processes]
-    assert said[0][-1] == said[1][-1]
-    assert contents(Folder(said[0][-1])) == contents(make(foreign))
+    reported = [finish(process) for process in processes]
+    assert reported[0][-1] == reported[1][-1]
+    assert contents(Folder(reported[0][-1])) == contents(make(foreign))
