@@ -1,4 +1,4 @@
-"""The walls between the rooms, and the habits that a machine can see."""
+"""The rules of imports between the folders, and other rules that a test can check."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_no_pickle_no_shell() -> None:
         assert not re.search(r"shell\s*=\s*True|os\.system\(|extractall\(|allow_pickle\s*=\s*True", text), (
             file
         )
-        assert "torch.load(" not in text or "weights_only=True" in text, file
+        assert not re.search(r"torch\.load\((?!.*weights_only=True)", text), file
 
 
 def test_files_fit_in_a_head() -> None:

@@ -63,6 +63,7 @@ def test_evaluate_scores_the_whole_split_beside_the_unigram_model(finished: Path
     assert result == json.loads((tmp_path / "run/evaluation.json").read_text())
     shards = open_shards(read_yaml(finished)["data"]["shards"])
     counts = sum(evaluate.counts(source) for source in shards.train.values()) + 1
+    assert set(result["sources"]) == set(shards.validation)
     for name, row in result["sources"].items():
         index = shards.validation[name].index
         assert (row["tokens"], row["bytes"]) == (index.ntokens, index.text_bytes)
@@ -134,6 +135,7 @@ def test_plan_counts_what_the_run_will_read(write_config: Callable[..., Path]) -
     config = load(TrainConfig, file)
     shards = open_shards(config.data.shards)
     at = order(make_plan(config.data, shards, config.seed), np.arange(20 * 8))
+    assert set(result["sources"]) == set(shards.train)
     for index, (name, row) in enumerate(result["sources"].items()):
         assert row["tokens_trained"] == int((at.source == index).sum()) * 24
         assert row["tokens_available"] == shards.train[name].index.ntokens
@@ -262,18 +264,18 @@ def test_bf16_trains_near_fp32(config: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("guarded", "told"),
+    ("guarded", "message"),
     [
         (False, r"is not a finite number at step \d+; .* Lower optimizer\.lr"),
         (True, "the guard stopped the run"),
     ],
 )
 def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(
-    config: Make, tmp_path: Path, guarded: bool, told: str
+    config: Make, tmp_path: Path, guarded: bool, message: str
 ) -> None:
     settings = config(**{"optimizer.lr": 1e30, "optimizer.grad_clip": None, "checkpoint.every": 1})
     settings["guard"] = {"enabled": guarded}
-    with pytest.raises(WorkError, match=told):
+    with pytest.raises(WorkError, match=message):
         train(TrainConfig.model_validate(settings))
     for file in Path(tmp_path / "run").rglob("state.json"):
         assert all(math.isfinite(x) for row in json.loads(file.read_text())["window"] for x in row)

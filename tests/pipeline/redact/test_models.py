@@ -76,11 +76,11 @@ def test_pieces_are_the_text(text: str, size: int) -> None:
 
 
 def test_a_wrong_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, said in (
+    for name, message in (
         ("nothing", "allowed are spacy"), ("no_such_module:find", "no function find"),
         (f"{__name__}:missing", "no function missing"), ("gliner:/no/such/folder", "is not a folder"),
     ):  # fmt: skip
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             Redact(recipe(redact={"kinds": ["name"], "model": name}))
     monkeypatch.setitem(sys.modules, "gliner", None)
     with pytest.raises(UserError, match="gliner is not installed"):
@@ -88,15 +88,15 @@ def test_a_wrong_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"kinds": ["email", "name"]}, "name can only be found by a model"),
         ({"kinds": ["email"], "model": "spacy:x"}, "nothing to find"),
         ({"kinds": ["email"], "replacements": {"card": "remove"}}, "card is not among the kinds"),
     ],
 )
-def test_wrong_combinations_are_explained(params: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_combinations_are_explained(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         RedactParams.model_validate(params)
 
 
@@ -135,7 +135,16 @@ def test_another_model_is_another_key(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / "config.json").write_text(content)
         keys.append(json.dumps(Redact(made).key_params(), sort_keys=True))
     assert keys[0] != keys[1]
-    assert models.identity(HERE) == models.identity(HERE)
+
+
+def test_a_changed_function_is_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    first, second = "def find(text): return []\n", "def find(text): return [(0, 1, 'name')]\n"
+    versions = []
+    for content in (first, second, first):
+        (tmp_path / "finder_of_this_test.py").write_text(content)
+        versions.append(models.identity("finder_of_this_test:find"))
+    assert versions[0] == versions[2] != versions[1]
 
 
 def test_spacy_finds_names() -> None:

@@ -110,9 +110,9 @@ def test_national_spellings_are_one_number() -> None:
 def test_a_national_number_keeps_its_form_and_is_nobodys(kind: Kind, number: int) -> None:
     made = pseudonym(KEY, kind, f"{number:011d}".encode()).decode()
     assert re.fullmatch(FORMS[kind], made)
-    said = f"{SAID.get(kind, '')} {made}."
+    sentence = f"{SAID.get(kind, '')} {made}."
     params = RedactParams(kinds=sorted(NUMBERS), replacement="pseudonym")
-    assert len(redact(documents([said, made]), params, KEY).decisions) == 0
+    assert len(redact(documents([sentence, made]), params, KEY).decisions) == 0
 
 
 @pytest.mark.parametrize("kind", sorted(FORMS))

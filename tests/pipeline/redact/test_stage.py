@@ -24,9 +24,9 @@ def test_the_key_is_asked_for_and_never_shown(monkeypatch: pytest.MonkeyPatch) -
     keys = []
     for value in ("first key of some length", "second key of some length"):
         monkeypatch.setenv("SOME_KEY", value)
-        said = Redact(recipe(redact=params)).key_params()
-        assert value not in json.dumps(said)
-        keys.append(said["key_fingerprint"])
+        answer = Redact(recipe(redact=params)).key_params()
+        assert value not in json.dumps(answer)
+        keys.append(answer["key_fingerprint"])
     assert keys[0] != keys[1]
     assert "key_fingerprint" not in Redact(recipe()).key_params()
 

@@ -43,7 +43,7 @@ def test_shards_on_an_object_store_are_those_of_a_disk(s3: str, tmp_path: Path) 
 def test_an_upload_of_many_parts_is_seen_when_it_is_whole(s3: str) -> None:
     target = Folder(s3) / "large"
     piece = bytes(range(256)) * 4096
-    with pytest.raises(WorkError), target.create() as stream:
+    with pytest.raises(WorkError, match="the disk that it came from went away"), target.create() as stream:
         for _ in range(2 * PART // len(piece) + 3):
             stream.write(piece)
         raise OSError("the disk that it came from went away")

@@ -86,7 +86,7 @@ def test_every_similarity_is_the_exact_one(tmp_path: Path, dedup: dict[str, Any]
 
 def test_a_copy_on_the_other_side_is_found_and_told(tmp_path: Path) -> None:
     texts = [words(80, i) for i in range(20)]
-    said: list[str] = []
+    logged: list[str] = []
     docs = pa.concat_tables(
         [documents(texts, "held"), documents([words(50, 99), texts[3], *texts[5:7]], "web")]
     )
@@ -94,10 +94,10 @@ def test_a_copy_on_the_other_side_is_found_and_told(tmp_path: Path) -> None:
         ["held", "web"], split={"per_source": {"held": {"only": "validation"}, "web": {"only": "train"}}}
     )
     where = context(Folder(tmp_path), made, "split", partitions(Folder(tmp_path / "redact"), docs, 3))
-    where = type(where)(**{**where.__dict__, "log": said.append})
+    where = type(where)(**{**where.__dict__, "log": logged.append})
     _, counters = Split(made).run(where)
     assert counters["similarity_above"] == 3 and counters["similarity_compared"] == 20
-    assert said[-1].endswith(
+    assert logged[-1].endswith(
         "the highest is 1.000, half of them have at most 0.000; 3 reach 0.8, at which deduplication removes."
     )
 
@@ -121,11 +121,13 @@ def test_of_equals_the_least_id_is_named(tmp_path: Path, parts: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "one two", "?!"])
 def test_short_texts_and_texts_without_words(tmp_path: Path, text: str) -> None:
-    facts = run(
-        tmp_path, documents([text, words(30, 1), text, words(30, 2), text], "web"), validation_share=0.4
-    )
+    docs = documents([text, words(30, 1), text, words(30, 2), text], "web")
+    facts = run(tmp_path, docs, validation_share=0.4)
     assert facts is not None
-    assert facts["jaccard"]["max"] == (1.0 if text == "one two" and facts["jaccard"]["above"] else 0.0)
+    expected = [value for value, _, _ in brute(docs, tmp_path, DedupParams()).values()]
+    assert facts["compared"] == len(expected) and facts["jaccard"]["max"] == max(expected)
+    assert facts["jaccard"]["above"] == sum(value >= 0.8 for value in expected)
+    assert (max(expected) == 1.0) == (text == "one two"), "copies on both sides"
 
 
 def test_deduplicated_at_its_threshold_nothing_is_above(tmp_path: Path) -> None:

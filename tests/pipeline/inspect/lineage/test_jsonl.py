@@ -63,7 +63,16 @@ def test_lines_without_it(line: bytes) -> None:
     assert field_bytes(line, "text") is None
 
 
-@given(st.binary(max_size=40))
+PIECES = [b"a", b"\\n", b"\\u00e9", b"\xc3\xa9", b'"', b'","text":"', b"\\", b"\xff", b"\x00"]
+
+
+@given(
+    st.binary(max_size=40)
+    | st.lists(st.sampled_from(PIECES), max_size=8).map(
+        lambda pieces: b'{"text":"' + b"".join(pieces) + b'"}'
+    )
+)
+@example(b'{"text":"a"}')
 def test_any_bytes(line: bytes) -> None:
     edges = field_bytes(line, "text")
     assert edges is None or edges[-1] <= len(line)

@@ -88,7 +88,7 @@ def test_one_request_a_block(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("wib-train-000000:0:0", "did you mean 'web-train'"),
         (
@@ -106,11 +106,10 @@ def test_one_request_a_block(folder: Folder) -> None:
         ("web-train-000000:other-000000:0", r"has \d+ blocks, 0 to"),
     ],
 )
-def test_addresses_that_are_not_there(folder: Folder, address: str, said: str) -> None:
+def test_addresses_that_are_not_there(folder: Folder, address: str, message: str) -> None:
     shards = Shards(folder)
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match=message) as error:
         shards.stretches(shards.block(parse(address)), parse(address))
-        shards.entry_of(parse(address))
     assert "\n" not in str(error.value)
 
 
@@ -148,7 +147,7 @@ def test_a_tar_that_is_another_one(folder: Folder, tmp_path: Path) -> None:
 
 def test_no_token_of_a_damaged_block_is_told(folder: Folder, tmp_path: Path) -> None:
     """A flipped bit in any member, another tar in its place, one that was cut, or one that is gone: each is one line
-    with the tar's name and what to do. What is whole beside it is still told."""
+    with the tar's name and what to do. Undamaged neighbours are still reported."""
     shutil.copytree(folder.url, tmp_path / "s")
     tar = tmp_path / "s/web/train/web-train-000000.tar"
     whole = tar.read_bytes()
@@ -160,8 +159,8 @@ def test_no_token_of_a_damaged_block_is_told(folder: Folder, tmp_path: Path) -> 
         if block.key == "web-train-000000-000001"
     )
 
-    def refused(said: str) -> None:
-        with pytest.raises(WorkError, match=said) as error:
+    def refused(message: str) -> None:
+        with pytest.raises(WorkError, match=message) as error:
             Shards(Folder(tmp_path / "s")).block(parse("web-train-000000:1:0"))
         assert str(error.value).startswith(f"{tar}: ") and "\n" not in str(error.value)
         assert "`corpusmill verify`" in str(error.value)
@@ -191,7 +190,7 @@ def test_the_list_of_another_set_is_refused(folder: Folder, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", [SEED, SEED + 1, None])
 def test_every_document_is_found(folder: Folder, seed: int | None) -> None:
-    """By the order of hashes in a few reads; with another seed perhaps not, then by reading what all blocks say."""
+    """By the order of hashes in a few reads; with another seed perhaps not, then by reading the document lists of all blocks."""
     most = 0
     for place, index in indexes(folder):
         tars = [shard.model_dump() for shard in index.shardlist]
@@ -199,15 +198,15 @@ def test_every_document_is_found(folder: Folder, seed: int | None) -> None:
         entry = next(
             e for e in Shards(folder).index.sets if (e.source, e.split) == (index.source, index.split)
         )
-        said = BlockList(place, entry, Requests(), None, tars)
-        for at in range(said.count):
-            for doc_id in said.documents(at).doc_ids:
+        output = BlockList(place, entry, Requests(), None, tars)
+        for at in range(output.count):
+            for doc_id in output.documents(at).doc_ids:
                 where.setdefault(doc_id, []).append(at)
         for doc_id, wanted in where.items():
             requests = Requests()
             listed = BlockList(place, entry, requests, seed, tars)
             by_order = list(listed.holding(bytes.fromhex(doc_id)))
-            most = max(most, requests.count - len(wanted)) if said.count > 20 else most
+            most = max(most, requests.count - len(wanted)) if output.count > 20 else most
             assert by_order == wanted or (seed != SEED and by_order == [])
             assert [at for at, _ in listed.searched({bytes.fromhex(doc_id)})] == wanted
         for absent in (bytes(16), b"\xff" * 16, b"\x80" * 16):
@@ -244,7 +243,7 @@ def test_finding_without_a_run(folder: Folder, texts: dict[bytes, str]) -> None:
 
 
 def test_what_was_taken_down_is_said_to_be_gone(folder: Folder, tmp_path: Path) -> None:
-    """And since when, without asking every block; a log that cannot be read is told in a line."""
+    """And since when, without reading every block; a log that cannot be read is a one-line error."""
     shutil.copytree(folder.url, tmp_path / "s")
     log, doc_id = tmp_path / "s" / TAKEDOWNS, "0f" * 16
     entry = Takedown(request="r", time="2026-01-02T03:04:05Z", doc_ids=[doc_id], shards=[], tokens=1)
