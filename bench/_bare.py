@@ -15,7 +15,7 @@ from typing import Any
 
 
 def stand_in() -> str | None:
-    """Put the stand-in into pydantic's place if that is not installed; then a sentence that says so."""
+    """Install the stand-in for pydantic if that is missing; returns a sentence that reports it."""
     try:
         import pydantic  # noqa: F401 (asked for, not used)
     except ImportError:
@@ -28,7 +28,7 @@ MISSING: Any = object()
 
 
 class FieldInfo:
-    """What `Field` says of a key; of it all, the default is used."""
+    """The arguments of `Field`; only the default is used."""
 
     def __init__(
         self, default: Any = MISSING, *, default_factory: Callable[[], Any] | None = None, **_: Any
@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """`value` as the annotation says: mappings become models, lists the tuples that they stand for."""
+    """`value` converted by the annotation: mappings become models, lists tuples."""
     parts, origin = typing.get_args(kind), typing.get_origin(kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind.model_validate(value)

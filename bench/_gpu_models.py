@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Model(NamedTuple):
-    """Sizes of a decoder in Llama's form, heads of 64; `rows` sequences of `length` make a step; `micro` to try, in turn."""
+    """Sizes of a decoder in Llama's form, heads of 64; `rows` sequences of `length` make a step; micro-batches `micro` to try."""
 
     dim: int
     layers: int
@@ -64,7 +64,7 @@ def flops_per_token(size: Model) -> float:
 
 
 def estimate(case: Case, micro: int) -> float:
-    """What `corpusmill estimate` says of the peak, bytes."""
+    """The peak that `corpusmill estimate` computes, bytes."""
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.optim import OptimizerConfig
     from corpusmill.train.tools.estimate.layout import Layout, shape_of

@@ -67,7 +67,7 @@ def speed(url: str, seconds: str, *names: str) -> dict[str, float]:
 
 
 def epoch(url: str, world: str) -> dict[str, float]:
-    """All sequences once, by ranks in turn, from opening to the last batch: tokens, seconds, and what was fetched."""
+    """All sequences once, rank after rank, from opening to the last batch: tokens, seconds, and what was fetched."""
     import corpusmill.train.data.stream  # noqa: F401 (what is imported is neither the stream's time nor its memory)
 
     before, steps, ranks = _peak_mb(), _sequences(url) // BATCH, int(world)
@@ -98,7 +98,7 @@ def raw(url: str, threads: str) -> dict[str, float]:
 
 
 def first(url: str) -> dict[str, list[float]]:
-    """Seconds until the first batch, at step 0 and far on, in turn: [opening, and from there to the batch] of each.
+    """Seconds until the first batch, at step 0 and at a late step, alternating: [opening, and from there to the batch] of each.
 
     Every stream has another seed, so that no order is remembered. The first stream of the process, whose imports are done, is `cold`.
     """

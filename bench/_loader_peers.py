@@ -35,7 +35,7 @@ class Rate(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What was measured of a peer; `why` says why nothing was."""
+    """What was measured of a peer; `why` is the reason if nothing was."""
 
     peer: Peer
     rates: dict[str, Rate]

@@ -14,7 +14,7 @@ ROUNDS, THREADS, WORLDS = 2, (4, 16), (1, 2, 4, 8)
 
 
 def measure(root: str) -> dict[str, Any]:
-    """Rates of one process and of raw reading in turn, what ranks fetch, seconds to the first batch.
+    """Rates of one process and of raw reading, alternating, what ranks fetch, seconds to the first batch.
 
     Raises `NoServer`.
     """

@@ -1,4 +1,4 @@
-"""Writes the golden values of tests/pipeline/filter/variants/golden.json anew, by the tools' own code, each in an
+"""Rewrites the golden values of tests/pipeline/filter/variants/golden.json with the tools' own code, each in an
 environment of its own: `python -m bench._variants_golden`. The texts stay as they stand in the file."""
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ changes nothing else, text-dedup's in the union-find that its command leaves. `r
 
 In McCormick's articles the duplicates are those that its authors planted and labelled, nearly identical. In the
 harder set, copies lie evenly from 0.6 to 0.95 of exact Jaccard (5-word shingles, computed pair by pair by
-code of the bench), among passages without a copy and news articles told at three reading levels; a pair is a
+code of the bench), among passages without a copy and news articles rewritten at three reading levels; a pair is a
 duplicate at 0.8 and above, and once more at 0.7 and above, which is the threshold that text-dedup's defaults
 state and where datatrove's 14 bands of 8 bend. Neither of the two checks a pair before it removes. What a word is
 differs a little between the tools and the bench, so that a pair at the very threshold may fall on either side.

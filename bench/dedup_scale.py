@@ -21,7 +21,7 @@ SIZES, MEAN_BYTES, TURNS = (250_000, 500_000, 1_000_000, 2_000_000), 600, 2
 
 
 def measure(sizes: tuple[int, ...] = SIZES, turns: int = TURNS) -> list[dict[str, Any]]:
-    """What `dedup_run.run` gives for each size, of its fastest turn, with `documents` and `megabytes`."""
+    """What `dedup_run.run` gives for each size, of its fastest run, with `documents` and `megabytes`."""
     best: dict[int, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as place:
         corpora = [corpus.write(Folder(place) / str(size), size, MEAN_BYTES) for size in sizes]

@@ -128,7 +128,7 @@ def compare(bpe: Any, documents: list[str]) -> tuple[dict[str, Any], list[str]]:
     whole, first, second = map(column, parts)
     ours, others = ({"cold": float("inf"), "half": float("inf"), "warm": float("inf")} for _ in range(2))
     ids, offsets = encode(bpe, whole)
-    for _ in range(TIMES):  # in turn, so that a change of the machine's pace meets both sides
+    for _ in range(TIMES):  # alternating, so that a change of the machine's speed affects both sides
         bpe.engine.forget()
         least(ours, "cold", lambda: encode(bpe, whole))
         new = int(bpe.engine.counters[MISSES])

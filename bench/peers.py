@@ -36,7 +36,7 @@ ONE_THREAD = dict.fromkeys(
 
 
 class NotMeasured(Exception):
-    """Why a peer has no figure: the table says so in its place."""
+    """Why a peer has no figure: the table gives the reason instead."""
 
 
 class Peer(NamedTuple):
@@ -91,7 +91,7 @@ def environment(name: str, requirements: tuple[str, ...]) -> Path:
         _command([sys.executable, "-m", "venv", str(making)])
         pip = [str(making / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _command([*pip, "--retries", "1", "--timeout", "30", *requirements])
-        # Whoever is first wins; a Python started from the renamed folder finds its packages.
+        # The first one wins; a Python started from the renamed folder finds its packages.
         if not python.exists():
             making.rename(folder)
     finally:

@@ -1,6 +1,6 @@
 """The two commands of the README in a fresh clone: how long they take, how much disk, what comes out.
 
-Written into README.md, between its markers. The clone is of the last commit, its `.venv` is made anew (packages may come
+Written into README.md, between its markers. The clone is of the last commit, its `.venv` is made again (packages may come
 from pip's cache).
 """
 

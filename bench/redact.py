@@ -42,7 +42,7 @@ LOOKALIKES = (
 
 
 class Labelled(NamedTuple):
-    """A text and what its makers say is in it: (kind, first character, one past the last)."""
+    """A text and its labels: (kind, first character, one past the last)."""
 
     text: str
     spans: list[tuple[str, int, int]]

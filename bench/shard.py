@@ -89,7 +89,7 @@ def writing() -> dict[str, dict[str, float]]:
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """Name -> MB of input (text, or tokens where said) and CPU seconds; the process has compiled its kernels, and but for
+    """Name -> MB of input (text, or tokens where stated) and CPU seconds; the process has compiled its kernels, and but for
     `LOAD` has the tokenizer. Empty without text."""
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.bpe.kernels.table import MISSES

@@ -1,4 +1,4 @@
-"""The trainer on a CPU: tokens/s of `train_step` beside a plain PyTorch loop of the same model, in turn, in one process."""
+"""The trainer on a CPU: tokens/s of `train_step` beside a plain PyTorch loop of the same model, alternating, in one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench import _bare
 
 
 class Size(NamedTuple):
-    """A model, and what is measured of it: `steps` in a round, `rounds` with one state, `states` made anew."""
+    """A model, and what is measured of it: `steps` in a round, `rounds` with one state, `states` fresh ones."""
 
     model: dict[str, Any]
     vocabulary: int
@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 
 
 def measure(size: Size) -> Measured:
-    """All loops of a size, in turn. Raises `AssertionError` if the two models do not give the same loss."""
+    """All loops of a size, alternating. Raises `AssertionError` if the two models do not give the same loss."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:

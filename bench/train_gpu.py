@@ -39,7 +39,7 @@ GIB = 2**30
 def measure(
     models: list[str], names: list[str], options: dict[str, Any], until: float, file: Path | None
 ) -> list[dict[str, Any]]:
-    """A row for each model and case, in turn; `until` is a time of `time.monotonic`."""
+    """A row for each model and case, in order; `until` is a time of `time.monotonic`."""
     rows = read([file]) if file and file.exists() else []
     for model in models:
         micro = None
@@ -55,7 +55,7 @@ def measure(
             micro = row.get("micro", micro) if name == "bf16" else micro
             kernels = row.pop("kernels", [])
             rows = merged(rows, [{"case": name, **case._asdict(), **row}])
-            print(f"{model} {name}: {told(rows[-1])}", file=sys.stderr, flush=True)
+            print(f"{model} {name}: {described_case(rows[-1])}", file=sys.stderr, flush=True)
             for kernel, share, spent in kernels:
                 print(f"  {share:6.1%} {spent:9.2f} ms  {kernel}", file=sys.stderr)
             if file:
@@ -64,7 +64,7 @@ def measure(
 
 
 def alone(case: Case, seconds: float) -> dict[str, Any]:
-    """What a process of its own says of a case."""
+    """A case measured in its own process."""
     if seconds < ENOUGH:
         return {"missing": "no time was left (--budget)"}
     command = [sys.executable, "-m", "bench._gpu_case", json.dumps(case._asdict())]
@@ -104,7 +104,7 @@ def merged(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[
     return list(by_name.values())
 
 
-def told(row: dict[str, Any]) -> str:
+def described_case(row: dict[str, Any]) -> str:
     if "missing" in row:
         return f"not measured: {row['missing']}"
     return f"{row['tokens_per_second']:,.0f} tokens/s, MFU {percent(row['mfu'])}, micro-batch {row['micro']}"

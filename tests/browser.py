@@ -1,4 +1,4 @@
-"""Pages in a real browser: what they say to the console, ask of the network, and how wide they are."""
+"""Pages in a real browser: console messages, network requests, and their width."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def listen(page: Page, problems: list[str], requests: list[str]) -> None:
 
 
 def check_page(browser: Browser, file: Path) -> None:
-    """Loads alone, says nothing, and fits: on a wide screen, a tablet and a phone, with every fold open."""
+    """Loads without requests or console messages, and fits: on a wide screen, a tablet and a phone, with every fold open."""
     for width, scheme in ((1400, "light"), (768, "dark"), (360, "light")):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         problems: list[str] = []

@@ -105,14 +105,14 @@ def test_the_stand_in_makes_the_configs_that_pydantic_makes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"dim": 30}, "set dim to 32"),
         ({"heads": 4, "kv_head": 2}, "kv_head"),
         ({"moe": {}}, "experts is missing"),
     ],
 )
-def test_the_stand_in_refuses_what_validators_refuse(given: dict[str, Any], said: str) -> None:
+def test_the_stand_in_refuses_what_validators_refuse(given: dict[str, Any], message: str) -> None:
     code = "import sys, json\nfrom bench import _bare\n_bare.stand_in()\nfrom corpusmill.schemas.model import ModelConfig\n"
     code += "try:\n    ModelConfig.model_validate(json.loads(sys.argv[1]))\nexcept ValueError as error:\n    print(error)\n"
-    assert said in bare(code, json.dumps(given))
+    assert message in bare(code, json.dumps(given))

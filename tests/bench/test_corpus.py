@@ -1,4 +1,4 @@
-"""The corpus of the benches: the same bytes for any cut, whole characters, and the copies that it says."""
+"""The corpus of the benches: the same bytes for any cut, whole characters, and the copies that it states."""
 
 from __future__ import annotations
 

@@ -105,9 +105,9 @@ def test_its_own_end_of_documents_is_used_and_told(tmp_path: Path) -> None:
     data = train(corpus()["text"], TokenizerParams(vocab_size=300, eos_token="</s>"))
     (tmp_path / "mine.json").write_bytes(data)
     made, here = prepared(tmp_path, corpus(), path=str(tmp_path / "mine.json"))
-    said: list[str] = []
-    Tokenizer(made).run(Context(**{**here.__dict__, "log": said.append}))
-    assert "tokenizer: documents end with </s>, the given tokenizer's own" in said
+    logged: list[str] = []
+    Tokenizer(made).run(Context(**{**here.__dict__, "log": logged.append}))
+    assert "tokenizer: documents end with </s>, the given tokenizer's own" in logged
     stats = json.loads((tmp_path / "tokenizer/stats.json").read_text())
     assert stats["eos_token"] == "</s>" and stats["eos_id"] == 0
 

@@ -86,8 +86,10 @@ def test_a_bucket_that_is_not_there_is_told(s3: str) -> None:
         file.write(b"x")
     with pytest.raises(UserError) as caught:
         list(file.parent.list())  # what `run` asks first of an output
-    said = "s3://no-such-bucket-there: no such bucket, or no right to see it; create it, or check its name"
-    assert str(caught.value) == said
+    expected = (
+        "s3://no-such-bucket-there: no such bucket, or no right to see it; create it, or check its name"
+    )
+    assert str(caught.value) == expected
     with pytest.raises(UserError, match="s3://no-such-bucket-there: no such bucket"), file.create() as out:
         out.write(b"x")
 

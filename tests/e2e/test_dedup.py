@@ -154,7 +154,7 @@ def test_a_worker_killed_at_ten_random_moments(
 def test_workers_killed_while_they_start(
     crawl: Path, unbroken: tuple[Path, int], tmp_path: Path, files: int
 ) -> None:
-    """As by a machine short of memory: others take their place, or the run ends with one line that says so. It
+    """As by a machine short of memory: others take their place, or the run ends with a one-line error. It
     does not wait for ever for a worker that never comes."""
     out = tmp_path / "out"
     watched = Watched(arguments(crawl, out), str(out))

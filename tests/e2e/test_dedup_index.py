@@ -158,7 +158,7 @@ def test_a_takedown_is_a_run_without_the_documents_and_names_their_shards(
     kept_after = {row["doc_id"] for row in rows(tmp_path / "left/documents")}
     changes = pq.read_table(out / "changes.parquet").to_pylist()
     assert {row["doc_id"] for row in changes if row["change"] == "restored"} == kept_after - kept_before
-    # What a document taken down had hidden may hide another in its turn.
+    # A document that one taken down had replaced may itself replace another.
     gone = {row["doc_id"] for row in changes if row["change"] == "removed"}
     assert gone == kept_before - kept_after - takedown.ids
     holding = shards_of(tmp_path / "shards")

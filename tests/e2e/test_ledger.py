@@ -58,7 +58,7 @@ def test_every_source_adds_up_at_every_stage(name: str, request: pytest.FixtureR
     ledger, stages = rows(run, ["doc_id", "source", "outcome", "stage"]), manifests(run)
     assert list(stages)[:4] == ["ingest", "filter", "dedup", "redact"]
     assert len(ledger) == len({row["doc_id"] for row in ledger}) == stages["ingest"].counts.docs_in
-    told = Counter(
+    decided = Counter(
         (row["source"], row["stage"], row["outcome"]) for row in ledger if row["outcome"] != "kept"
     )
     left = Counter(row["source"] for row in ledger)
@@ -66,7 +66,7 @@ def test_every_source_adds_up_at_every_stage(name: str, request: pytest.FixtureR
         assert sum(manifest.per_source.values(), Counts()).kept == manifest.counts.kept
         for source in {*left, *manifest.per_source}:
             counts = manifest.per_source.get(source, Counts())
-            removed, quarantined = told[source, stage, "removed"], told[source, stage, "quarantined"]
+            removed, quarantined = decided[source, stage, "removed"], decided[source, stage, "quarantined"]
             assert (counts.docs_in, counts.removed, counts.quarantined) == (
                 left[source],
                 removed,

@@ -67,7 +67,7 @@ def made(folder: Path, places: dict[str, Path], partition_mb: float = 0.25) -> P
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
-    """The small corpus in every format whose bytes can be told; some books with other line ends and encodings."""
+    """The small corpus in every format whose bytes can be traced; some books with other line ends and encodings."""
     folder = tmp_path_factory.mktemp("traced")
     books = Path(shutil.copytree(corpus / "books", folder / "books"))
     first, second, third = sorted(books.glob("*.txt"))[:3]
@@ -115,13 +115,13 @@ def addresses_of(shards: Path, count: int, seed: int) -> list[Address]:
     return sorted(Address(stem, block, at := draw.randrange(tokens), at) for stem, block, tokens in chosen)
 
 
-def check(said: dict[str, Any], cleaned: dict[str, str], ingested: dict[str, str]) -> Counter[str]:
-    """That everything said of one token is so; what was seen."""
+def check(answer: dict[str, Any], cleaned: dict[str, str], ingested: dict[str, str]) -> Counter[str]:
+    """Check everything reported on one token; returns what was seen."""
     seen = Counter(tokens=1)
-    doc_id, (token,) = said["doc_id"], said["tokens"]
-    whole = said["cleaned"]
+    doc_id, (token,) = answer["doc_id"], answer["tokens"]
+    whole = answer["cleaned"]
     assert whole["text"] == cleaned[doc_id][whole["start"] : whole["end"]]
-    if said["end_of_document"]:
+    if answer["end_of_document"]:
         assert whole["start"] == whole["end"] == len(cleaned[doc_id]) and token["bytes"] == ""
         return seen + Counter(ends=1)
     part = bytes.fromhex(token["bytes"])
@@ -130,14 +130,14 @@ def check(said: dict[str, Any], cleaned: dict[str, str], ingested: dict[str, str
     except UnicodeDecodeError:
         seen["parts of characters"] += 1
         assert part in whole["text"].encode()
-    assert [whole["start"], *(p["end"] for p in said["pieces"])] == [
-        *(p["start"] for p in said["pieces"]),
+    assert [whole["start"], *(p["end"] for p in answer["pieces"])] == [
+        *(p["start"] for p in answer["pieces"]),
         whole["end"],
     ]
-    raw = said["raw"]
-    assert raw["state"] == "equal", (said["locator"], raw)
+    raw = answer["raw"]
+    assert raw["state"] == "equal", (answer["locator"], raw)
     wanted = ""
-    for piece in said["pieces"]:
+    for piece in answer["pieces"]:
         old = ingested[doc_id][piece["ingested_start"] : piece["ingested_end"]]
         new = cleaned[doc_id][piece["start"] : piece["end"]]
         if piece["same"]:
@@ -148,7 +148,7 @@ def check(said: dict[str, Any], cleaned: dict[str, str], ingested: dict[str, str
         edit = piece["written_by"][0]
         assert edit["stage"] == "redact" and "stands_for" not in piece
         assert any(
-            e["stage"] == "redact" and e["length"] == edit["length"] for e in said["decisions"][0]["edits"]
+            e["stage"] == "redact" and e["length"] == edit["length"] for e in answer["decisions"][0]["edits"]
         )
         assert old not in cleaned[doc_id] or len(old) < 8
     if raw["format"] in ("warc", "mediawiki"):
@@ -158,14 +158,14 @@ def check(said: dict[str, Any], cleaned: dict[str, str], ingested: dict[str, str
         assert raw["spans"]
         exact = [span for span in raw["spans"] if span["exact"]]
         if len(exact) == len(raw["spans"]):
-            text = "".join(text_at(raw, span, COLUMNS.get(said["source"], "text")) for span in exact)
+            text = "".join(text_at(raw, span, COLUMNS.get(answer["source"], "text")) for span in exact)
             assert text == wanted
             seen[f"bytes: {raw['format']}"] += 1
         else:
             seen["mended or replaced"] += 1
-    if any(stage["edits_before"] for stage in said["stages"]):
+    if any(stage["edits_before"] for stage in answer["stages"]):
         seen["after edits"] += 1
-    if len(said["pieces"]) > 1:
+    if len(answer["pieces"]) > 1:
         seen["across an edit"] += 1
     return seen
 
@@ -222,18 +222,18 @@ def test_ten_thousand_tokens_of_the_example_corpus(tmp_path: Path) -> None:
 
 def test_commands(run: Path) -> None:
     (address,) = addresses(run, 1, 3)
-    said = json.loads(said_by("trace", str(address), "--run", run, "--json").stdout)[0]
-    found = json.loads(said_by("find", said["doc_id"], "--run", run, "--json").stdout)["documents"][0]
+    answer = json.loads(said_by("trace", str(address), "--run", run, "--json").stdout)[0]
+    found = json.loads(said_by("find", answer["doc_id"], "--run", run, "--json").stdout)["documents"][0]
     places = [p for p in found["places"] if p["address"].startswith(f"{address.shard}:{address.block}:")]
     assert any(p["first"] <= address.first <= p["last"] for p in places)
-    start, end = said["cleaned"]["start"], said["cleaned"]["end"]
-    chars = said_by("find", said["locator"], "--run", run, "--chars", f"{start}-{end - 1}").stdout
+    start, end = answer["cleaned"]["start"], answer["cleaned"]["end"]
+    chars = said_by("find", answer["locator"], "--run", run, "--chars", f"{start}-{end - 1}").stdout
     assert f"{address.shard}:{address.block}:{address.first}  " in chars
     tar = run / "shards" / places[0]["tar"]
     by_path = json.loads(said_by("trace", f"{tar}:{address.block}:{address.first}", "--json").stdout)[0]
-    assert {**by_path, "address": ""} == {**said, "address": ""}
+    assert {**by_path, "address": ""} == {**answer, "address": ""}
     words = corpusmill("trace", str(address), "--run", run)
-    assert said["doc_id"] in words.stdout and "kept        by every stage" in words.stdout
+    assert answer["doc_id"] in words.stdout and "kept        by every stage" in words.stdout
     assert "reads of the run" in words.stderr
     for wrong in (["trace", str(address)], ["find", "nobody", "--run", run]):
         result = corpusmill(*wrong, check=False)
@@ -291,27 +291,27 @@ def test_stage_by_stage_and_shards_by_themselves(run: Path, corpus: Path, tmp_pa
     for address in addresses_of(again, 60, 5):
         (traced,) = tracer.trace(address)
         assert [hop.run.url for hop in traced.document.hops] == [str(again), str(run)]
-        said = json.loads(orjson.dumps(as_json(traced)))
-        said["decisions"] = said["decisions"][1:]
-        said["source"] = traced.document.hops[-1].row.values["source"]
-        seen += check(said, cleaned, ingested)
+        answer = json.loads(orjson.dumps(as_json(traced)))
+        answer["decisions"] = answer["decisions"][1:]
+        answer["source"] = traced.document.hops[-1].row.values["source"]
+        seen += check(answer, cleaned, ingested)
     assert seen["after edits"] > 5 and seen["bytes: jsonl"] > 5
 
     said_by("shard", corpus / "speeches.jsonl.gz", alone, *options)
     (address,) = addresses_of(alone, 1, 6)
-    (said,) = json.loads(said_by("trace", str(address), "--run", alone, "--json").stdout)
-    assert said["raw"]["state"] == "equal" and [s["stage"] for s in said["stages"]] == []
-    assert said["raw"]["spans"] and said["lineage_ends"] is None
+    (answer,) = json.loads(said_by("trace", str(address), "--run", alone, "--json").stdout)
+    assert answer["raw"]["state"] == "equal" and [s["stage"] for s in answer["stages"]] == []
+    assert answer["raw"]["spans"] and answer["lineage_ends"] is None
 
     shutil.copytree(alone, copy, ignore=shutil.ignore_patterns("run.json", "ledger", "before"))
-    (said,) = json.loads(said_by("trace", str(address), "--run", copy, "--json").stdout)
-    assert "no run is there" in said["lineage_ends"] and "raw" not in said and said["tokens"][0]["text"]
-    (found,) = json.loads(said_by("find", said["doc_id"], "--run", copy, "--json").stdout)["documents"]
+    (answer,) = json.loads(said_by("trace", str(address), "--run", copy, "--json").stdout)
+    assert "no run is there" in answer["lineage_ends"] and "raw" not in answer and answer["tokens"][0]["text"]
+    (found,) = json.loads(said_by("find", answer["doc_id"], "--run", copy, "--json").stdout)["documents"]
     assert any(p["first"] <= address.first <= p["last"] for p in found["places"])
 
 
 def test_sources_that_changed_or_went(run: Path, corpus: Path, tmp_path: Path) -> None:
-    """A file that is gone, or another one, is said to be; everything before it is still told."""
+    """A missing or changed file is reported as such; everything before it is still reported."""
     source, out = tmp_path / "in/a.txt", tmp_path / "out"
     source.parent.mkdir()
     source.write_text("A short text of one line, for a test of what becomes of its file.\n")
@@ -324,9 +324,9 @@ def test_sources_that_changed_or_went(run: Path, corpus: Path, tmp_path: Path) -
             source.write_text(change)
         if change == "":
             source.unlink()
-        (said,) = json.loads(said_by("trace", str(address), "--run", out, "--json").stdout)
-        assert said["raw"]["state"] == state and said["locator"] == "a.txt#0"
-        assert (said["raw"]["spans"] != []) == (state == "equal")
+        (answer,) = json.loads(said_by("trace", str(address), "--run", out, "--json").stdout)
+        assert answer["raw"]["state"] == state and answer["locator"] == "a.txt#0"
+        assert (answer["raw"]["spans"] != []) == (state == "equal")
     assert (
         "raw" not in json.loads(said_by("trace", str(address), "--run", out, "--json", "--no-raw").stdout)[0]
     )

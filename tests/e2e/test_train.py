@@ -1,4 +1,4 @@
-"""From the shards of a real run to a model, through the front door: kills, object storage, other commands."""
+"""From the shards of a real run to a model, by the commands: kills, object storage, other commands."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def weights(output: Path) -> dict[str, bytes]:
 
 
 def test_the_loss_falls_and_is_told(trained: Path) -> None:
-    told = list(losses(trained / "out").values())
-    assert told[-1] < told[0] - 0.5
+    values = list(losses(trained / "out").values())
+    assert values[-1] < values[0] - 0.5
     assert list((trained / "out").rglob("events.out.tfevents*"))
 
 

@@ -1,4 +1,4 @@
-"""The quick start's corpus is what its README and its labels say."""
+"""The quick start's corpus agrees with its README and its labels."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def test_pages_are_encoded_as_labelled(labels: dict[str, Any]) -> None:
             # The second fetch of a page is encoded as the first.
             if page not in wanted:
                 continue
-            said = re.search(r"charset=(\S+)", record.http_headers.get("Content-Type", ""))
+            charset = re.search(r"charset=(\S+)", record.http_headers.get("Content-Type", ""))
             body = record.reader.read()
             label = wanted[page]
-            assert (said[1] if said else None) == label["header_says"]
+            assert (charset[1] if charset else None) == label["header_says"]
             body.decode(label["bytes_are"])
             if label["bytes_are"] != "utf-8" and not page.startswith("en-US"):
                 with pytest.raises(UnicodeDecodeError):

@@ -21,7 +21,7 @@ Main = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Main:
-    """The command line in this process: (exit code, what it said on stderr)."""
+    """The command line in this process: (exit code, its stderr)."""
 
     def run(*arguments: str | Path) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["corpusmill", *map(str, arguments)])
@@ -87,8 +87,8 @@ def other(one: Path, two: Path) -> list[str]:
     return [name for name in difference(published(one), published(two)) if name != "run.json"]
 
 
-def one_line(error: str, *said: str) -> None:
-    """One line, without a traceback, that says these things."""
+def one_line(error: str, *message: str) -> None:
+    """One line, without a traceback, that contains these parts."""
     assert error.startswith("error: ") and error.count("\n") == 1, error
-    for part in said:
+    for part in message:
         assert part in error, error

@@ -1,4 +1,4 @@
-"""Everything bad at once, through the front door: nothing stops, nothing is lost, everything has a reason."""
+"""All kinds of bad input in one command: it does not stop, nothing is lost, everything has a reason."""
 
 from __future__ import annotations
 

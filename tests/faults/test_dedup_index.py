@@ -60,7 +60,7 @@ def test_damage_of_an_index_stops_the_takedown_or_does_no_harm(
 
 
 def test_the_list_of_an_index_is_needed_whole(main: Main, crawls: Path, tmp_path: Path) -> None:
-    for kind, said in (("truncate", "not an index of dedup"), ("empty", "not an index of dedup")):
+    for kind, message in (("truncate", "not an index of dedup"), ("empty", "not an index of dedup")):
         index = tmp_path / kind
         shutil.copytree(crawls / "index", index)
         if kind == "empty":
@@ -69,7 +69,7 @@ def test_the_list_of_an_index_is_needed_whole(main: Main, crawls: Path, tmp_path
             damage(Folder(index), "index.json", kind, random.Random(0))
         code, error = main(*adding(crawls, "b", index, tmp_path / "out"))
         assert code == 1
-        one_line(error, "index.json", said)
+        one_line(error, "index.json", message)
 
 
 @pytest.mark.parametrize("seed", range(12))

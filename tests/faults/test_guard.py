@@ -1,4 +1,4 @@
-"""Faults that kill long runs, planted: the run goes on without help, ends as well as a clean one, and says what it did."""
+"""Faults that kill long runs, planted: the run goes on without help, ends as well as a clean one, and records what it did."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def expected(healthy: Folder) -> list[Batch]:
 
 
 @pytest.fixture
-def said() -> list[str]:
-    """What a stream says that has `log=said.append`."""
+def logged() -> list[str]:
+    """The lines that a stream logs with `log=logged.append`."""
     return []
 
 
@@ -214,15 +214,15 @@ def test_a_store_that_does_not_answer_stops_the_run(
         with pytest.raises(WorkError) as error:
             for _ in range(BATCHES):
                 next(stream)
-        assert not stream._blocks.replaced  # what a batch holds does not depend on the weather
-    told = str(error.value)
+        assert not stream._blocks.replaced  # the content of a batch does not depend on network errors
+    message = str(error.value)
     if fault:
         where = f"{shard.url}: block {block.key} (bytes {block.offset} to {block.offset + block.size}): "
-        assert told.startswith(f"{store}/wiki/train/{where}")
+        assert message.startswith(f"{store}/wiki/train/{where}")
     else:
-        assert "-train-" in told and ".tar: block " in told
-    assert "deadline_s (1.5 s)" in told and "asked" in told and "corpusmill verify" in told
-    assert len(told.splitlines()) == 1
+        assert "-train-" in message and ".tar: block " in message
+    assert "deadline_s (1.5 s)" in message and "asked" in message and "corpusmill verify" in message
+    assert len(message.splitlines()) == 1
 
 
 @pytest.mark.parametrize("kind", ["flipped", "swapped", "short", "empty", "truncated", "missing"])
@@ -232,18 +232,18 @@ def test_a_damaged_block_is_replaced_and_told(
     broken: Server,
     expected: list[Batch],
     tars: dict[str, bytes],
-    said: list[str],
+    logged: list[str],
     kind: str,
 ) -> None:
     source, shard, block = block_of(healthy.url)
     known: dict[str, Fault] = {"swapped": faults.swapped(tars), "missing": faults.refused(404)}
     fault = known.get(kind) or getattr(faults, kind)
     broken.policy = always(fault, shard.url, block.offset, block.offset + block.size)
-    with opened(store, DAMAGED, log=said.append) as stream:
+    with opened(store, DAMAGED, log=logged.append) as stream:
         first = [next(stream) for _ in range(BATCHES)]
         [(bad, other)] = stream._blocks.replaced.items()
-    assert len(said) == 1 and f"{shard.url}: block {block.key} " in said[0]
-    assert source.blocks[other[1]][1].key in said[0] and "1 damaged blocks of at most 4" in said[0]
+    assert len(logged) == 1 and f"{shard.url}: block {block.key} " in logged[0]
+    assert source.blocks[other[1]][1].key in logged[0] and "1 damaged blocks of at most 4" in logged[0]
     assert source.blocks[bad[1]][1].key == block.key
 
     was = rows_of(expected, tokens_of(source, bad[1]))
@@ -267,9 +267,9 @@ def test_too_many_damaged_blocks_stop_the_run(store: str, broken: Server) -> Non
         with pytest.raises(WorkError) as error:
             for _ in range(BATCHES):
                 next(stream)
-    told = str(error.value)
-    assert "wiki-train-000001.tar: block wiki-train000001-" in told and "checksum differs" in told
-    assert "Damaged blocks: 3; data.fetch.bad_blocks lets 2 be" in told and "corpusmill verify" in told
+    message = str(error.value)
+    assert "wiki-train-000001.tar: block wiki-train000001-" in message and "checksum differs" in message
+    assert "Damaged blocks: 3; data.fetch.bad_blocks lets 2 be" in message and "corpusmill verify" in message
     broken.policy = lambda request: None
     with opened(store, DAMAGED.model_copy(update={"bad_blocks": 0})) as stream:
         next(stream)  # the store has healed, and nothing is kept of its damage
@@ -286,10 +286,10 @@ def test_the_same_object_put_there_again_changes_nothing(
     broken: Server,
     expected: list[Batch],
     tars: dict[str, bytes],
-    said: list[str],
+    logged: list[str],
 ) -> None:
     fetch = PASSING.model_copy(update={"memory_mb": 0.001})
-    with opened(store, fetch, prefetch=0, log=said.append) as stream:
+    with opened(store, fetch, prefetch=0, log=logged.append) as stream:
         found = [next(stream) for _ in range(4)]
         for name in ("wiki-train-000000.tar", "wiki-train-000001.tar"):
             file = Folder(store) / f"wiki/train/{name}"
@@ -301,7 +301,7 @@ def test_the_same_object_put_there_again_changes_nothing(
         found += [next(stream) for _ in range(BATCHES - 4)]
         assert not stream._blocks.replaced
     assert same(found, expected)
-    assert len(said) == 2 and all("replaced since it was first read" in line for line in said)
+    assert len(logged) == 2 and all("replaced since it was first read" in line for line in logged)
     assert sum(count for tag, count in broken.conditions.items() if tag) > 20  # If-Match
 
 
@@ -340,7 +340,7 @@ def test_the_second_run_reads_the_disk_alone(
 
 def test_a_damaged_file_of_the_cache_is_fetched_again(
     store: str, broken: Server, expected: list[Batch], cached: Callable[..., FetchConfig], tmp_path: Path,
-    said: list[str],
+    logged: list[str],
 ) -> None:  # fmt: skip
     read(store, cached())
     files = sorted((tmp_path / "cache").iterdir())
@@ -349,10 +349,10 @@ def test_a_damaged_file_of_the_cache_is_fetched_again(
     files[2].write_bytes(b"")
     files[3].write_bytes(files[4].read_bytes())
     before = broken.tar_gets()
-    said.clear()
-    assert same(read(store, cached(), log=said.append), expected)
+    logged.clear()
+    assert same(read(store, cached(), log=logged.append), expected)
     assert broken.tar_gets() == before + 4
-    assert len(said) == 4 and all("damaged in the cache, fetched again" in line for line in said)
+    assert len(logged) == 4 and all("damaged in the cache, fetched again" in line for line in logged)
     assert same(read(store, cached()), expected)
     assert broken.tar_gets() == before + 4
 

@@ -21,80 +21,80 @@ from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.schemas.manifest import StageManifest
 from tests.faults.shards import changed, headers, run, small, tars  # noqa: F401 (fixtures)
 
-Told = tuple[Path, str]  # the file that must be named, what must be said of it
+Expected = tuple[Path, str]  # the file that must be named, and the message
 KINDS = ("web/train", "web/train-text")
 
 
-def at_a_member(file: Path) -> Told:
+def at_a_member(file: Path) -> Expected:
     names = headers(file)
     keep = names[len(names) // 2][1]
     changed(file, lambda data: data.__delitem__(slice(keep, None)))
     return file, "truncated"
 
 
-def in_a_header(file: Path) -> Told:
+def in_a_header(file: Path) -> Expected:
     keep = headers(file)[4][1] + 200
     changed(file, lambda data: data.__delitem__(slice(keep, None)))
     return file, "truncated"
 
 
-def in_a_payload(file: Path) -> Told:
+def in_a_payload(file: Path) -> Expected:
     keep = headers(file)[2][1] + 520
     changed(file, lambda data: data.__delitem__(slice(keep, None)))
     return file, "truncated"
 
 
-def in_the_end(file: Path) -> Told:
+def in_the_end(file: Path) -> Expected:
     changed(file, lambda data: data.__delitem__(slice(len(data) - 700, None)))
     return file, "truncated"
 
 
-def empty(file: Path) -> Told:
+def empty(file: Path) -> Expected:
     file.write_bytes(b"")
     return file, "truncated: 0 bytes"
 
 
-def zeroed_header(file: Path) -> Told:
+def zeroed_header(file: Path) -> Expected:
     _, at, _ = headers(file)[3]
     changed(file, lambda data: data.__setitem__(slice(at, at + 512), bytes(512)))
     return file, "zeros, which readers take for the end of the tar"
 
 
-def bad_header_sum(file: Path) -> Told:
+def bad_header_sum(file: Path) -> Expected:
     _, at, _ = headers(file)[3]
     changed(file, lambda data: data.__setitem__(slice(at + 148, at + 154), b"777777"))
     return file, "its own checksum is wrong"
 
 
-def trailing(file: Path) -> Told:
+def trailing(file: Path) -> Expected:
     changed(file, lambda data: data.extend(b"x" * 1000))
     return file, "1000 trail"
 
 
-def trailing_zeros(file: Path) -> Told:
+def trailing_zeros(file: Path) -> Expected:
     changed(file, lambda data: data.extend(bytes(10240)))
     return file, "10240 trail"
 
 
-def swapped_tars(file: Path) -> Told:
+def swapped_tars(file: Path) -> Expected:
     """Of which one is named here, the other below."""
     other = sorted(file.parent.glob("*.tar"))[1]
     shutil.copy(other, file)
     return file, f"holds the bytes of {other}: swapped"
 
 
-def no_sidecar(file: Path) -> Told:
+def no_sidecar(file: Path) -> Expected:
     sidecar = Path(f"{file}.idx")
     sidecar.unlink()
     return sidecar, "not found"
 
 
-def gone(file: Path) -> Told:
+def gone(file: Path) -> Expected:
     file.unlink()
     return file, "not found"
 
 
-def padding(file: Path) -> Told:
+def padding(file: Path) -> Expected:
     name, at, size = next(one for one in headers(file) if one[2] % 512)
     changed(file, lambda data: data.__setitem__(at + 512 + size, 7))
     return file, f"{name}: the bytes after it"
@@ -106,18 +106,18 @@ DAMAGES = [
 ]  # fmt: skip
 
 
-def one_problem(run: Path, file: Path, said: str) -> None:
+def one_problem(run: Path, file: Path, message: str) -> None:
     """The shards by themselves and the whole run have this one problem."""
     for problems in (verify_shards(Folder(run / "shards")), verify(Folder(run)).problems):
         assert len(problems) == 1, problems
-        assert problems[0].startswith(f"{file}:") and said in problems[0] and "\n" not in problems[0]
+        assert problems[0].startswith(f"{file}:") and message in problems[0] and "\n" not in problems[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda f: f.__name__)
-def test_a_damage_is_named_in_one_line(run: Path, kind: str, damage: Callable[[Path], Told]) -> None:
-    file, said = damage(tars(run, kind)[0])
-    one_problem(run, file, said)
+def test_a_damage_is_named_in_one_line(run: Path, kind: str, damage: Callable[[Path], Expected]) -> None:
+    file, message = damage(tars(run, kind)[0])
+    one_problem(run, file, message)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -168,14 +168,14 @@ def test_payloads_that_changed_places_are_named(run: Path) -> None:
 
 
 def test_samples_in_another_order_are_named(run: Path) -> None:
-    for kind, said in ((KINDS[0], "reordered"), (KINDS[1], "sha256 differs")):
+    for kind, message in ((KINDS[0], "reordered"), (KINDS[1], "sha256 differs")):
         file = tars(run, kind)[0]
         members = headers(file)
         step = 3 if kind == KINDS[0] else 2
         cut, end = members[step][1], members[2 * step][1]
         changed(file, lambda data: data.__setitem__(slice(0, end), data[cut:end] + data[:cut]))  # noqa: B023
         (*_, problem) = verify_shards(Folder(run / "shards"))
-        assert problem.startswith(f"{file}") and (said in problem or "offsets" in problem), problem
+        assert problem.startswith(f"{file}") and (message in problem or "offsets" in problem), problem
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_killed_between_any_two_changes_of_files(
     monkeypatch: pytest.MonkeyPatch,
     step: int,
 ) -> None:
-    """The set is the old one, or the new one, or is said to be in between; the same command makes it the new one."""
+    """The set is the old one, or the new one, or is reported as unfinished; the same command completes it."""
     names = [row["url"] for row in random.Random(3).sample(kept(run), 4)]
     mortal = Mortal(monkeypatch)
     real = change._place

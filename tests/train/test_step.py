@@ -1,4 +1,4 @@
-"""One step: accumulation changes nothing; clipping and dropout do what they say; impossible configs name a number."""
+"""One step: accumulation changes nothing; clipping and dropout do what they should; impossible configs name a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are taken as tokenizers, and what is told of the others."""
+"""Which files are accepted as tokenizers, and the errors for others."""
 
 from __future__ import annotations
 

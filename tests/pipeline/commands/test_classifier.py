@@ -163,8 +163,8 @@ def test_ctrl_c_leaves_nothing_and_no_traceback(tmp_path: Path) -> None:
         assert run.poll() is None, run.communicate()
         time.sleep(0.02)
     os.killpg(run.pid, signal.SIGINT)
-    said = run.communicate(timeout=300)[1].decode()
-    assert run.returncode == 130 and "Traceback" not in said
+    reported = run.communicate(timeout=300)[1].decode()
+    assert run.returncode == 130 and "Traceback" not in reported
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl.gz"]
 
 

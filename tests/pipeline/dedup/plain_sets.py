@@ -1,4 +1,4 @@
-"""Shingle sets and their similarity in plain Python: no kernel of the stage has a say in what is true here."""
+"""Shingle sets and their similarity in plain Python: an oracle that uses no kernel of the stage."""
 
 from __future__ import annotations
 

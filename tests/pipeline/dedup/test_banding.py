@@ -64,11 +64,11 @@ def test_no_feasible_banding_has_fewer_false_candidates(
     similarity: float, recall: float, num_perm: int, most_bands: int | None
 ) -> None:
     """Against all bandings within the budgets, one by one."""
-    room = num_perm if most_bands is None else min(num_perm, most_bands)
+    limit = num_perm if most_bands is None else min(num_perm, most_bands)
     feasible = [
         Banding(bands, rows)
         for rows in range(1, num_perm + 1)
-        for bands in range(1, min(room, num_perm // rows) + 1)
+        for bands in range(1, min(limit, num_perm // rows) + 1)
         if Banding(bands, rows).found(similarity) >= recall
     ]
     found = solve(similarity, recall, num_perm, most_bands)

@@ -55,7 +55,7 @@ def same(result: Result, expected: Result) -> None:
     """Every output that does not name partitions, byte for byte."""
     assert result.read("clusters.parquet") == expected.read("clusters.parquet")
     for path in ("quality.json", "plan.json"):
-        # What is expected beforehand comes from a look at some of the partitions.
+        # The estimate comes from a sample of the partitions.
         mine, theirs = ({**json.loads(side.read(path)), "estimate": None} for side in (result, expected))
         assert mine == theirs, path
     assert result.removed == expected.removed and result.counters == expected.counters

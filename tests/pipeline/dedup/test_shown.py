@@ -83,7 +83,7 @@ def test_a_thousand_templated_documents_stay(root: Folder, made: Made, shared: f
 
 
 def check_truth(result: Result, docs: Sequence[Doc], recall: float) -> int:
-    """What went is as like what stays as the ledger says, and what stays has no more twins than the promise
+    """Removed texts are as similar to their survivors as the ledger records, and kept texts have no more twins than the recall
     allows; how many documents have any."""
     of = {doc.id: doc.text for doc in docs}
     for identity, row in result.removed.items():

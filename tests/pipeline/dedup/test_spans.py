@@ -1,4 +1,4 @@
-"""Cutting: what is left, what the ledger says of it, and that texts are never broken."""
+"""Cutting: what is left, what the ledger records, and that texts stay valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are killed, again and again, and files that are damaged, at rest or under a run."""
+"""Runs that are killed again and again, and files that are damaged between runs or during one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verify` says of stages that are not there, of shards without a manifest, and of runs that did not end."""
+"""What `verify` reports on missing stages, shards without a manifest, and unfinished runs."""
 
 # ruff: noqa: F811 (fixtures come by import, and arguments have their names)
 from __future__ import annotations
@@ -30,8 +30,8 @@ def alone(small: Path, tmp_path: Path) -> Path:
     """What `corpusmill shard` left."""
     out = tmp_path / "alone"
     tokenizer = ["--tokenizer", str(small / "run/shards/tokenizer.json")]
-    told = ["shard", str(small / "web.jsonl"), str(out), *tokenizer, "--workers", "0", "-q"]
-    assert CliRunner().invoke(build(), told, catch_exceptions=False).exit_code == 0
+    arguments = ["shard", str(small / "web.jsonl"), str(out), *tokenizer, "--workers", "0", "-q"]
+    assert CliRunner().invoke(build(), arguments, catch_exceptions=False).exit_code == 0
     return out
 
 
@@ -65,8 +65,8 @@ def test_of_a_command_too(alone: Path, stage: str, place: str) -> None:
 
 def test_of_a_command_whose_report_was_asked_for_later(alone: Path) -> None:
     """The report is one more stage of the record, and not the one that the command is named by: its shards are found."""
-    told = CliRunner().invoke(build(), ["report", str(alone), "-q"], catch_exceptions=False)
-    assert told.exit_code == 0
+    result = CliRunner().invoke(build(), ["report", str(alone), "-q"], catch_exceptions=False)
+    assert result.exit_code == 0
     assert verify(Folder(alone)).problems == []
     places = RunPlaces(str(alone), print)
     assert places.folder_of("shard") == Folder(alone) == places.shards.folder and places.shards.index.sets

@@ -98,19 +98,19 @@ def ctrl_c() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "message"),
     [
         ("typer", ""), ("corpusmill.common.errors", ""), ("corpusmill.pipeline.commands.stages", ""), ("corpusmill.train.commands.app", ""),
         ("corpusmill.pipeline.inspect.verify", "interrupted; verify writes nothing and finds all again: run the same command again\n"),
     ],
 )  # fmt: skip
-def test_while_it_is_imported(module: str, said: str) -> None:
+def test_while_it_is_imported(module: str, message: str) -> None:
     done = python("-c", AT_IMPORT, module, "verify", "nowhere")
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", message)
 
 
 @pytest.mark.parametrize(
-    ("moment", "said"),
+    ("moment", "message"),
     [
         ("before the cluster", "interrupted\n"),
         ("a worker is a process", "interrupted\n"),
@@ -119,10 +119,10 @@ def test_while_it_is_imported(module: str, said: str) -> None:
         ("end", "closed\n"),
     ],
 )
-def test_workers_start_and_close_as_a_whole(moment: str, said: str, tmp_path: Path) -> None:
+def test_workers_start_and_close_as_a_whole(moment: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(WORKERS)
     done = python(tmp_path / "work.py", moment)
-    assert (done.stdout, done.stderr) == (said, "")
+    assert (done.stdout, done.stderr) == (message, "")
 
 
 def test_it_waits_for_the_end_of_the_block() -> None:

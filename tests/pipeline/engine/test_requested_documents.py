@@ -42,7 +42,7 @@ def test_objects_and_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.jsonl", '"x"\n{"reason": "y"}\n', "line 2: names no document"),
         ("a.jsonl", "[1]\n", "line 1: names no document"),
@@ -55,9 +55,9 @@ def test_objects_and_rows(tmp_path: Path) -> None:
         ("a.csv", "", "line 1: no header"),
     ],
 )
-def test_a_record_that_names_nothing_is_told(tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_a_record_that_names_nothing_is_told(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_names(Folder(tmp_path / name))
 
 

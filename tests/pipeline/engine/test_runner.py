@@ -207,12 +207,12 @@ def test_verify_names_what_is_wrong(tmp_path: Path, inputs: list[str]) -> None:
 
 
 def rewritten(stage: Path, path: str, rows: int) -> None:
-    """A published Parquet file with its first `rows` rows alone, and told so, with its checksum, by who published it."""
+    """Cut a published Parquet file to its first `rows` rows, and update its checksum in the manifest."""
     table = publish_table(Folder(stage), path, read_table(Folder(stage / path)).slice(0, rows))
-    told = stage / ("_manifest.json" if stage.name == "ledger" else f"parts/{Path(path).stem}.json")
-    manifest = json.loads(told.read_text())
+    manifest_file = stage / ("_manifest.json" if stage.name == "ledger" else f"parts/{Path(path).stem}.json")
+    manifest = json.loads(manifest_file.read_text())
     files = [table.model_dump() if file["path"] == path else file for file in manifest["files"]]
-    told.write_text(json.dumps({**manifest, "files": files}))
+    manifest_file.write_text(json.dumps({**manifest, "files": files}))
 
 
 def reworded(file: Path, old: str, new: str) -> None:
@@ -222,7 +222,7 @@ def reworded(file: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda run: (run / "split/all.txt").write_bytes(b""), "split/all.txt: 0 bytes, published with"),
         (
@@ -260,15 +260,15 @@ def reworded(file: Path, old: str, new: str) -> None:
     ],
 )  # fmt: skip
 def test_verify_holds_every_file_to_its_manifest_and_every_count_to_the_files(
-    tmp_path: Path, inputs: list[str], damage: Callable[[Path], object], said: str
+    tmp_path: Path, inputs: list[str], damage: Callable[[Path], object], message: str
 ) -> None:
-    """Where a checksum is as told, the counts tell."""
+    """Where a checksum fits, the counts show the damage."""
     job(tmp_path, inputs).execute()
     run = tmp_path / "run"
     assert verify(Folder(run)).problems == []
     damage(run)
     problems = verify(Folder(run)).problems
-    assert any(f"{run}/{said}" in problem or problem.startswith(said) for problem in problems), problems
+    assert any(f"{run}/{message}" in problem or problem.startswith(message) for problem in problems), problems
 
 
 def test_verify_adds_up_the_sources_of_every_partition(tmp_path: Path, inputs: list[str]) -> None:

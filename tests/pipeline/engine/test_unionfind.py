@@ -1,4 +1,4 @@
-"""Components against networkx, whatever the order of the edges and however they come."""
+"""Components against networkx, for any order and grouping of the edges."""
 
 from __future__ import annotations
 

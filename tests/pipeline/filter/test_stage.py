@@ -1,4 +1,4 @@
-"""The stage: what goes, what stays, what is said about it."""
+"""The stage: what is removed, what is kept, and what is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Web archives: real ones read whole, broken ones accounted for where other readers end in silence."""
+"""Web archives: real ones read completely, broken ones accounted for where other readers end silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a file ends in rows that say what and where, and in no exception."""
+"""Everything that can be wrong with a file ends in rows with the problem and its place, never in an exception."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PARAMS = IngestParams(max_record_mb=1000 / (1 << 20))
     "start", [b"", codecs.BOM_UTF8, b" " + codecs.BOM_UTF8 + b" ", codecs.BOM_UTF8 + b"\n"]
 )
 def test_a_line_is_the_record_of_its_number(tmp_path: Path, start: bytes) -> None:
-    """Lines that are empty count for nothing; those that are too long, or no objects, are records."""
+    """Empty lines are not counted; lines that are too long, or not objects, are records."""
     data = start + b"\n".join(LINES)
     (tmp_path / "a.jsonl").write_bytes(data)
     source = Source(paths=[str(tmp_path)])
@@ -63,7 +63,7 @@ def test_of_a_web_archive_one_page_is_extracted(tmp_path: Path, monkeypatch: pyt
 def test_files_are_found_by_the_names_that_ingest_gave_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Folders, files and globs; two files of one name are told apart by the folders above them."""
+    """Folders, files and globs; two files of one name differ by the folders above them."""
     for name in ("one/a.txt", "one/deep/b.txt", "two/a.txt", "three/a.txt", "three/c.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)

@@ -1,4 +1,4 @@
-"""Tars whose every checksum fits, and whose contents do not: `verify` judges what they say, not only their bytes."""
+"""Tars whose every checksum fits, and whose contents do not: `verify` checks their contents, not only their bytes."""
 
 # ruff: noqa: F811 (fixtures come by import, and arguments have their names)
 from __future__ import annotations
@@ -28,15 +28,15 @@ Parts = dict[str, bytearray]  # a block's payloads, by suffix
 
 
 def refitted(shards: Path, of: str, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the index of a (source, split), and what the set's list says of it."""
+    """Change the index of a (source, split), and its entry in the set's list."""
     rewritten(shards, f"{of}/index.json", change)
     data = json.loads((shards / of / "index.json").read_bytes())
 
-    def told(top: dict[str, Any]) -> None:
+    def update_totals(top: dict[str, Any]) -> None:
         entry = next(e for e in [*top["sets"], *top["texts"]] if e["index"] == f"{of}/index.json")
         entry |= {name: data[name] for name in ("ntokens", "ndocs", "text_bytes") if name in entry}
 
-    rewritten(shards, "index.json", told)
+    rewritten(shards, "index.json", update_totals)
 
 
 def token(bpe: Bpe, lead: int, size: int) -> int:
@@ -76,7 +76,7 @@ def later(parts: Parts, block: Block, bpe: Bpe) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "which", "said"),
+    ("change", "which", "message"),
     [
         (outside, 0, "token 60000 is not in the vocabulary of"),
         (joined, 0, "documents do not begin where the one before ends"),
@@ -85,7 +85,7 @@ def later(parts: Parts, block: Block, bpe: Bpe) -> None:
         (later, 0, "a document does not begin at its first character"),
     ],
 )
-def test_a_block(made: Path, tmp_path: Path, change: Any, which: int, said: str) -> None:
+def test_a_block(made: Path, tmp_path: Path, change: Any, which: int, message: str) -> None:
     shards = tmp_path / "shards"
     shutil.copytree(made / "shards", shards)
     index = read_index(Folder(shards / "web/train/index.json"))
@@ -107,18 +107,18 @@ def test_a_block(made: Path, tmp_path: Path, change: Any, which: int, said: str)
     assert verify_shards(Folder(made / "shards")) == []
     refitted(shards, "web/train", fit)
     (problem,) = verify_shards(Folder(shards))
-    assert problem.startswith(f"{file}: ") and said in problem
+    assert problem.startswith(f"{file}: ") and message in problem
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (b'"source":"web"', b'"source":"wob"', ".json: of wob: "),
         (b'"locator":"', b'"locator":0"', ".json: not what is said of a document"),
         (b'{"doc_id":"', b'{"doc_id":"0000', ".json: of web: 0000"),
     ],
 )
-def test_what_is_said_of_a_text(run: Path, old: bytes, new: bytes, said: str) -> None:
+def test_what_is_said_of_a_text(run: Path, old: bytes, new: bytes, message: str) -> None:
     file = tars(run, "web/train-text")[0]
     name, at, _ = headers(file)[1]
     changed(file, lambda data: _overwrite(data, data.index(old, at), new))
@@ -128,7 +128,7 @@ def test_what_is_said_of_a_text(run: Path, old: bytes, new: bytes, said: str) ->
 
     refitted(run / "shards", "web/train-text", fit)
     problems = verify_shards(Folder(run / "shards"))
-    assert problems and problems[0].startswith(f"{file}: {name.partition('.')[0]}{said}"), problems
+    assert problems and problems[0].startswith(f"{file}: {name.partition('.')[0]}{message}"), problems
 
 
 def _overwrite(data: bytearray, at: int, new: bytes) -> None:

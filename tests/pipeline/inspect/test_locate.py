@@ -35,8 +35,8 @@ def texts(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(document: str, run: Path, *options: str) -> dict[str, list[dict[str, str]]]:
-    told = ["find", document, "--run", str(run), "--json", *options]
-    result = CliRunner().invoke(build(), told, catch_exceptions=False)
+    arguments = ["find", document, "--run", str(run), "--json", *options]
+    result = CliRunner().invoke(build(), arguments, catch_exceptions=False)
     (one,) = json.loads(result.stdout)["documents"]
     assert isinstance(one, dict)
     return one
@@ -53,9 +53,9 @@ def cleaned(run: Path) -> dict[str, str]:
 def test_the_tar_and_the_member_of_a_text(small: Path, texts: Path, kind: str) -> None:
     run = texts if kind == "text" else small / "run"
     for doc_id, text in [*cleaned(run).items()][::7]:
-        said = found(doc_id, run)
-        assert bool(said["places"]) == (kind == "both")
-        (place,) = said["texts"]
+        answer = found(doc_id, run)
+        assert bool(answer["places"]) == (kind == "both")
+        (place,) = answer["texts"]
         with tarfile.open(run / "shards" / place["tar"]) as tar:
             member = tar.extractfile(place["member"])
             assert member is not None and member.read().decode() == text
@@ -108,19 +108,21 @@ def test_characters_that_a_document_does_not_have(
     doc_id, text = next(iter(cleaned(run).items()))
     for asked in (str(len(text)), f"{len(text)}-{len(text) + 5}", "5000000-5000001"):
         code, error = main("find", doc_id, "--run", run, option, asked)
-        said = f"{option} {asked}: {doc_id} has {len(text):,} characters; 0-{len(text) - 1} may be asked for"
-        assert code == 2 and error.splitlines()[-1] == f"error: {said}", (
+        answer = (
+            f"{option} {asked}: {doc_id} has {len(text):,} characters; 0-{len(text) - 1} may be asked for"
+        )
+        assert code == 2 and error.splitlines()[-1] == f"error: {answer}", (
             error
         )  # behind what was made on the way
-    said = found(doc_id, run, option, f"{len(text) - 1}-{len(text) + 5}")  # the first of them is there
-    assert bool(said["places"]) == (kind == "both") and said["texts"]
+    answer = found(doc_id, run, option, f"{len(text) - 1}-{len(text) + 5}")  # the first of them is there
+    assert bool(answer["places"]) == (kind == "both") and answer["texts"]
 
 
 def test_why_there_are_no_tokens() -> None:
-    for one, said in (
+    for one, message in (
         (Found(bytes(16), None, [], length=1234), "no tokens   of these characters: it has 1,234"),
         (Found(bytes(16), None, [], cut=True), "no tokens   of these characters: they were cut"),
         (Found(bytes(16), None, []), "no tokens   no shard has any"),
         (Found(bytes(16), None, [], taken="2026"), "no tokens   taken out of the shards at 2026"),
     ):
-        assert said in found_in_words(one)
+        assert message in found_in_words(one)

@@ -47,7 +47,7 @@ from tests.pipeline.shard.helpers import corpus, indexes, prepared
 
 
 def test_it_is_as_if_they_had_never_come(small: Path, run: Path, tmp_path: Path) -> None:
-    """The same bytes as the stage writes that is told to leave them out; every other file of the run is left alone."""
+    """The same bytes as from a stage that leaves them out; every other file of the run is unchanged."""
     rows = random.Random(1).sample(kept(run), 9)
     names = [
         row["doc_id"].hex() if i % 3 == 0 else row[("source_id", "url")[i % 2]] for i, row in enumerate(rows)
@@ -281,7 +281,9 @@ def test_whoever_holds_the_old_lists_never_reads_other_tokens(run: Path) -> None
         try:
             assert (fetch.get([key])[key].tokens == tokens[key]).all()
         except WorkError as error:
-            assert any(said in str(error) for said in ("checksum differs", "truncated", "cannot read"))
+            assert any(
+                reported in str(error) for reported in ("checksum differs", "truncated", "cannot read")
+            )
             failed += 1
     fetch.close()
     assert 0 < failed < len(keys)
@@ -294,24 +296,24 @@ def test_the_command(
     (run.parent / "gone.jsonl").write_text(json.dumps({"url": row["url"]}) + '\n{"id": "nobody"}\n')
     file = run.parent / "gone.jsonl"
 
-    def said(*arguments: str | Path) -> str:
+    def output(*arguments: str | Path) -> str:
         monkeypatch.setattr(sys, "argv", ["corpusmill", "takedown", *map(str, arguments)])
         with contextlib.suppress(SystemExit):
             front_door.main()
         return capsys.readouterr().out
 
-    assert "holds some: " in said(file, "--run", run, "--dry-run")
-    out = said(file, "--run", run, "-q")
+    assert "holds some: " in output(file, "--run", run, "--dry-run")
+    out = output(file, "--run", run, "-q")
     assert "named: 2; known: 1; in the shards: 1 documents" in out and "not found: nobody" in out
     assert "may still hold the text: " in out and "removed: " in out
-    assert json.loads(said(file, "--run", run, "--json"))["already"] == 1
+    assert json.loads(output(file, "--run", run, "--json"))["already"] == 1
     for options, others in (
         ([], "are out of the shards"),
         (["--json"], "are out of the shards"),
         (["--dry-run"], "would go"),
     ):
         code, error = main("takedown", file, "--run", run, "-q", *options)
-        assert code == 1, "a request met in part is told from one that is met"
+        assert code == 1, "a request that is met in part has its own exit code"
         one_line(error, f"1 of the 2 documents named there not found, such as 'nobody'; the others {others}")
     (run.parent / "gone.txt").write_text(row["url"])
     assert main("takedown", run.parent / "gone.txt", "--run", run, "-q") == (0, "")
@@ -341,16 +343,16 @@ def test_ctrl_c_tells_the_state(run: Path, main: Main, monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patch:
         patch.setattr(change, "_lists", stop)
-        said = "interrupted; the shards are as they were: run the same command again\n"
-        assert main(*command) == (130, said)
+        output = "interrupted; the shards are as they were: run the same command again\n"
+        assert main(*command) == (130, output)
         after = contents(run)
         assert {n: d for n, d in after.items() if not n.startswith("shards/takedown/")} == before != after
     with monkeypatch.context() as patch:
         patch.setattr(change, "_place", stop)
-        code, said = main(*command)
-        assert code == 130 and said.count("\n") == 1
-        assert said.startswith("interrupted; the new shards are in place in part")
-        assert "run the same command again, which finishes it" in said
+        code, output = main(*command)
+        assert code == 130 and output.count("\n") == 1
+        assert output.startswith("interrupted; the new shards are in place in part")
+        assert "run the same command again, which finishes it" in output
     assert main(*command)[0] == 0 and verify(Folder(run)).problems == []
 
 

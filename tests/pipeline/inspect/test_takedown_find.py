@@ -23,8 +23,10 @@ def test_every_segment_of_tokens_and_of_text(tmp_path: Path) -> None:
     for folder, index in indexes(shards):
         for shard in index.shardlist:
             for block in shard.blocks:
-                said = read_block(folder, shard, block).documents
-                for doc_id, low, high in zip(said.doc_ids, said.char_starts, said.char_ends, strict=True):
+                answer = read_block(folder, shard, block).documents
+                for doc_id, low, high in zip(
+                    answer.doc_ids, answer.char_starts, answer.char_ends, strict=True
+                ):
                     if bytes.fromhex(doc_id) in chosen:
                         tar = f"{index.source}/{index.split}/{shard.url}"
                         wanted.append((bytes.fromhex(doc_id), tar, block.key, low, high))

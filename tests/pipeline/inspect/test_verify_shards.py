@@ -134,7 +134,7 @@ def test_a_document_in_both_splits(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda i: i["shardlist"][0].update(ndocs=i["shardlist"][0]["ndocs"] + 1), "ndocs: shards add up to"),
         (lambda i: i["shardlist"][0].update(nsamples=1), "blocks and tokens"),
@@ -151,15 +151,15 @@ def test_a_document_in_both_splits(made: Path, tmp_path: Path) -> None:
     ],
     ids=range(9),
 )
-def test_lists_that_say_something_else(made: Path, tmp_path: Path, change: Any, said: str) -> None:
-    """Every checksum fits; what is said does not."""
+def test_lists_that_say_something_else(made: Path, tmp_path: Path, change: Any, message: str) -> None:
+    """Every checksum fits; the contents do not."""
     shutil.copytree(made / "shards", tmp_path / "shards")
     rewritten(tmp_path / "shards", "web/train/index.json", change)
     problems = verify_shards(Folder(tmp_path / "shards"))
-    if not said:  # the order of tars means nothing
+    if not message:  # the order of tars means nothing
         assert problems == []
     else:
-        assert any(said in problem for problem in problems), problems
+        assert any(message in problem for problem in problems), problems
 
 
 def test_character_ranges_that_are_not_those_of_the_tokens(made: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def made(make_run: Maker) -> Made:
-    """The ordinary corpus with all that a `dedup` says of itself."""
+    """The ordinary corpus with all figures that a `dedup` publishes."""
     run = make_run(ordinary())
     copies.publish(run.previous["dedup"])
     return run

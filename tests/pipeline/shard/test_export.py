@@ -182,8 +182,8 @@ def test_a_document_too_long_for_the_format_is_told(
 
 def test_a_tar_of_fewer_texts_than_its_index_says(both: Path, tmp_path: Path) -> None:
     shutil.copytree(both, tmp_path / "shards")
-    said = "web/train-text/index.json"
-    rewritten(tmp_path / "shards", said, lambda index: index["shardlist"][0].update(nsamples=9999))
+    list_path = "web/train-text/index.json"
+    rewritten(tmp_path / "shards", list_path, lambda index: index["shardlist"][0].update(nsamples=9999))
     with pytest.raises(WorkError, match=r"web-train-text-000000\.tar: \d+ members, the index says 19998"):
         export(Folder(tmp_path / "shards"), Folder(tmp_path / "out"), "dali", Here())
 
@@ -223,10 +223,10 @@ def test_ctrl_c_says_how_to_go_on(
         patch.setitem(_TOKENS, "megatron", stop)
         with pytest.raises(KeyboardInterrupt):
             shard_export(str(made), str(tmp_path), "megatron", workers=0, quiet=True)
-    said = (
+    expected = (
         f"interrupted; {tmp_path} lacks files: run the same command again, which writes all of them again\n"
     )
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == expected
     files = export(Folder(made), Folder(tmp_path), "megatron", Here())
     assert sorted(contents(tmp_path)) == sorted([*files, "mine#1"])
 

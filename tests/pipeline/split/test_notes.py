@@ -1,4 +1,4 @@
-"""What the user is told of a choice: one line each, and nothing where nothing is amiss."""
+"""Notes on a choice for the user: one line each, and none if all is well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.pipeline.split.made import Row, components_of_rows
 MANY: list[Row] = [("web", i, "", 10) for i in range(100)]
 
 
-def told(rows: list[Row], **params: object) -> list[str]:
+def notes_of(rows: list[Row], **params: object) -> list[str]:
     wanted = SplitParams.model_validate(params)
     made = components_of_rows(rows)
     return notes(choose(made, {name: wanted.target(name) for name in made.names}, 0), wanted)
@@ -63,4 +63,4 @@ def told(rows: list[Row], **params: object) -> list[str]:
     ],
 )  # fmt: skip
 def test_lines(rows: list[Row], params: dict[str, object], expected: list[str]) -> None:
-    assert told(rows, **params) == expected
+    assert notes_of(rows, **params) == expected

@@ -1,4 +1,4 @@
-"""The stage: what it publishes, the same bytes whatever the partitions and workers, and what it tells."""
+"""The stage: what it publishes, the same bytes for any partitions and workers, and its notes."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def test_shares_are_met_and_no_cluster_is_parted(tmp_path: Path) -> None:
         mine = pc.equal(docs["source"], source).to_numpy()
         size = pc.binary_length(docs["text"]).to_numpy()
         for name, part in (("validation", mine & mask), ("train", mine & ~mask)):
-            said = summary["sources"][source][name]
-            assert (said["docs"], said["bytes"]) == (int(part.sum()), int(size[part].sum()))
-            assert said["groups"] == len(set(clusters[part]))
+            answer = summary["sources"][source][name]
+            assert (answer["docs"], answer["bytes"]) == (int(part.sum()), int(size[part].sum()))
+            assert answer["groups"] == len(set(clusters[part]))
         if source != "lone":
             assert summary["wanted_bytes"][source] == np.ceil(0.1 * size[mine].sum())
             share = summary["sources"][source]["validation"]["bytes"] / size[mine].sum()
@@ -97,7 +97,7 @@ def test_by_domain_no_host_is_parted(tmp_path: Path, number: int) -> None:
         }
         assert both <= {None}
     summary = json.loads((split / "split.json").read())
-    # Each of eight hosts, with its clusters, has more than a tenth of the text, which is told.
+    # Each of eight hosts, with its clusters, has more than a tenth of the text, which the notes report.
     giant = any("hang together by host and duplicate cluster" in note for note in summary["notes"])
     assert giant == (number == 8)
     largest = summary["largest_component"]
@@ -148,10 +148,10 @@ def test_how_many_documents_are_told_changes_no_byte(
             split = run(Path(folder), docs, number, seed, by=by, similarity_mb=0, **params)
             made.append(contents(Path(str(split))))
             mask = split_of(docs, read_validation_groups(split))
-            said = json.loads((split / "split.json").read())["sources"]
+            reported = json.loads((split / "split.json").read())["sources"]
     assert made[0] == made[1]
-    assert sum(side["docs"] for one in said.values() for side in one.values()) == len(rows)
-    assert sum(one["validation"]["bytes"] for one in said.values()) == sum(
+    assert sum(side["docs"] for one in reported.values() for side in one.values()) == len(rows)
+    assert sum(one["validation"]["bytes"] for one in reported.values()) == sum(
         row[3] for row, v in zip(rows, mask, strict=True) if v
     )
     for column in (1, 2) if by == "domain" else (1,):
@@ -162,13 +162,13 @@ def test_how_many_documents_are_told_changes_no_byte(
 
 
 class Listening(Here):
-    """Keeps what the partitions told."""
+    """Keeps the results of the partitions."""
 
-    told: tuple[measure.Measured, ...] = ()
+    results: tuple[measure.Measured, ...] = ()
 
     def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> Any:
         found = super().map(function, items, label, sizes)
-        self.told = tuple(found) if label == "split" else self.told
+        self.results = tuple(found) if label == "split" else self.results
         return found
 
 
@@ -183,7 +183,7 @@ def test_few_are_told_also_of_sources_that_document_partitions_brought_along(
         one = recipe([source], split={"validation_share": 0.1, "similarity_mb": 0})
         scheduler = Listening()
         Split(one).run(context(Folder(tmp_path / source), one, "split", parts, scheduler))
-        assert 100 < sum(len(part.alone) for part in scheduler.told) < 200
+        assert 100 < sum(len(part.alone) for part in scheduler.results) < 200
         made.append(contents(tmp_path / source / "split"))
     assert made[0] == made[1]
 

@@ -103,8 +103,8 @@ def test_signatures_of_datatroves_own_words_are_datatroves() -> None:
 def test_sets_and_signatures_follow_the_reference(ngram: int) -> None:
     params = PARAMS.model_copy(update={"ngram": ngram})
     some = [text for text in TEXTS if len(text) < 80_000]
-    door, rows = Shingling(params, 112), np.arange(len(some))
-    signed, (bounds, hashes) = door.sign(array(some), rows), door.sets(array(some), rows)
+    shingling, rows = Shingling(params, 112), np.arange(len(some))
+    signed, (bounds, hashes) = shingling.sign(array(some), rows), shingling.sets(array(some), rows)
     words = [text.split() for text in simplified(array(some)).to_pylist()]
     for i, (first, last) in enumerate(itertools.pairwise(bounds)):
         shingles = expected(words[i], ngram)
@@ -114,8 +114,8 @@ def test_sets_and_signatures_follow_the_reference(ngram: int) -> None:
             np.testing.assert_array_equal(signed.signatures[i], values(shingles))
         else:
             assert (signed.signatures[i] == NO_HASH).all()
-    np.testing.assert_array_equal(door.sign_sets(bounds, hashes), signed.signatures)
-    np.testing.assert_array_equal(sign_words(pa.array(words), ngram, door.hashes), signed.signatures)
+    np.testing.assert_array_equal(shingling.sign_sets(bounds, hashes), signed.signatures)
+    np.testing.assert_array_equal(sign_words(pa.array(words), ngram, shingling.hashes), signed.signatures)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=9))
@@ -131,8 +131,8 @@ def test_permutations_wrap_before_the_modulus(hashes: list[int]) -> None:
 def test_a_word_or_a_shingle_longer_than_the_buffer(size: int) -> None:
     text = " ".join(["start", "x" * size, "Σ" * size, "ab " * 10, "각" * size, "end Σ"])
     words = simplified(array([text]))[0].as_py().split()
-    door = Shingling(PARAMS, 112)
-    signed = door.sign(array([text]), np.arange(1))
+    shingling = Shingling(PARAMS, 112)
+    signed = shingling.sign(array([text]), np.arange(1))
     np.testing.assert_array_equal(signed.signatures[0], values(expected(words, 5)))
 
 
@@ -140,8 +140,8 @@ def test_a_word_or_a_shingle_longer_than_the_buffer(size: int) -> None:
 def test_only_the_first_shingles_are_signed(cap: int) -> None:
     some = ["", "one", TEXTS[-2]]
     words = [text.split() for text in simplified(array(some)).to_pylist()]
-    door = Shingling(PARAMS.model_copy(update={"max_shingles": cap}), 16)
-    signed = door.sign(array(some), np.arange(3))
+    shingling = Shingling(PARAMS.model_copy(update={"max_shingles": cap}), 16)
+    signed = shingling.sign(array(some), np.arange(3))
     ours = [expected(some_words, 5) for some_words in words]
     assert signed.counts.tolist() == [min(cap, len(shingles)) for shingles in ours]
     assert signed.capped.tolist() == [len(shingles) > cap for shingles in ours]

@@ -97,18 +97,18 @@ def first(document: str, out: Path) -> str:
 
 def test_what_commands_print(out: Path) -> None:
     address = first("http://x/" + BAD + "0", out)
-    (said,) = json.loads(command("trace", address, "--run", out, "--json"))
-    assert "\u202e" in said["cleaned"]["after"]
+    (answer,) = json.loads(command("trace", address, "--run", out, "--json"))
+    assert "\u202e" in answer["cleaned"]["after"]
     shown = command("trace", address, "--run", out)
     assert r"\u202e" in shown and "own id" in shown
     for text in (
         shown,
-        command("find", said["doc_id"], "--run", out),
-        command("why", said["doc_id"], "--run", out),
+        command("find", answer["doc_id"], "--run", out),
+        command("why", answer["doc_id"], "--run", out),
     ):
         assert not [char for line in text.split("\n") for char in line if spelled(char) != char], text
         # A line end in an id or a URL begins no line of its own.
-        assert all(line.startswith((" ", said["doc_id"], address)) for line in text.splitlines())
+        assert all(line.startswith((" ", answer["doc_id"], address)) for line in text.splitlines())
 
 
 def test_one_edit_and_many(out: Path) -> None:

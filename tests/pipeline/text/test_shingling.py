@@ -75,14 +75,14 @@ def test_texts_that_share_a_run_share_a_fingerprint(
 
 @pytest.mark.parametrize("preset", ["corpusmill", "datatrove"])
 def test_the_door_selects_members_of_the_sets(preset: str) -> None:
-    door = Shingling(DedupParams.model_validate({"preset": preset, "ngram": 2}), 112)
+    shingling = Shingling(DedupParams.model_validate({"preset": preset, "ngram": 2}), 112)
     text, rows = pa.array(HARD, pa.large_string()), np.arange(len(HARD))
-    bounds, hashes = door.winnow(text, rows, 4)
-    all_bounds, all_hashes = door.sets(text, rows)
+    bounds, hashes = shingling.winnow(text, rows, 4)
+    all_bounds, all_hashes = shingling.sets(text, rows)
     for i in range(len(HARD)):
         ours, whole = hashes[bounds[i] : bounds[i + 1]], all_hashes[all_bounds[i] : all_bounds[i + 1]]
         assert np.isin(ours, whole).all() and (len(ours) > 0) == (len(whole) > 0)
-    everything = door.winnow(text, rows, 1)
+    everything = shingling.winnow(text, rows, 1)
     np.testing.assert_array_equal(everything[0], all_bounds)
     np.testing.assert_array_equal(everything[1], all_hashes)
 

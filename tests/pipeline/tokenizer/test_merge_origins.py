@@ -1,4 +1,4 @@
-"""Where merges come from, in a run: boilerplate and tags; what languages and other tokenizers are told beside."""
+"""Where merges come from in a run (boilerplate, tags), and the figures by language and of other tokenizers."""
 
 from __future__ import annotations
 

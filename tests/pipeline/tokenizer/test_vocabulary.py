@@ -1,4 +1,4 @@
-"""What is said about a vocabulary."""
+"""The figures on a vocabulary."""
 
 from __future__ import annotations
 

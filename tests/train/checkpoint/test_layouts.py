@@ -28,16 +28,16 @@ def world(size: int, tmp_path: Path, tasks: list[str]) -> list[str]:
 
 def test_two_processes_to_one_two_and_back(tmp_path: Path) -> None:
     world(1, tmp_path, ["plain:save:{}/one"])
-    said = world(
+    reported = world(
         2, tmp_path,
         ["zero:save:{}/two", "zero:load:{}/two", "zero:load:{}/one", "zero:fail:{}/full", "zero:harm:{}/two"],
     )  # fmt: skip
     names = {entry.path for entry in (Folder(tmp_path) / "two/checkpoints/step-000002").list()}
     assert {f"{part}-0000{n}-of-00002.safetensors" for part in ("model", "optimizer") for n in (1, 2)} < names
     world(1, tmp_path, ["plain:load:{}/two"])
-    # One process cannot write, then one finds damage: all say the same, in one line.
-    assert said[0] == said[1]
-    failed, harmed = said[0].splitlines()
+    # One process cannot write, then one finds damage: all report the same, in one line.
+    assert reported[0] == reported[1]
+    failed, harmed = reported[0].splitlines()
     assert "-00002-of-00002.safetensors: cannot write: no space" in failed
     assert (
         harmed.startswith("2 [")

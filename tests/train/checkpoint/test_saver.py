@@ -1,4 +1,4 @@
-"""Saved while training goes on: what was there at the call, whatever happens after it."""
+"""Saved while training continues: the state at the call, whatever happens after it."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_harmed_checkpoint_is_never_taken(run: Folder, harm: Callable[[Path], 
 
 
 def test_tensors_that_are_not_there_are_noticed(run: Folder) -> None:
-    """Trap: a table that lost its optimizer, with hashes that agree, restores none and says nothing."""
+    """Trap: a table that lost its optimizer, with hashes that agree, would restore none silently."""
     file, manifest = place(run, 3, "tensors.json"), place(run, 3, "manifest.json")
     table, published = json.loads(file.read_text()), json.loads(manifest.read_text())
 

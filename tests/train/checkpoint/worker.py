@@ -127,7 +127,7 @@ def act(task: str) -> None:
         tensors = whole(checkpoint.live(model, optimizer), model, optimizer)
         for name, tensor in load_file(f"{run.url}/expected.safetensors").items():
             assert torch.equal(tensor, tensors[name]), name
-    elif action == "fail":  # one process cannot write, none may hang, all say the same
+    elif action == "fail":  # one process cannot write, none may hang, all report the same
         train(model, optimizer)
         create = Folder.create
         if not first:

@@ -50,8 +50,8 @@ def test_verify_names_each_bad_file(run: Folder) -> None:  # noqa: F811
     flip(place(run, 2, "tensors.json"))
     place(run, 2, "optimizer.safetensors").unlink()
     place(run, 3, "manifest.json").unlink()
-    said = command("verify", run, fails=WorkError).splitlines()
-    assert [line.partition("checkpoints/")[2] for line in said] == [
+    output = command("verify", run, fails=WorkError).splitlines()
+    assert [line.partition("checkpoints/")[2] for line in output] == [
         "step-000001: model.safetensors: not the bytes published",
         "step-000002: optimizer.safetensors: missing",
         "step-000002: tensors.json: not the bytes published",
@@ -97,8 +97,8 @@ def test_resharded_is_the_same_in_other_files(
 def test_a_damaged_newest_one_is_told_of(run: Folder, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
     flip(place(run, 3, "model.safetensors"))
     assert newest_checkpoint(run).step == 2
-    said = capsys.readouterr().err
-    assert "step-000003: not taken: model.safetensors: not the bytes published; step 2 is" in said
+    output = capsys.readouterr().err
+    assert "step-000003: not taken: model.safetensors: not the bytes published; step 2 is" in output
 
 
 def test_reshard_says_what_it_cannot(run: Folder, tmp_path: Path) -> None:  # noqa: F811

@@ -111,13 +111,13 @@ def test_an_index_that_is_wrong_about_right_bytes(sources: list[Source]) -> None
     docs = memoryview(tar)[block.docs_offset : block.docs_offset + block.docs_size]
     decode(source, block, payload, docs)
     small = replace(source, index=source.index.model_copy(update={"vocab_size": 50}))
-    for of, told, messages in [
+    for of, entry, messages in [
         (source, block.model_copy(update={"ntokens": block.ntokens + 1}), "the index says 151"),
         (source, block.model_copy(update={"ndocs": block.ndocs - 1}), "rising starts"),
         (small, block, "not in a vocabulary of 50"),
     ]:
         with pytest.raises(Wrong, match=messages):
-            decode(of, told, payload, docs)
+            decode(of, entry, payload, docs)
 
 
 def test_two_that_want_a_block_cause_one_request(sources: list[Source], reads: Any) -> None:

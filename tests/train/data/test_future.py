@@ -28,8 +28,8 @@ def test_it_is_a_bound_that_is_tight_to_a_window(plan: Plan, rank: int, world: i
     for now in range(0, 600, 37):
         segment = plan.segments[int(np.searchsorted(plan.starts, now, "right")) - 1]
         for source, blocks in enumerate(plan.sources):
-            told = future.next_use(source, np.arange(blocks.blocks), now)
-            assert told.shape == (blocks.blocks,) and (told >= now).all()
+            bound = future.next_use(source, np.arange(blocks.blocks), now)
+            assert bound.shape == (blocks.blocks,) and (bound >= now).all()
             window = segment.assignments[source].span * len(segment.slots)  # sequence numbers of a window
             for block in range(blocks.blocks):
                 reads = numbers[(at.source == source) & (at.block == block) & (numbers >= now)]
@@ -38,14 +38,14 @@ def test_it_is_a_bound_that_is_tight_to_a_window(plan: Plan, rank: int, world: i
                     and reads[0] < now + 2 * window
                     and (plan.step_at(int(reads[0])) < 20) == (segment.n == 0)
                 ):
-                    assert told[block] <= reads[0]
-                    exact += told[block] > reads[0] - window
+                    assert bound[block] <= reads[0]
+                    exact += bound[block] > reads[0] - window
     assert exact > 40
 
 
 def test_blocks_that_another_rank_reads_are_not_wanted_soon() -> None:
     plan = toy((1, (8,)), chunk=10, window=1, blocks=([10] * 64,))
-    told = [Future(plan, rank, 2).next_use(0, np.arange(64), 0) for rank in (0, 1)]
+    bound = [Future(plan, rank, 2).next_use(0, np.arange(64), 0) for rank in (0, 1)]
     for rank in (0, 1):
         at = order(plan, plan.numbers(1, rank, 2))
-        assert (told[rank][at.block] == 0).all() and (told[1 - rank][at.block] > 0).all()
+        assert (bound[rank][at.block] == 0).all() and (bound[1 - rank][at.block] > 0).all()

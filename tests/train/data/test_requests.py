@@ -1,4 +1,4 @@
-"""Requests: what counts as wrong and what as weather, whole-range retries, limits, hedging, tags."""
+"""Requests: wrong answers and transient errors, whole-range retries, limits, hedging, tags."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Scripted(Folder):
 def asking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Requests]:
     monkeypatch.setattr(requests, "FIRST_PAUSE", 0.001)
 
-    def make(said: list[str] | None = None, **settings: Any) -> Requests:
-        made = Requests(FetchConfig(**settings), None if said is None else said.append)
+    def make(logged: list[str] | None = None, **settings: Any) -> Requests:
+        made = Requests(FetchConfig(**settings), None if logged is None else logged.append)
         request.addfinalizer(made.close)
         return made
 
@@ -198,24 +198,24 @@ def replaced(data: bytes) -> Callable[[int, str], Any]:
 
 
 def test_the_same_bytes_in_another_object(asking: Callable[..., Requests]) -> None:
-    said: list[str] = []
-    reader, file = asking(said), Scripted(replaced(RIGHT))
+    logged: list[str] = []
+    reader, file = asking(logged), Scripted(replaced(RIGHT))
     for _ in range(4):
         assert reader.read(file, 0, SIZE, check) == RIGHT
     assert [tag for *_, tag in file.asked] == ["", "old", "", "new", "new"] and reader.retries == 0
-    assert len(said) == 1 and "s3://bucket/a.tar: replaced since" in said[0]
-    assert "ETag old, now new" in said[0]
+    assert len(logged) == 1 and "s3://bucket/a.tar: replaced since" in logged[0]
+    assert "ETag old, now new" in logged[0]
 
 
 def test_other_bytes_in_another_object(asking: Callable[..., Requests]) -> None:
-    said: list[str] = []
-    reader, file = asking(said, attempts=2), Scripted(replaced(b"wrong bytes"))
+    logged: list[str] = []
+    reader, file = asking(logged, attempts=2), Scripted(replaced(b"wrong bytes"))
     reader.read(file, 0, SIZE, check)
     with pytest.raises(
         Damaged, match=r"checksum differs \(the object was replaced since: ETag old, now new\)"
     ):
         reader.read(file, 0, SIZE, check)
-    assert said == []
+    assert logged == []
 
 
 def test_closing_ends_what_waits(asking: Callable[..., Requests]) -> None:
@@ -244,8 +244,8 @@ def test_closing_ends_what_waits(asking: Callable[..., Requests]) -> None:
 
 
 def test_a_local_file(asking: Callable[..., Requests], tmp_path: Path) -> None:
-    said: list[str] = []
-    reader, file = asking(said, attempts=2), Folder(tmp_path / "a")
+    logged: list[str] = []
+    reader, file = asking(logged, attempts=2), Folder(tmp_path / "a")
     file.write(b"??" + RIGHT)
     assert reader.read(file, 2, SIZE, check) == RIGHT
     with pytest.raises(
@@ -258,4 +258,4 @@ def test_a_local_file(asking: Callable[..., Requests], tmp_path: Path) -> None:
         reader.read(Folder(tmp_path / "b"), 0, SIZE, check)
     file.write(b"??" + RIGHT + b"!")
     assert reader.read(file, 2, SIZE, check) == RIGHT
-    assert len(said) == 1 and f"{file}: replaced since" in said[0]
+    assert len(logged) == 1 and f"{file}: replaced since" in logged[0]

@@ -23,11 +23,11 @@ from corpusmill.train.step import Metrics, TrainState
 from tests.train.guard.test_journal import journal, rollback, skip
 
 
-def guard_of(folder: Path, said: list[str] | None = None, **settings: Any) -> Guard:
+def guard_of(folder: Path, logged: list[str] | None = None, **settings: Any) -> Guard:
     config = GuardConfig.model_validate(
         {"window": 8, "min_history": 4, "delay": 2, "max_skips": 4, **settings}
     )
-    log = said.append if said is not None else lambda line: None
+    log = logged.append if logged is not None else lambda line: None
     return Guard(config, Folder(folder), World(), lambda step: {"wiki": [f"doc{step}"]}, log)
 
 
@@ -41,8 +41,8 @@ def metrics(loss: float, taken: bool = True) -> Metrics:
 
 
 def test_a_step_is_limited_then_judged_then_told(tmp_path: Path) -> None:
-    said: list[str] = []
-    guard = guard_of(tmp_path, said)
+    logged: list[str] = []
+    guard = guard_of(tmp_path, logged)
     for step in range(1, 9):
         state = state_at(step - 1)
         guard.arm(state, since=1)
@@ -51,7 +51,7 @@ def test_a_step_is_limited_then_judged_then_told(tmp_path: Path) -> None:
         assert guard.judge(metrics(3.0), step, now=False).kind == "go_on"
     guard.arm(state_at(8), since=1)
     assert guard.judge(metrics(9.0, taken=False), 9, now=False).kind == "go_on"  # all of it is done
-    assert said[0].startswith("guard: step 9: skipped; loss 9") and said[1].endswith("wiki doc9")
+    assert logged[0].startswith("guard: step 9: skipped; loss 9") and logged[1].endswith("wiki doc9")
     assert guard.skipped_since(8) == 1 and guard.skipped_since(9) == 0
     # Another process, with the checkpoint of step 8: the step is not taken again, and not noted twice.
     again = guard_of(tmp_path)

@@ -25,7 +25,7 @@ from tests.train.guard.test_journal import journal, rollback, skip
 
 CONFIG = GuardConfig()
 GOOD = History(values=tuple((step, 3.0, 1.0, None) for step in range(1, 9)))
-ILL = History(skips=(8,))
+UNHEALTHY = History(skips=(8,))
 
 
 def publish(run: Folder, step: int, known: int, history: History = GOOD) -> None:
@@ -41,7 +41,7 @@ def run(tmp_path: Path) -> Folder:
 
 
 def test_back_to_the_newest_healthy_one_before_the_trouble(run: Folder) -> None:
-    for step, history in ((10, GOOD), (20, GOOD), (30, ILL), (40, GOOD)):
+    for step, history in ((10, GOOD), (20, GOOD), (30, UNHEALTHY), (40, GOOD)):
         publish(run, step, 0, history)
     assert target(run, [], 36, CONFIG) == (20, True)
     assert target(run, [], 41, CONFIG) == (40, True)
@@ -55,7 +55,7 @@ def test_back_to_the_newest_healthy_one_before_the_trouble(run: Folder) -> None:
 
 
 def test_one_that_was_no_help_twice_gives_way_to_an_older_one(run: Folder) -> None:
-    for step, history in ((10, GOOD), (15, ILL), (20, GOOD)):
+    for step, history in ((10, GOOD), (15, UNHEALTHY), (20, GOOD)):
         publish(run, step, 0, history)
     once, twice = journal(rollback(33, 20)), journal(rollback(33, 20), rollback(34, 20))
     assert target(run, once.entries, 33, CONFIG) == (20, True)

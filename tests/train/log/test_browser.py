@@ -80,18 +80,18 @@ def test_values_follow_the_pointer_in_all_plots(browser: Browser, tmp_path: Path
     box = chart.bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 80)
-    said = page.locator("#plot-0-0 .said")
-    expect(said).to_have_text(re.compile(r"^step [\d,]+ · [\d.]+ M tokens$"))
+    readout = page.locator("#plot-0-0 .said")
+    expect(readout).to_have_text(re.compile(r"^step [\d,]+ · [\d.]+ M tokens$"))
     expect(value).not_to_have_text(before)
     mark = page.locator("#plot-0-0 .k-2 line").bounding_box()
     assert mark
     page.mouse.move(mark["x"] + 1, box["y"] + 80)
-    expect(said).to_contain_text("step 900: rollback to step 840, loss 7.913 (limit 4.021)")
+    expect(readout).to_contain_text("step 900: rollback to step 840, loss 7.913 (limit 4.021)")
     page.mouse.move(2, 2)
     expect(value).to_have_text(before)
     chart.focus()
     page.keyboard.press("ArrowLeft")
-    expect(said).to_contain_text("step 1,600")
+    expect(readout).to_contain_text("step 1,600")
     assert problems == []
     page.close()
 

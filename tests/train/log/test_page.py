@@ -1,4 +1,4 @@
-"""The page: what it says, that it is alone, and that no name or text of a run is more to it than text."""
+"""The page: its contents, that it is self-contained, and that names and texts of a run are escaped."""
 
 from __future__ import annotations
 

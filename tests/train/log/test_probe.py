@@ -1,4 +1,4 @@
-"""The look inside: a prefix shows what the whole row would, nothing is changed by it, and entropies are what they say."""
+"""The look inside: a prefix shows what the whole row would, nothing is changed by it, and entropies are right."""
 
 from __future__ import annotations
 

@@ -228,9 +228,9 @@ def test_other_losses_are_in_the_gradient_and_not_in_the_loss() -> None:
     for (name, _), a, b in zip(model.named_parameters(), got, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=name)
     sums = model.statistics.take()
-    told = {name: float(value.detach()) for name, value in wanted.items()}
+    expected = {name: float(value.detach()) for name, value in wanted.items()}
     assert sums.pop("load").sum(1).tolist() == [0] + [3 * 20 * 2] * 2 and model.statistics.sums == {}
-    assert {name: float(value) for name, value in sums.items()} == pytest.approx(told, rel=1e-5)
+    assert {name: float(value) for name, value in sums.items()} == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_chunked_loss_is_the_same() -> None:

@@ -33,7 +33,7 @@ def test_any_slice_is_that_slice_of_the_whole(
 
 
 def test_the_numbers_are_those_of_the_formula() -> None:
-    """Python's integers, which do not wrap unless told."""
+    """Python's integers, which do not wrap by themselves."""
     full = 2**64 - 1
 
     def mix(x: int) -> int:

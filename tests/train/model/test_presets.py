@@ -1,4 +1,4 @@
-"""configs/train: each loads, and is of the size that its comment says."""
+"""configs/train: each loads, and has the size that its comment gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpointing and offload: the same gradients to the bit, and as much memory less as `corpusmill estimate` says."""
+"""Checkpointing and offload: the same gradients to the bit, and as much less memory as `corpusmill estimate` computes."""
 
 from __future__ import annotations
 

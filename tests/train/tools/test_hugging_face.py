@@ -87,8 +87,8 @@ def test_an_exported_run_is_where_another_starts(write_config: Callable[..., Pat
     first = write_config(**{"schedule.steps": 10, "model.dropout": 0.1})
     done = train(load(TrainConfig, first))
     out = tmp_path / "out"
-    told = command("export", str(first), str(out))
-    assert told == f"{out}: LlamaForCausalLM of step 10, 1 file(s) of weights\n"
+    printed = command("export", str(first), str(out))
+    assert printed == f"{out}: LlamaForCausalLM of step 10, 1 file(s) of weights\n"
     config, tokens = (json.loads((out / n).read_text()) for n in ("config.json", "generation_config.json"))
     assert config["architectures"] == ["LlamaForCausalLM"] and config["vocab_size"] == 96
     assert tokens == {"bos_token_id": EOS, "eos_token_id": EOS}

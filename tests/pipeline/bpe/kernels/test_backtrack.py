@@ -21,10 +21,10 @@ Triples = list[tuple[int, int, int]]
 
 
 @nb.njit
-def run(data: Any, merges: Merges, tokens: Tokens, ids: Any, room: Any) -> Any:
+def run(data: Any, merges: Merges, tokens: Tokens, ids: Any, scratch: Any) -> Any:
     return encode_piece(
-        pointer(data), 0, len(data), pointers(merges), token_pointers(tokens), pointer(ids), pointer(room[0]),
-        pointer(room[1]), pointer(room[2]),
+        pointer(data), 0, len(data), pointers(merges), token_pointers(tokens), pointer(ids), pointer(scratch[0]),
+        pointer(scratch[1]), pointer(scratch[2]),
     )  # fmt: skip
 
 
@@ -51,8 +51,8 @@ def kernels_of(merges: Triples, whole: bool = False) -> tuple[Merges, Tokens]:
 
 
 def encoded(data: bytes, kernels: tuple[Merges, Tokens]) -> list[int]:
-    ids, room = np.empty(len(data), np.int32), np.empty((3, len(data)), np.int32)
-    count = run(np.frombuffer(data, np.uint8), *kernels, ids, room)
+    ids, scratch = np.empty(len(data), np.int32), np.empty((3, len(data)), np.int32)
+    count = run(np.frombuffer(data, np.uint8), *kernels, ids, scratch)
     tokens: list[int] = ids[:count].tolist()
     return tokens
 

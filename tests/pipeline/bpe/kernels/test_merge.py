@@ -16,10 +16,17 @@ from corpusmill.pipeline.bpe.kernels.merge import Merges, merge, pointers
 
 
 @nb.njit
-def run(data: Any, merges: Merges, ids: Any, room: Any) -> Any:
+def run(data: Any, merges: Merges, ids: Any, scratch: Any) -> Any:
     known = pointers(merges)
     return merge(
-        pointer(data), 0, len(data), known, pointer(ids), pointer(room[0]), pointer(room[1]), pointer(room[2])
+        pointer(data),
+        0,
+        len(data),
+        known,
+        pointer(ids),
+        pointer(scratch[0]),
+        pointer(scratch[1]),
+        pointer(scratch[2]),
     )
 
 
@@ -61,6 +68,6 @@ def test_merges_as_defined(merges: list[tuple[int, int, int]], data: bytes, agai
     table = np.array(merges, np.int32).reshape(-1, 3)
     tables = make_merges(np.arange(256, dtype=np.int32), table[:, :2], table[:, 2].copy())
     for text in (data, data * again):
-        ids, room = np.empty(len(text), np.int32), np.empty((3, len(text)), np.int32)
-        count = run(np.frombuffer(text, np.uint8), tables, ids, room)
-        assert (ids[:count].tolist(), room[0, 0]) == defined(text, merges)
+        ids, scratch = np.empty(len(text), np.int32), np.empty((3, len(text)), np.int32)
+        count = run(np.frombuffer(text, np.uint8), tables, ids, scratch)
+        assert (ids[:count].tolist(), scratch[0, 0]) == defined(text, merges)

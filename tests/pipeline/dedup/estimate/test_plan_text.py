@@ -1,4 +1,4 @@
-"""What is printed fits the terminal and says what was asked."""
+"""What is printed fits the terminal and contains what was requested."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def repeats(
     docs: Sequence[Doc], texts: Mapping[bytes, str], params: LineParams, priority: Mapping[str, int],
     only: Sequence[str] | None,
 ) -> tuple[dict[bytes, list[Span]], list[int]]:  # fmt: skip
-    """What one turn cuts from each text, and how often each repeated unit occurs."""
+    """What one pass cuts from each text, and how often each repeated unit occurs."""
     places: dict[Key, list[tuple[bool, int, bytes, int, int]]] = defaultdict(list)
     for doc in docs:
         fixed = only is not None and doc.source not in only

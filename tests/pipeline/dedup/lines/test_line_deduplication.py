@@ -136,7 +136,7 @@ def test_paragraphs(tmp_path: Path) -> None:
 
 
 def test_windows_that_cutting_makes_are_cut_too(tmp_path: Path) -> None:
-    """`a b c` goes from the second text, which then is the third: another turn."""
+    """`a b c` goes from the second text, which then is the third: another pass."""
     docs = [Doc(text, f"f{i}", source) for i, (text, source) in enumerate(
         [("A. B. C.", "books"), ("X. A. B. C. Y. Z.", "web"), ("X. Y. Z.", "code")]
     )]  # fmt: skip

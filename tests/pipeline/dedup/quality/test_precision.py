@@ -1,4 +1,4 @@
-"""Precision: 1 where all removals are right, and each wrong one is seen, whoever made it."""
+"""Precision: 1 if all removals are right, and each wrong one is found, whichever code made it."""
 
 from __future__ import annotations
 

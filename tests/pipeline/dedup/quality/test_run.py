@@ -1,4 +1,4 @@
-"""What a whole run of the stage says of itself."""
+"""The quality figures of a whole run of the stage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def report(result: Result) -> dict[str, Any]:
 
 
 def test_measured_recall_is_the_true_one(tmp_path: Path) -> None:
-    """A banding that misses much: the run must say so, and by how much."""
+    """A banding that misses much: the run must report it, and by how much."""
     texts = family(1, 120, (2, 3))
     result = dedup(Folder(tmp_path), docs_of(texts), 3, bands=2, rows=14, planted=100)
     found = report(result)

@@ -76,21 +76,21 @@ def test_order_of_tasks_changes_no_byte(corpus: list[Doc], expected: Found, tmp_
     assert contents(found.folder) == contents(expected.folder)
 
 
-@pytest.mark.parametrize("room", [1, 17, 200])
+@pytest.mark.parametrize("capacity", [1, 17, 200])
 def test_any_number_of_ranges_and_chunks(
-    corpus: list[Doc], expected: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+    corpus: list[Doc], expected: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capacity: int
 ) -> None:
     """What is cut up in a large corpus is found alike in a small one."""
     for name in ("ANCHOR_COST", "BLOCK_COST", "WINDOW_COST"):
-        monkeypatch.setattr(substring_deduplication, name, (16 << 20) // room)
-    monkeypatch.setattr(substring_steps, "UNIT_COST", (16 << 20) // room)
+        monkeypatch.setattr(substring_deduplication, name, (16 << 20) // capacity)
+    monkeypatch.setattr(substring_steps, "UNIT_COST", (16 << 20) // capacity)
     serial = Serial()
     found = search(Folder(tmp_path), corpus, N, 2, scheduler=serial, **ORDER)
     same(found, expected)
     for label in ("repeated anchors", "first runs", "first windows"):
-        assert serial.labels.count(f"dedup {label}") > (1 if room == 200 else 8)
+        assert serial.labels.count(f"dedup {label}") > (1 if capacity == 200 else 8)
     chunks = [path for path in contents(found.folder) if path.endswith(".records")]
-    assert len(chunks) > (6 if room == 200 else 60)
+    assert len(chunks) > (6 if capacity == 200 else 60)
 
 
 def test_a_task_holds_what_its_budget_allows(

@@ -74,7 +74,7 @@ def test_what_is_cut_is_what_the_definition_says(
 def test_later_places_go_and_first_ones_stay(
     found: list[str], order: tuple[dict[str, int], list[str] | None]
 ) -> None:
-    """The promises of the package's docstring, read off what the search says."""
+    """The guarantees in the package's docstring, checked on the result of the search."""
     n = 8
     docs = docs_from(found, ["a", "b", "c"])
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as root:

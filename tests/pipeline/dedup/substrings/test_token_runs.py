@@ -17,30 +17,30 @@ TEXTS = st.lists(st.text(st.sampled_from("ab,語 \n"), max_size=80), min_size=1,
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 6))
 
 
-def blocks_of(texts: list[str], k: int, w: int, room: int, wanted: int = 1) -> tuple[Any, Any, Any]:
+def blocks_of(texts: list[str], k: int, w: int, capacity: int, wanted: int = 1) -> tuple[Any, Any, Any]:
     """All blocks with every `wanted`-th anchor, from outputs of one size."""
     offsets, data = view(pa.array(texts, pa.large_string()))
     rows = np.arange(len(texts), dtype=np.int64)
     names = np.unique(anchor_kernels.winnow(offsets, data, rows, anchor_kernels.classes(), k, w)[0])[::wanted]
     slots, begin, found = anchor_kernels.hash_set(names), 0, []
     while begin < len(rows):
-        out = np.zeros(room, anchor_kernels.UNIT)
+        out = np.zeros(capacity, anchor_kernels.UNIT)
         done, count, needed = anchor_kernels.blocks(
             offsets, data, rows, begin, anchor_kernels.classes(), k, w, slots, out
         )
         if done < len(rows):
-            assert count + needed > room
+            assert count + needed > capacity
         if done == begin:
-            room = needed
+            capacity = needed
         found.append(out[:count])
         begin = done
     return np.concatenate(found), offsets, data
 
 
 @given(TEXTS, SIZES, st.integers(1, 50))
-def test_blocks_hold_every_window_once(texts: list[str], size: tuple[int, int], room: int) -> None:
+def test_blocks_hold_every_window_once(texts: list[str], size: tuple[int, int], capacity: int) -> None:
     k, w = size
-    found, _, _ = blocks_of(texts, k, w, room)
+    found, _, _ = blocks_of(texts, k, w, capacity)
     n = k + w - 1
     seen = [(int(b["row"]), int(b["token"]) + i) for b in found for i in range(b["count"])]
     bounds = [tokenize(text) for text in texts]

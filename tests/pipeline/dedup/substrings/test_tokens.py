@@ -21,8 +21,8 @@ LETTERS = st.sampled_from("aZé\u0301 ,\n語ก็각\u1112\u1161\u11ab\u00ad\u2
 
 def scanned(text: str) -> tuple[list[tuple[int, int]], list[int]]:
     offsets, data = view(pa.array(["before ", text, "after"], pa.large_string()))
-    room = anchor_kernels.most_tokens(offsets, np.array([1]))
-    hashes, starts = np.zeros(room, np.uint64), np.zeros(room, np.int64)
+    capacity = anchor_kernels.most_tokens(offsets, np.array([1]))
+    hashes, starts = np.zeros(capacity, np.uint64), np.zeros(capacity, np.int64)
     count = anchor_kernels.tokens(data, offsets[1], offsets[2], anchor_kernels.classes(), hashes, starts)
     bounds = starts[: count + 1].tolist()
     return list(itertools.pairwise(bounds)), hashes[:count].tolist()

@@ -1,4 +1,4 @@
-"""What a user may write as an address, and what is said of the rest."""
+"""What a user may write as an address, and the errors for anything else."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def row(i: int, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("file_keys", [1, 100, 1 << 22])
 def test_every_key_leads_to_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_keys: int) -> None:
     monkeypatch.setattr(module, "PAGE", 16)
-    folder, said = Folder(tmp_path), list[str]()
+    folder, logged = Folder(tmp_path), list[str]()
     rows = [
         row(i, source_id=f"own-{i % 90}" if i % 3 else None, url=f"https://é/{i // 4}" if i % 5 else None)
         for i in range(300)
@@ -48,7 +48,7 @@ def test_every_key_leads_to_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ledger(folder, rows, 7)
     for _ in range(2):  # made, then found
         requests = Requests()
-        index = Ids(folder, folder / "ledger", requests, said.append, file_keys)
+        index = Ids(folder, folder / "ledger", requests, logged.append, file_keys)
         for i, wanted in enumerate(rows):
             assert (f"{i % 7:05d}-000", i // 7) in list(index.places([key_of_id(wanted["doc_id"])]))
         for name in ("source_id", "url"):
@@ -56,18 +56,18 @@ def test_every_key_leads_to_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 places = {(f"{i % 7:05d}-000", i // 7) for i, r in enumerate(rows) if r[name] == text}
                 assert places <= set(index.places([key_of_text(text)]))
         assert list(index.places([key_of_id(b"\x01" * 16), key_of_text("none"), 0, 2**64 - 1])) == []
-    assert len(said) == 1
+    assert len(logged) == 1
     ledger(folder, rows[:50], 2)  # another ledger: the index is made again
-    index = Ids(folder, folder / "ledger", Requests(), said.append, file_keys)
-    assert len(said) == 2 and list(index.places([key_of_id(rows[99]["doc_id"])])) == []
+    index = Ids(folder, folder / "ledger", Requests(), logged.append, file_keys)
+    assert len(logged) == 2 and list(index.places([key_of_id(rows[99]["doc_id"])])) == []
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut short", "older"])
 def test_an_index_that_is_not_whole_is_made_again(tmp_path: Path, damage: str) -> None:
-    folder, said = Folder(tmp_path), list[str]()
+    folder, logged = Folder(tmp_path), list[str]()
     ledger(folder, [row(i) for i in range(20)], 2)
     for _ in range(2):
-        index = Ids(folder, folder / "ledger", Requests(), said.append, 1)
+        index = Ids(folder, folder / "ledger", Requests(), logged.append, 1)
         assert list(index.places([key_of_id(doc_id("s", "3"))])) == [("00001-000", 1)]
         file, listing = tmp_path / "lineage/ids-00001.bin", tmp_path / "lineage/ids.json"
         if damage == "gone":
@@ -76,7 +76,7 @@ def test_an_index_that_is_not_whole_is_made_again(tmp_path: Path, damage: str) -
             file.write_bytes(file.read_bytes()[:-16])
         else:
             listing.write_text(listing.read_text().replace("ids-v2", "ids-v1"))
-    assert len(said) == 2
+    assert len(logged) == 2
 
 
 def test_equal_keys_over_many_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,16 +90,16 @@ def test_equal_keys_over_many_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_run_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from corpusmill.common.errors import WorkError
 
-    folder, said = Folder(tmp_path), list[str]()
+    folder, logged = Folder(tmp_path), list[str]()
     ledger(folder, [row(i) for i in range(20)], 2)
 
     def refuse(*_: object) -> None:
         raise WorkError("read only")
 
     monkeypatch.setattr(module, "publish_bytes", refuse)
-    index = Ids(folder, folder / "ledger", Requests(), said.append)
+    index = Ids(folder, folder / "ledger", Requests(), logged.append)
     assert list(index.places([key_of_id(doc_id("s", "3"))])) == [("00001-000", 1)]
-    assert "stays in memory" in said[-1] and not (tmp_path / "lineage").exists()
+    assert "stays in memory" in logged[-1] and not (tmp_path / "lineage").exists()
 
 
 @settings(max_examples=50)

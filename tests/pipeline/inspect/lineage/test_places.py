@@ -58,9 +58,9 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def raws(run: str | Path) -> list[dict[str, Any]]:
-    """What is told of the source of one token of each document."""
+    """What is reported on the source of one token of each document."""
     blocks = json.loads(command("trace", "notes-train-000000:0:0-100", "--run", run, "--json"))
-    return [said["raw"] for said in blocks]
+    return [answer["raw"] for answer in blocks]
 
 
 def test_traced_from_anywhere(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,8 +128,10 @@ def test_shards_of_documents_by_a_relative_path(made: Path, monkeypatch: pytest.
     command("shard", "out/run/redact/documents", "out/again", *options)
     monkeypatch.chdir(made.parent)
     address = f"{next((made / 'out/again').rglob('*.tar'))}:0:0"
-    (said,) = json.loads(command("trace", address, "--json"))
-    assert said["lineage_ends"] is None and said["raw"]["state"] == "equal" and len(said["decisions"]) == 2
+    (answer,) = json.loads(command("trace", address, "--json"))
+    assert (
+        answer["lineage_ends"] is None and answer["raw"]["state"] == "equal" and len(answer["decisions"]) == 2
+    )
 
 
 def test_absolute_paths_need_no_directory(made: Path) -> None:

@@ -110,11 +110,13 @@ def test_lines_of_json(run: RunPlaces, locator: str, line: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("locator", "said"), [("b.jsonl#0", "mended"), ("c.jsonl#0", "mended"), ("e.html#0", "resiliparse")]
+    ("locator", "message"), [("b.jsonl#0", "mended"), ("c.jsonl#0", "mended"), ("e.html#0", "resiliparse")]
 )
-def test_records_without_bytes_to_tell(run: RunPlaces, locator: str, said: str) -> None:
+def test_records_without_bytes_to_tell(run: RunPlaces, locator: str, message: str) -> None:
     _, text, raw = raw_of(run, locator)
-    assert raw.state == "equal" and said in raw.note and raw.spans([Piece(0, len(text), 0, len(text))]) == []
+    assert (
+        raw.state == "equal" and message in raw.note and raw.spans([Piece(0, len(text), 0, len(text))]) == []
+    )
 
 
 @pytest.mark.parametrize(("row", "text"), [(0, "one"), (2, WIDE), (3, "x" * 9)])
@@ -146,11 +148,13 @@ def test_few_tables_are_held(run: RunPlaces, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_document_that_was_not_kept_has_no_tokens(run: RunPlaces) -> None:
-    """It is said why, and no shard is asked."""
+    """The reason is given, and no shard is read."""
     (found,) = Finder(Shards(Folder("no/shards")), run).find("a.jsonl#2")
-    said = found_in_words(found)
+    output = found_in_words(found)
     assert (
-        found.places == [] and "no tokens   quarantined at ingest by ingest." in said and "a.jsonl#2" in said
+        found.places == []
+        and "no tokens   quarantined at ingest by ingest." in output
+        and "a.jsonl#2" in output
     )
 
 

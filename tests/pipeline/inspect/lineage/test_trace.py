@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*arguments: str | Path) -> str:
-    """What a command prints on stdout; on stderr `trace` and `find` say how many reads it took."""
+    """What a command prints on stdout; on stderr `trace` and `find` print the number of reads."""
     result = CliRunner().invoke(build(), [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert arguments[0] not in ("trace", "find") or " reads" in result.stderr
@@ -68,12 +68,12 @@ def test_a_tokenizer_that_composes(run: Path) -> None:
     texts = {f"n{i}": TEXT.format(i) * 3 for i in range(6)}
     composed = b""
     kinds: set[str] = set()
-    for said in every_token(run, Tracer(shards, places)):
-        composed += bytes.fromhex(said["tokens"][0]["bytes"])
-        raw = texts[said["source_id"]]
-        for piece in said["pieces"]:
+    for answer in every_token(run, Tracer(shards, places)):
+        composed += bytes.fromhex(answer["tokens"][0]["bytes"])
+        raw = texts[answer["source_id"]]
+        for piece in answer["pieces"]:
             old = raw[piece["ingested_start"] : piece["ingested_end"]]
-            new = said["cleaned"]["text"][piece["start"] - said["cleaned"]["start"] :][
+            new = answer["cleaned"]["text"][piece["start"] - answer["cleaned"]["start"] :][
                 : piece["end"] - piece["start"]
             ]
             if piece["same"]:
@@ -81,7 +81,7 @@ def test_a_tokenizer_that_composes(run: Path) -> None:
             else:
                 kinds |= {kind for edit in piece["written_by"] for kind in edit["kinds"]}
                 assert piece["written_by"][0]["stage"] == "redact" or new in unicodedata.normalize("NFC", old)
-        assert said["raw"]["state"] == "equal" and bool(said["raw"]["spans"]) == bool(said["pieces"])
+        assert answer["raw"]["state"] == "equal" and bool(answer["raw"]["spans"]) == bool(answer["pieces"])
     assert kinds == {"nfc", "email"}
     wanted = "".join(
         unicodedata.normalize("NFC", text).replace("ann@site.org", "<EMAIL>") for text in texts.values()
@@ -102,10 +102,10 @@ def test_one_bad_address_hides_no_other(run: Path, tmp_path: Path) -> None:
     tar.write_bytes(whole[:flipped] + bytes([whole[flipped] ^ 1]) + whole[flipped + 1 :])
     damaged = f"{end['key'].rpartition('-')[0]}:{end['key']}:0"
     for wrong, code in ((bad, 2), ([damaged], 1), ([damaged, *bad], 2)):
-        told = ["trace", good[0], *wrong, good[1], "--run", str(copy)]
-        result = CliRunner().invoke(build(), [*told, "--json"])
+        arguments = ["trace", good[0], *wrong, good[1], "--run", str(copy)]
+        result = CliRunner().invoke(build(), [*arguments, "--json"])
         assert [one["address"] for one in json.loads(result.stdout)] == good
-        words = CliRunner().invoke(build(), told)
+        words = CliRunner().invoke(build(), arguments)
         assert [line for line in words.stdout.splitlines() if not line.startswith(" ")] == good
         assert isinstance(words.exception, UserError | WorkError) and words.exception.exit_code == code
         assert len(str(words.exception).splitlines()) == len(wrong)
@@ -114,7 +114,7 @@ def test_one_bad_address_hides_no_other(run: Path, tmp_path: Path) -> None:
 
 
 def test_where_the_thread_ends(run: Path, tmp_path: Path) -> None:
-    """Without a stage's documents the offsets are told all the same; without the ledger, or another run's, nothing is guessed."""
+    """Without a stage's documents the offsets are still reported; without the ledger, or with another run's, nothing is guessed."""
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     address = Address("notes-train-000000", "0", 5, 9)
@@ -122,9 +122,9 @@ def test_where_the_thread_ends(run: Path, tmp_path: Path) -> None:
         shutil.rmtree(copy / folder / "documents")
     shards, places = shards_of(str(copy), lambda line: None)
     (traced,) = Tracer(shards, places).trace(address)
-    said = as_json(traced)
-    assert said["pieces"] and "text" not in said["cleaned"] and said["raw"]["state"] == "unchecked"
-    assert said["raw"]["spans"]
+    answer = as_json(traced)
+    assert answer["pieces"] and "text" not in answer["cleaned"] and answer["raw"]["state"] == "unchecked"
+    assert answer["raw"]["spans"]
     notes = run.parent / "notes.jsonl"
     before = notes.read_bytes()
     notes.write_bytes(before.replace(b"plain", b"longer"))
@@ -206,10 +206,10 @@ def test_a_run_on_an_object_store(run: Path, s3: str) -> None:
     for file in sorted(run.rglob("*")):
         if file.is_file() and "lineage" not in file.parts:
             (Folder(s3) / f"run/{file.relative_to(run)}").write(file.read_bytes())
-    there, said = f"{s3}/run", list[str]()
+    there, logged = f"{s3}/run", list[str]()
     answers = []
     for url in (str(run), there):
-        shards, places = shards_of(url, said.append)
+        shards, places = shards_of(url, logged.append)
         traced = Tracer(shards, places).trace(Address("notes-train-000000", "1", 7, 90))
         (found,) = Finder(shards, places).find("n3")
         values = [as_json(one) for one in traced]
@@ -218,8 +218,8 @@ def test_a_run_on_an_object_store(run: Path, s3: str) -> None:
     assert answers[0] == answers[1] and answers[1][1][0].start == 0
     tar = f"{there}/shards/notes/train/notes-train-000000.tar"
     address = Address(tar, "1", 7, 7)
-    shards, places = open_shards(address, None, said.append)
+    shards, places = open_shards(address, None, logged.append)
     assert places is not None and places.url == there
     (one,) = Tracer(shards, places).trace(address)
     assert as_json(one)["doc_id"] == answers[1][0][0]["doc_id"]
-    assert sum(there in line for line in said) == 1, "made once"
+    assert sum(there in line for line in logged) == 1, "made once"

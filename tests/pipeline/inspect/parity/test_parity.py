@@ -71,13 +71,13 @@ def test_a_set_agrees_with_itself() -> None:
 
 def test_agreement_is_cut_and_never_rounded_up() -> None:
     found = compared([], "c4", "c4")
-    for table, said in (
+    for table, message in (
         ([[57, 43], [0, 0]], "57.00"),
         ([[99_999, 1], [0, 0]], "99.99"),
         ([[0, 1], [0, 2]], "66.66"),
     ):
         found.table[:] = table
-        assert f"agree on {said} %." in shown(found)
+        assert f"agree on {message} %." in shown(found)
 
 
 def test_no_documents_at_all() -> None:
@@ -146,10 +146,10 @@ def command(*arguments: object) -> str:
 
 
 def test_the_command_reads_what_ingest_reads(data: Path) -> None:
-    said = command("gopher@datatrove", "gopher@dclm", data, "--id-column", "id", "--examples", 1)
-    assert "4 documents; the sides agree on" in said
-    assert "own-0" in said and "own-3" not in said
-    assert max(map(len, said.splitlines())) <= 80
+    output = command("gopher@datatrove", "gopher@dclm", data, "--id-column", "id", "--examples", 1)
+    assert "4 documents; the sides agree on" in output
+    assert "own-0" in output and "own-3" not in output
+    assert max(map(len, output.splitlines())) <= 80
 
 
 def test_the_command_stops_at_its_limit_and_speaks_json(data: Path) -> None:

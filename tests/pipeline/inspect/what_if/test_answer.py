@@ -53,11 +53,11 @@ def test_it_answers_what_a_run_does(run: Finished, rerun: Rerun, change: str) ->
     found, real = what_if(run, CHANGES[change]), rerun(CHANGES[change])
     before = run.manifest("filter")
     for side, manifest in (("before", before), ("after", real)):
-        told = {
+        stated = {
             row["source"]: (row["documents_in"], *list(row[side].values())[:2]) for row in found["sources"]
         }
         counts = manifest.per_source.items()
-        assert told == {name: (c.docs_in, c.kept, c.bytes_kept) for name, c in counts}
+        assert stated == {name: (c.docs_in, c.kept, c.bytes_kept) for name, c in counts}
         assert found["total"][side]["documents"] == manifest.counts.kept
     assert (before.counts.kept != real.counts.kept) or change == "a model off"
     for row in found["rules"]:

@@ -121,7 +121,7 @@ def test_a_file_of_rules_changed_since_the_run_is_a_question(cutting: Path, corp
 def test_lists_and_plugins_changed_since_the_run_are_refused(
     cutting: Path, corpus: Path, name: str, key: str, old: str, new: str
 ) -> None:
-    """A run would measure again, whatever the recipe says."""
+    """A run would measure again, for any recipe."""
     file = cutting.parent / name
     assert file.read_text() == old
     file.write_text(new)

@@ -54,7 +54,7 @@ def _made(name: str, requirements: tuple[str, ...]) -> Path:
 
 
 def answer(python: Path, script: str, *arguments: str | Path) -> Any:
-    """What a script says of these arguments; the folder of the product's packages is the last one."""
+    """A script's answer for these arguments; the folder of the product's packages is the last one."""
     packages = sysconfig.get_paths()["purelib"]
     command = [str(python), str(SCRIPTS / f"{script}.py"), *map(str, arguments), packages]
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}

@@ -48,7 +48,7 @@ def wanted(folder: Path) -> list[Any]:
 
 
 def braces(folder: Path) -> str:
-    """All tars of a folder, as webdataset is told of them."""
+    """All tars of a folder, in the notation of webdataset."""
     tars = sorted(folder.glob("*.tar"))
     assert len(tars) > 1
     return f"{folder}/{tars[0].name[:-10]}{{000000..{len(tars) - 1:06d}}}.tar"
@@ -87,8 +87,8 @@ def test_megatron_core(shards: Path, tmp_path: Path) -> None:
     export(Folder(shards), Folder(tmp_path), "megatron", Here())
     for folder, index in indexes(Folder(shards)):
         documents = [[*doc.tokens.tolist(), index.eos_id] for doc in iter_documents(folder, index)]
-        said = environments.answer(environments.megatron(), "megatron_core", tmp_path / index.name)
-        assert said == [[digest(doc) for doc in documents], list(range(len(documents) + 1))]
+        reported = environments.answer(environments.megatron(), "megatron_core", tmp_path / index.name)
+        assert reported == [[digest(doc) for doc in documents], list(range(len(documents) + 1))]
 
 
 def test_datatrove(shards: Path, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_datatrove(shards: Path, tmp_path: Path) -> None:
     length = 64
     folder, index = indexes(Folder(shards))[-2]
     size = str(np.dtype(index.dtype).itemsize)
-    said = environments.answer(
+    reported = environments.answer(
         environments.datatrove(), "datatrove_folder", tmp_path / index.name, str(length), size
     )
     windows = []
@@ -111,7 +111,7 @@ def test_datatrove(shards: Path, tmp_path: Path) -> None:
             cut = begins[low : low + length + 1] < low  # begun in the window before: counted from its edge
             places[cut] = np.arange(length + 1)[cut]
             windows.append([tokens[low : low + length + 1].tolist(), places.tolist()])
-    assert said == windows
+    assert reported == windows
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,7 +123,7 @@ def test_webshart(shards: Path, tmp_path: Path, kind: str) -> None:
             for info in opened:
                 data = opened.extractfile(info).read()  # type: ignore[union-attr]
                 found[info.name] = hashlib.sha256(data).hexdigest()
-    said = environments.answer(
+    reported = environments.answer(
         environments.readers(), "webshart_discovery", shards / "web" / kind, tmp_path / "web" / kind
     )
-    assert said == found
+    assert reported == found

@@ -37,7 +37,7 @@ def foreign(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-def make(folder: Path, cache: str = "cache", said: list[str] | None = None) -> Folder:
+def make(folder: Path, cache: str = "cache", logged: list[str] | None = None) -> Folder:
     """The token set of `foreign`."""
     tokenizer = str(folder.parent / "tokenizer.json")
-    return token_set(str(folder), str(folder.parent / cache), tokenizer=tokenizer, log=(said or []).append)
+    return token_set(str(folder), str(folder.parent / cache), tokenizer=tokenizer, log=(logged or []).append)

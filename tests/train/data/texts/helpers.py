@@ -145,7 +145,7 @@ class Document(NamedTuple):
 
 
 def documents(folder: Folder, split: str = "train") -> dict[str, list[Document]]:
-    """source -> its documents in their order, read by what the indexes say; every checksum is compared."""
+    """source -> its documents in their order, read by the indexes; every checksum is compared."""
     opened = open_shards(folder.url)
     found: dict[str, list[Document]] = {}
     for name, source in getattr(opened, split).items():
@@ -167,12 +167,12 @@ def documents(folder: Folder, split: str = "train") -> dict[str, list[Document]]
                 ]  # fmt: skip
                 array = np.load(io.BytesIO(tokens))
                 assert array.dtype == source.dtype and len(array) == block.ntokens
-                said = BlockDocuments.model_validate_json(about)
-                assert np.load(io.BytesIO(starts)).tolist() == said.token_starts
-                edges = [*said.token_starts, len(array)]
-                for row, identity in enumerate(said.doc_ids):
+                answer = BlockDocuments.model_validate_json(about)
+                assert np.load(io.BytesIO(starts)).tolist() == answer.token_starts
+                edges = [*answer.token_starts, len(array)]
+                for row, identity in enumerate(answer.doc_ids):
                     piece = array[edges[row] : edges[row + 1]].tolist()
-                    chars = (said.char_starts[row], said.char_ends[row])
+                    chars = (answer.char_starts[row], answer.char_ends[row])
                     if open_end:
                         assert row == 0 and mine[-1].doc_id == identity
                         mine[-1].tokens.extend(piece)

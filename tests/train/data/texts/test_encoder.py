@@ -112,8 +112,8 @@ def test_ends_of_documents(tmp_path: Path) -> None:
     file = tokenizer_file(tmp_path, eos="[END]")
     with pytest.raises(UserError, match=r"no special token that ends documents, such as <\|endoftext\|>"):
         read_encoder(Folder(file))
-    for said in ("[END]", {"content": "[END]", "lstrip": False}):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": said}))
+    for name in ("[END]", {"content": "[END]", "lstrip": False}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": name}))
         data, encoder = read_encoder(Folder(file))
         assert (
             data == tokenizer_json(eos="[END]") and encoder.tokenizer.id_to_token(encoder.eos_id) == "[END]"

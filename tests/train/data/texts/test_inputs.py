@@ -1,4 +1,4 @@
-"""What counts as text, in which source and split it is, and what a user is told otherwise."""
+"""What counts as text, in which source and split it is, and the errors otherwise."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_key_follows_what_identifies_the_input(tmp_path: Path) -> None:
     assert len(set(keys)) == len(keys)
 
 
-def told(folder: Path, tokenizer: str | None, what: str) -> None:
+def refused(folder: Path, tokenizer: str | None, what: str) -> None:
     with pytest.raises(UserError, match=what) as caught:
         survey(str(folder), tokenizer)
     assert "\n" not in str(caught.value)
@@ -84,28 +84,28 @@ def told(folder: Path, tokenizer: str | None, what: str) -> None:
 
 def test_a_users_mistakes_get_one_line(tmp_path: Path) -> None:
     tokenizer = tokenizer_file(tmp_path / "t")
-    told(tmp_path / "none", tokenizer, "none: no index.json and no .tar there")
+    refused(tmp_path / "none", tokenizer, "none: no index.json and no .tar there")
     write_tar(tmp_path / "web/a.tar", ["a"])
-    told(
+    refused(
         tmp_path / "web",
         None,
         "data.tokenizer: .* holds tars of text without an index; name the tokenizer.json",
     )
-    told(tmp_path / "web", str(tmp_path / "nothing.json"), "nothing.json: no such file")
+    refused(tmp_path / "web", str(tmp_path / "nothing.json"), "nothing.json: no such file")
     (tmp_path / "web/b.tar.gz").write_bytes(b"")
-    told(tmp_path / "web", tokenizer, r"b.tar.gz: compressed tars are not read; unpack it to .tar first")
+    refused(tmp_path / "web", tokenizer, r"b.tar.gz: compressed tars are not read; unpack it to .tar first")
     write_tar(tmp_path / "deep/a/b/c.tar", ["a"])
-    told(tmp_path / "deep", tokenizer, "deep/a/b/c.tar: tars lie in <source>/")
+    refused(tmp_path / "deep", tokenizer, "deep/a/b/c.tar: tars lie in <source>/")
     for name in ("a.b", "a-b"):
         write_tar(tmp_path / "twice" / name / "0.tar", ["a"])
-    told(tmp_path / "twice", tokenizer, "the folders 'a-b' and 'a.b' are both source 'a-b'; rename one")
+    refused(tmp_path / "twice", tokenizer, "the folders 'a-b' and 'a.b' are both source 'a-b'; rename one")
     for number, name in enumerate(("日本", "scratch", "x" * 61)):
         write_tar(tmp_path / str(number) / name / "0.tar", ["a"])
-        told(tmp_path / str(number), tokenizer, f"the folder '{name}' cannot name a source")
+        refused(tmp_path / str(number), tokenizer, f"the folder '{name}' cannot name a source")
     with pytest.raises(UserError, match="unknown kind of URL 'ftp://'"):
         survey("ftp://host/a", tokenizer)
     tokens = write_shards(Folder(tmp_path / "tokens"), {"wiki": 1})
-    told(Path(tokens.url), tokenizer, "a shard set without text shards")
+    refused(Path(tokens.url), tokenizer, "a shard set without text shards")
 
 
 def test_an_index_that_is_not_the_one_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Texts become a token set: nothing lost in silence, no damage passed over."""
+"""Texts become a token set: nothing is lost silently, no damage is skipped."""
 
 from __future__ import annotations
 
@@ -156,9 +156,9 @@ def test_bad_samples_are_quarantined_counted_and_listed(foreign: Path) -> None:
     members = [("ok.txt", b"fine"), ("bad.txt", b"a\xff"), ("none.jpg", b""), ("j.json", b'{"text": "json"}'),
                ("empty.json", b"{}"), ("ok.txt", b"again"), ("x.txt", b""), ("ok.txt", b"a third time")]  # fmt: skip
     (foreign / "web/1.tar").write_bytes(tar_of(members))
-    said: list[str] = []
+    logged: list[str] = []
     tokenizer = str(foreign.parent / "tokenizer.json")
-    folder = token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=said.append)
+    folder = token_set(str(foreign), str(foreign.parent / "cache"), tokenizer=tokenizer, log=logged.append)
     assert [(one["source"], one["tar"], one["key"], one["reason"]) for one in quarantine(folder)] == [
         ("web", "1.tar", "bad", "not UTF-8: byte 1 of .txt"),
         ("web", "1.tar", "none", "no text: neither .txt nor .json"),
@@ -169,8 +169,10 @@ def test_bad_samples_are_quarantined_counted_and_listed(foreign: Path) -> None:
     counters = json.loads((folder / "manifest.json").read())["counters"]
     assert counters["samples"] == counters["documents"] + counters["quarantined"] == 120 + 27 + 8
     assert counters["quarantined"] == 5
-    assert any("web-train-000001: 3 documents, " in line and "5 samples quarantined" in line for line in said)
-    assert said[-1] == f"texts: 5 samples are not documents: {folder / 'quarantine.jsonl'} lists them"
+    assert any(
+        "web-train-000001: 3 documents, " in line and "5 samples quarantined" in line for line in logged
+    )
+    assert logged[-1] == f"texts: 5 samples are not documents: {folder / 'quarantine.jsonl'} lists them"
     assert sum(one.doc_id == doc_id("web", "1.tar#ok").hex() for one in documents(folder)["web"]) == 1
 
 

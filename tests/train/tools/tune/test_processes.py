@@ -1,4 +1,4 @@
-"""Trials as processes: killed with the search, told by Ctrl-C, gone on with; several at a time."""
+"""Trials as processes: killed with the search, interrupted by Ctrl-C, resumed; several at a time."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_successive_halving_stops_what_falls_behind(optuna: Any, write_search: W
     states = [row["state"] for row in result["trials"]]
     assert (
         states[0] == "complete" and states.count("pruned") >= 2
-    )  # nobody was there to compare the first with
+    )  # there was nothing to compare the first with
     at: dict[int, list[float]] = {
         2: [],
         4: [],
@@ -215,10 +215,10 @@ def test_a_search_in_which_nothing_works_is_given_up(
     optuna: Any, write_search: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:
-        raise WorkError("no room on the disk")
+        raise WorkError("no space on the disk")
 
     monkeypatch.setattr("tests.train.tools.tune.conftest.train", broken)
-    with pytest.raises(WorkError, match="5 trials in a row have failed, this one: no room on the disk"):
+    with pytest.raises(WorkError, match="5 trials in a row have failed, this one: no space on the disk"):
         run(write_search(sampler="random"))
 
 

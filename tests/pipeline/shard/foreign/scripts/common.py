@@ -20,7 +20,7 @@ def digest(numbers: Any) -> str:
     return hashlib.sha256(np.asarray(numbers, dtype="<u4").tobytes()).hexdigest()
 
 
-def told(sample: Any) -> list[Any]:
+def content_of(sample: Any) -> list[Any]:
     """A sample of a token shard or of a text shard: its key, and what it holds."""
     if "txt" in sample:
         return [sample["__key__"], sample["txt"], sample["json"]]

@@ -23,15 +23,15 @@ from megatron.energon.cli.main import main as energon  # noqa: E402
 
 
 @edataclass
-class Told(Sample):
-    """A sample as the other scripts tell it."""
+class Content(Sample):
+    """A sample as the other scripts describe it."""
 
-    told: list
+    content: list
 
 
 @stateless
-def cook(sample: dict) -> Told:
-    return Told(**basic_sample_keys(sample), told=common.told(sample))
+def cook(sample: dict) -> Content:
+    return Content(**basic_sample_keys(sample), content=common.content_of(sample))
 
 
 class Encoder(DefaultTaskEncoder):
@@ -61,5 +61,5 @@ described = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
 (folder / ".nv-meta/dataset.yaml").write_text(yaml.safe_dump(described))
 worker = WorkerConfig(rank=0, world_size=1, num_workers=0)
 found = get_val_dataset(str(folder), worker_config=worker, batch_size=None, task_encoder=Encoder())
-samples = [one.told for one in get_loader(found)]
+samples = [one.content for one in get_loader(found)]
 common.say([ours == theirs, samples])

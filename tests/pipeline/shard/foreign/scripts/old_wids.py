@@ -11,5 +11,5 @@ found = wids.ShardListDataset(sys.argv[1], cache_dir=sys.argv[2], keep=True)
 samples = []
 for number in range(len(found)):
     one = {name.removeprefix("."): value for name, value in found[number].items()}
-    samples.append(common.told(one))
+    samples.append(common.content_of(one))
 common.say(samples)

@@ -5,4 +5,6 @@ import sys
 import common
 import webdataset
 
-common.say([common.told(one) for one in webdataset.WebDataset(sys.argv[1], shardshuffle=False).decode()])
+common.say(
+    [common.content_of(one) for one in webdataset.WebDataset(sys.argv[1], shardshuffle=False).decode()]
+)
