@@ -15,19 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.pipeline.dedup.job import BAND, EDGE, HOT, LOCATION, PLANTED, Job, parts_of
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slices,
-    hashes_of,
-    once,
-    read,
-    read_chunks,
-    read_slices,
-    starts_of,
-    write,
-)
+from corpusmill.pipeline.engine import shuffle
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slices
 from corpusmill.schemas.manifest import hash_json
 
 # Each member of a bucket is paired with the next ones, in the order of their text hashes: all pairs of a
@@ -63,15 +52,16 @@ def records_per_range(job: Job) -> int:
 
 def pivots(job: Job, item: Range) -> Done:
     """Publishes every so-many-th record (`sample`) of a range that is too large for one task."""
-    key = hash_json([job.key, "pivots", item.number, hashes_of(item.slices)])
-    return once(job.work, f"pivots/{item.number:06d}", key, lambda: _pivots(job, item, key))
+    key = hash_json([job.key, "pivots", item.number, shuffle.hashes_of(item.slices)])
+    return shuffle.once(job.work, f"pivots/{item.number:06d}", key, lambda: _pivots(job, item, key))
 
 
 def _pivots(job: Job, item: Range, key: str) -> Done:
     stride = max(1, records_per_range(job) // 64)
-    found = [chunk[::stride] for chunk in read_chunks(job.work, item.slices, BAND, CHUNK)]
+    found = [chunk[::stride] for chunk in shuffle.read_chunks(job.work, item.slices, BAND, CHUNK)]
     return Done(
-        key=key, files={"sample": write(job.work, f"pivots/{item.number:06d}.sample", np.concatenate(found))}
+        key=key,
+        files={"sample": shuffle.write(job.work, f"pivots/{item.number:06d}.sample", np.concatenate(found))},
     )
 
 
@@ -82,7 +72,7 @@ def ranges(job: Job, slices: Mapping[int, Slices], map_: Callable[..., list[Done
     large = [item for item in whole if item.slices.records > 2 * limit]
     found = {item.number: [item] for item in whole}
     for item, done in zip(large, map_(pivots, large, "hot ranges") if large else [], strict=True):
-        sample = read(job.work, done.files["sample"].file, BAND)
+        sample = shuffle.read(job.work, done.files["sample"].file, BAND)
         sample = sample[np.lexsort((sample["text"], sample["key"]))]
         total = item.slices.records
         count = -(-total // limit)
@@ -98,18 +88,18 @@ def ranges(job: Job, slices: Mapping[int, Slices], map_: Callable[..., list[Done
 def edges(job: Job, item: Range) -> Done:
     """Publishes the range's candidate pairs (`edges`, a < b by location) and the texts in them (`nodes`),
     both cut by partition; its largest buckets (`hot`); and, of a sub-range, its first and last records."""
-    key = hash_json([job.key, "edges", item.number, item.low, item.high, hashes_of(item.slices)])
-    return once(job.work, item.name, key, lambda: _edges(job, item, key))
+    key = hash_json([job.key, "edges", item.number, item.low, item.high, shuffle.hashes_of(item.slices)])
+    return shuffle.once(job.work, item.name, key, lambda: _edges(job, item, key))
 
 
 def _edges(job: Job, item: Range, key: str) -> Done:
     if item.low is None and item.high is None:
-        bands = read_slices(job.work, item.slices, BAND)
+        bands = shuffle.read_slices(job.work, item.slices, BAND)
     else:
-        parts = [_within(chunk, item) for chunk in read_chunks(job.work, item.slices, BAND, CHUNK)]
+        parts = [_within(chunk, item) for chunk in shuffle.read_chunks(job.work, item.slices, BAND, CHUNK)]
         bands = np.concatenate(parts) if parts else np.empty(0, BAND)
     bands = _shared(bands, item.low is not None or item.high is not None)
-    starts = np.flatnonzero(starts_of(bands["key"]))
+    starts = np.flatnonzero(shuffle.starts_of(bands["key"]))
     real = bands["location"] < PLANTED  # within a bucket what was planted comes last
     sizes = np.add.reduceat(real, starts, dtype=np.int64) if len(starts) else starts
     hottest = np.lexsort((bands["key"][starts], -sizes))[:HOTTEST]
@@ -118,12 +108,12 @@ def _edges(job: Job, item: Range, key: str) -> Done:
     hot["location"] = bands["location"][starts[hottest]]
     hot = hot[hot["texts"] > 1]
     files = edge_files(job, item.name, _window(bands, 0))
-    files["hot"] = write(job.work, f"{item.name}.hot", hot)
+    files["hot"] = shuffle.write(job.work, f"{item.name}.hot", hot)
     if item.low is not None or item.high is not None:
         first = bands[: starts[1] if len(starts) > 1 else len(bands)][:WINDOW]
         last = bands[starts[-1] if len(starts) else 0 :][-WINDOW:]
-        files["first"] = write(job.work, f"{item.name}.first", first)
-        files["last"] = write(job.work, f"{item.name}.last", last)
+        files["first"] = shuffle.write(job.work, f"{item.name}.first", first)
+        files["last"] = shuffle.write(job.work, f"{item.name}.last", last)
     return Done(key=key, files=files, counters={"buckets": int((sizes > 1).sum())})
 
 
@@ -152,7 +142,7 @@ def _shared(bands: Records, ends: bool) -> Records:
     bands = bands[several]
     bands = bands[np.lexsort((bands["location"], bands["text"], bands["key"]))]
     # Copies of one text meet in all of its bands: the one at the lowest location stands for all.
-    return bands[starts_of(bands["key"], bands["text"])]
+    return bands[shuffle.starts_of(bands["key"], bands["text"])]
 
 
 def _window(bands: Records, cut: int) -> Records:
@@ -176,8 +166,8 @@ def edge_files(job: Job, name: str, found: Records) -> dict[str, File]:
     """Candidate pairs and the texts in them, published by partition."""
     nodes = np.unique(np.concatenate([found["a"], found["b"]]))
     return {
-        "edges": write(job.work, f"{name}.edges", found, parts_of(found["a"])),
-        "nodes": write(job.work, f"{name}.nodes", nodes.astype(LOCATION), parts_of(nodes)),
+        "edges": shuffle.write(job.work, f"{name}.edges", found, parts_of(found["a"])),
+        "nodes": shuffle.write(job.work, f"{name}.nodes", nodes.astype(LOCATION), parts_of(nodes)),
     }
 
 
@@ -205,11 +195,11 @@ def stitch(job: Job, item: Cut) -> Done:
     """Publishes the candidate pairs across a cut, as `edges` does."""
     name = f"edges/{item.number:06d}.{item.sub:04d}.cut"
     key = hash_json([job.key, "stitch", item.number, item.sub, item.last.file.xxh3, item.first.file.xxh3])
-    return once(job.work, name, key, lambda: _stitch(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _stitch(job, item, name, key))
 
 
 def _stitch(job: Job, item: Cut, name: str, key: str) -> Done:
-    last, first = (read(job.work, side.file, BAND) for side in (item.last, item.first))
+    last, first = (shuffle.read(job.work, side.file, BAND) for side in (item.last, item.first))
     return Done(key=key, files=edge_files(job, name, _window(np.r_[last, first], len(last))))
 
 
@@ -219,17 +209,17 @@ def unique_edges(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> Records:
     a, b = a[order], b[order]
     found = np.empty(len(a), EDGE)
     found["a"], found["b"] = a, b
-    return found[starts_of(a, b)]
+    return found[shuffle.starts_of(a, b)]
 
 
 def hottest(job: Job, dones: Sequence[Done]) -> Any:
     """The largest buckets of all ranges, `HOT` records; parts of one bucket are added up."""
-    found = [read(job.work, done.files["hot"].file, HOT) for done in dones if "hot" in done.files]
+    found = [shuffle.read(job.work, done.files["hot"].file, HOT) for done in dones if "hot" in done.files]
     hot = np.concatenate(found) if found else np.empty(0, HOT)
     hot = hot[np.lexsort((hot["location"], hot["key"]))]
     if len(hot) == 0:
         return hot
-    new = starts_of(hot["key"])
+    new = shuffle.starts_of(hot["key"])
     whole = hot[new].copy()
     whole["texts"] = np.add.reduceat(hot["texts"], np.flatnonzero(new))
     return whole[np.lexsort((whole["location"], whole["key"], -whole["texts"]))][:HOTTEST]

@@ -17,17 +17,8 @@ from corpusmill.pipeline.dedup.exact_similarity import similarities
 from corpusmill.pipeline.dedup.job import I64, LABEL, PAIR, Job, copy_fields, survivor_order
 from corpusmill.pipeline.dedup.key_groups import Routed, apply_group_leaders
 from corpusmill.pipeline.dedup.shingle_sets import load_nodes, places
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    Records,
-    Slice,
-    hashes_of,
-    in_range,
-    once,
-    read_slices,
-    starts_of,
-    write,
-)
+from corpusmill.pipeline.engine import shuffle
+from corpusmill.pipeline.engine.shuffle import Done, Records, Slice
 from corpusmill.schemas.manifest import hash_json
 
 F64 = npt.NDArray[np.float64]
@@ -182,26 +173,26 @@ class Route:
 def route(job: Job, item: Route) -> Done:
     """Publishes the partition's texts in clusters (`members`) and its pairs (`pairs`), cut by cluster
     range."""
-    inputs = [hashes_of(item.labels), hashes_of(item.pairs), hashes_of(item.heads)]
+    inputs = [shuffle.hashes_of(item.labels), shuffle.hashes_of(item.pairs), shuffle.hashes_of(item.heads)]
     key = hash_json([job.key, "route", item.index, inputs])
-    return once(job.work, f"route/{item.index:06d}", key, lambda: _route(job, item, key))
+    return shuffle.once(job.work, f"route/{item.index:06d}", key, lambda: _route(job, item, key))
 
 
 def _route(job: Job, item: Route, key: str) -> Done:
-    labels = read_slices(job.work, item.labels, LABEL)
+    labels = shuffle.read_slices(job.work, item.labels, LABEL)
     nodes = load_nodes(job, item.index)
     nodes = nodes[np.searchsorted(nodes["location"], labels["location"])]
     members = copy_fields(nodes, np.zeros(len(nodes), job.member), job.node.names)
     apply_group_leaders(job, members, item.heads)
     members["cluster"] = labels["cluster"]
     order = np.argsort(labels["range"], kind="stable")
-    pairs = read_slices(job.work, item.pairs, PAIR)
+    pairs = shuffle.read_slices(job.work, item.pairs, PAIR)
     where = labels["range"][np.searchsorted(labels["location"], pairs["a"])] if len(pairs) else pairs["a"]
     by_range = np.argsort(where, kind="stable")
     name = f"route/{item.index:06d}"
     files = {
-        "members": write(job.work, f"{name}.members", members[order], labels["range"][order]),
-        "pairs": write(job.work, f"{name}.pairs", pairs[by_range], where[by_range]),
+        "members": shuffle.write(job.work, f"{name}.members", members[order], labels["range"][order]),
+        "pairs": shuffle.write(job.work, f"{name}.pairs", pairs[by_range], where[by_range]),
     }
     return Done(key=key, files=files)
 
@@ -217,21 +208,23 @@ class Clusters:
 
 def elect(job: Job, item: Clusters) -> Done:
     """Publishes the fate of every text of the range's clusters (`fates`), cut by range of the text's key."""
-    key = hash_json([job.key, "elect", item.number, hashes_of(item.members), hashes_of(item.pairs)])
-    return once(job.work, f"elect/{item.number:06d}", key, lambda: _elect(job, item, key))
+    key = hash_json(
+        [job.key, "elect", item.number, shuffle.hashes_of(item.members), shuffle.hashes_of(item.pairs)]
+    )
+    return shuffle.once(job.work, f"elect/{item.number:06d}", key, lambda: _elect(job, item, key))
 
 
 def _elect(job: Job, item: Clusters, key: str) -> Done:
-    members = read_slices(job.work, item.members, job.member)
+    members = shuffle.read_slices(job.work, item.members, job.member)
     protected = members["protected"] > 0
     # What is contained goes for what contains it: then the larger set comes first.
     by_size = -members["size"] if job.params.containment is not None else np.zeros(len(members), np.int64)
     members = members[survivor_order(members, members["cluster"], ~protected, by_size)]
-    pairs = read_slices(job.work, item.pairs, PAIR)
+    pairs = shuffle.read_slices(job.work, item.pairs, PAIR)
     place = np.argsort(members["location"])
     ends = [place[np.searchsorted(members["location"][place], pairs[end])] for end in ("a", "b")]
     a, b = np.minimum(*ends), np.maximum(*ends)
-    labels = np.flatnonzero(new := starts_of(members["cluster"]))[np.cumsum(new) - 1]
+    labels = np.flatnonzero(new := shuffle.starts_of(members["cluster"]))[np.cumsum(new) - 1]
     comparison = Comparison(job, members)
     survivor, score, cut_short = choose_survivors(
         labels, comparison.size, members["protected"] > 0, (a, b, comparison.value(pairs, a, b)),
@@ -247,7 +240,7 @@ def _elect(job: Job, item: Clusters, key: str) -> Done:
         "compared_in_election": comparison.compared,
     }
     name = f"elect/{item.number:06d}.fates"
-    files = {"fates": write(job.work, name, fates, in_range(fates["hi"], job.text_ranges))}
+    files = {"fates": shuffle.write(job.work, name, fates, shuffle.in_range(fates["hi"], job.text_ranges))}
     return Done(key=key, files=files, counters=counters)
 
 
@@ -323,7 +316,7 @@ def slots(keep: float, survivor: I64, documents: I64, protected: I64) -> npt.NDA
     found[own] = np.minimum(left[own], np.minimum(1, documents - protected)[own])
     if keep > 1:
         order = np.argsort(survivor, kind="stable")
-        ends = np.flatnonzero(starts_of(survivor[order]))
+        ends = np.flatnonzero(shuffle.starts_of(survivor[order]))
         for group in np.split(order, ends[1:]) if count else []:
             first = survivor[group[0]]
             found[group] = _deal(keep - protected[first], (documents - protected)[group])

@@ -18,20 +18,8 @@ from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.dedup.candidates import unique_edges
 from corpusmill.pipeline.dedup.job import EDGE, HASH, I64, LABEL, PAIR, PLANTED, Job, parts_of
 from corpusmill.pipeline.dedup.shingle_sets import load_sets, places_of
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slice,
-    Slices,
-    hashes_of,
-    once,
-    read,
-    read_marker,
-    read_slices,
-    starts_of,
-    write,
-)  # fmt: skip
+from corpusmill.pipeline.engine import shuffle
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice, Slices
 from corpusmill.pipeline.engine.unionfind import components, join, roots
 from corpusmill.pipeline.text import minhash
 from corpusmill.schemas.manifest import PublishedFile, hash_json
@@ -73,12 +61,12 @@ def groups_of(job: Job, slices: dict[int, Slices]) -> list[Pairs]:
 def verify(job: Job, item: Pairs) -> Done:
     """Publishes the pairs that are similar enough (`pairs`), those with a planted text apart (`planted`), and
     a forest that joins the same texts as the pairs do (`forest`)."""
-    key = hash_json([job.key, "verify", item.index, hashes_of(item.slices)])
-    return once(job.work, f"verify/{item.index:06d}", key, lambda: _verify(job, item, key))
+    key = hash_json([job.key, "verify", item.index, shuffle.hashes_of(item.slices)])
+    return shuffle.once(job.work, f"verify/{item.index:06d}", key, lambda: _verify(job, item, key))
 
 
 def _verify(job: Job, item: Pairs, key: str) -> Done:
-    edges = read_slices(job.work, item.slices, EDGE)
+    edges = shuffle.read_slices(job.work, item.slices, EDGE)
     edges = unique_edges(edges["a"], edges["b"])
     pairs = np.zeros(len(edges), PAIR)
     pairs["a"], pairs["b"] = edges["a"], edges["b"]
@@ -102,29 +90,29 @@ def _verify(job: Job, item: Pairs, key: str) -> Done:
     forest = np.zeros(len(nodes), EDGE)
     forest["a"], forest["b"] = root, nodes
     files = {
-        "pairs": write(job.work, f"{name}.pairs", pairs, parts_of(pairs["a"])),
-        "planted": write(job.work, f"{name}.planted", planted),
-        "forest": write(job.work, f"{name}.forest", forest[forest["a"] != forest["b"]]),
+        "pairs": shuffle.write(job.work, f"{name}.pairs", pairs, parts_of(pairs["a"])),
+        "planted": shuffle.write(job.work, f"{name}.planted", planted),
+        "forest": shuffle.write(job.work, f"{name}.forest", forest[forest["a"] != forest["b"]]),
     }
     if job.whole:
-        files["all"] = write(job.work, f"{name}.all", every)
+        files["all"] = shuffle.write(job.work, f"{name}.all", every)
     return Done(key=key, files=files, counters=counters)
 
 
 def _known(job: Job, name: str, pairs: Records) -> npt.NDArray[np.bool_]:
     """Fill in what an earlier change of the index compared; which pairs those are. A location never gets another
     text, so what was once found stays true."""
-    done = read_marker(job.work, name)
+    done = shuffle.read_marker(job.work, name)
     if done is None:
         return np.zeros(len(pairs), bool)
     try:
-        before = read(job.work, done.files["all"].file, PAIR)
+        before = shuffle.read(job.work, done.files["all"].file, PAIR)
     except (FileNotFoundError, WorkError):  # a change that was killed: compare again
         return np.zeros(len(pairs), bool)
     both = np.concatenate([before, pairs])
     order = np.lexsort((np.arange(len(both)), both["b"], both["a"]))
-    again = order[~starts_of(both["a"][order], both["b"][order])]
-    first = order[np.flatnonzero(~starts_of(both["a"][order], both["b"][order])) - 1]
+    again = order[~shuffle.starts_of(both["a"][order], both["b"][order])]
+    first = order[np.flatnonzero(~shuffle.starts_of(both["a"][order], both["b"][order])) - 1]
     for field in ("jaccard", "inside"):
         pairs[field][again - len(before)] = before[field][first]
     known = np.zeros(len(pairs), bool)
@@ -214,7 +202,7 @@ def label(job: Job, verified: Sequence[Done]) -> tuple[list[File], Labels]:
 
 
 def _forests(job: Job, files: Sequence[PublishedFile]) -> Iterator[Records]:
-    return job.work.at_once(lambda file: read(job.work, file, EDGE), files)
+    return job.work.at_once(lambda file: shuffle.read(job.work, file, EDGE), files)
 
 
 def _nodes(job: Job, files: Sequence[PublishedFile]) -> I64:
@@ -227,7 +215,7 @@ def _nodes(job: Job, files: Sequence[PublishedFile]) -> I64:
         count += len(mine)
     found = ends[:count]
     found.sort()
-    return found[starts_of(found)]
+    return found[shuffle.starts_of(found)]
 
 
 def _publish(job: Job, labels: Labels) -> list[File]:
@@ -244,5 +232,5 @@ def _publish(job: Job, labels: Labels) -> list[File]:
         some = np.empty(len(location), LABEL)
         some["location"], some["cluster"] = location, labels.location[root]
         some["range"] = np.where(root > 0, before[root - 1], 0) // most
-        files.append(write(job.work, f"labels/{number:06d}", some, parts_of(location)))
+        files.append(shuffle.write(job.work, f"labels/{number:06d}", some, parts_of(location)))
     return files

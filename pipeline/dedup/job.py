@@ -25,18 +25,9 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slices,
-    by_part,
-    once,
-    read,
-    read_marker,
-    write,
-)
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slices, read
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import hash_json
@@ -185,7 +176,7 @@ def parts(
 ) -> dict[int, Slices]:
     """Part number -> its slices in the files called `name` of all the steps; of slim ones, in copies of them."""
     if not job.slim:
-        return by_part(dones, name)
+        return shuffle.by_part(dones, name)
     items = [
         Compact(
             number, work, f"{group[0].name.partition('/')[0]}-{name}", name,
@@ -193,7 +184,7 @@ def parts(
         )
         for number, group in enumerate(_groups(job, [done for done in dones if name in done.files], name))
     ]  # fmt: skip
-    return by_part(map_(compact, items, f"{name} together"), name)
+    return shuffle.by_part(map_(compact, items, f"{name} together"), name)
 
 
 def _groups(job: Job, dones: Sequence[Done], name: str) -> Iterator[list[Done]]:
@@ -217,7 +208,7 @@ def compact(job: Job, item: Compact) -> Done:
     """Publishes the files of the steps as one in their folder, cut by the same parts."""
     key = hash_json([job.key, "compact", item.label, item.markers, item.key])
     name = f"{'' if item.work == job.work else 'scratch/'}compact/{item.label}/{item.number:06d}"
-    return once(item.work, name, key, lambda: _compact(job, item, name, key))
+    return shuffle.once(item.work, name, key, lambda: _compact(job, item, name, key))
 
 
 def _compact(job: Job, item: Compact, name: str, key: str) -> Done:
@@ -230,12 +221,14 @@ def _compact(job: Job, item: Compact, name: str, key: str) -> Done:
     del found
     order = np.argsort(number, kind="stable")
     whole = whole[order]
-    return Done(key=key, files={item.name: write(item.work, f"{name}.{item.name}", whole, number[order])})
+    return Done(
+        key=key, files={item.name: shuffle.write(item.work, f"{name}.{item.name}", whole, number[order])}
+    )
 
 
 def _piece(item: Compact, marker: str) -> tuple[Records, Records]:
     """The records of a step's file, and its parts."""
-    done = read_marker(item.work, marker)
+    done = shuffle.read_marker(item.work, marker)
     if done is None:
         raise WorkError(f"{item.work / marker}.json: missing or changed; run again to rebuild it")
     file = done.files[item.name]

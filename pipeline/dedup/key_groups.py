@@ -23,18 +23,9 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.dedup.job import I64, Job, copy_fields, parts_of, survivor_order
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    Records,
-    Slice,
-    hashes_of,
-    ids,
-    once,
-    read_slices,
-    starts_of,
-    write,
-)
+from corpusmill.pipeline.engine.shuffle import Done, Records, Slice
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import hash_json
@@ -152,8 +143,8 @@ def heads(job: Job, item: Keys) -> Done:
     """Publishes, for each partition, the best document of every group that has several, with the group's
     counts (`heads`)."""
     name = f"{item.kind}-heads/{item.number:06d}"
-    key = hash_json([job.key, "heads", item.number, hashes_of(item.texts)])
-    return once(job.work, name, key, lambda: _heads(job, item, name, key))
+    key = hash_json([job.key, "heads", item.number, shuffle.hashes_of(item.texts)])
+    return shuffle.once(job.work, name, key, lambda: _heads(job, item, name, key))
 
 
 def _heads(job: Job, item: Keys, name: str, key: str) -> Done:
@@ -164,12 +155,12 @@ def _heads(job: Job, item: Keys, name: str, key: str) -> Done:
     several = totals[0] > 1
     group = np.repeat(np.arange(len(starts)), sizes)[np.repeat(several, sizes)]
     part, group = _recipients(texts[np.repeat(several, sizes)], group)
-    return Done(key=key, files={"heads": write(job.work, f"{name}.heads", best[group], part)})
+    return Done(key=key, files={"heads": shuffle.write(job.work, f"{name}.heads", best[group], part)})
 
 
 def apply_group_leaders(job: Job, nodes: Records, routed: Routed) -> None:
     """Give nodes whose text several documents have the id, order and counts of the best of them."""
-    best = read_slices(job.work, routed, job.text)
+    best = shuffle.read_slices(job.work, routed, job.text)
     row = find(best, nodes)
     some = row >= 0
     for name in ("id_hi", "id_lo", "text", "source", "order", "documents", "protected"):
@@ -178,18 +169,20 @@ def apply_group_leaders(job: Job, nodes: Records, routed: Routed) -> None:
 
 def find(among: Records, wanted: Records) -> I64:
     """Row in `among` of each wanted key, or -1."""
-    row = pc.index_in(ids(wanted["hi"], wanted["lo"]), value_set=ids(among["hi"], among["lo"]))
+    row = pc.index_in(
+        shuffle.ids(wanted["hi"], wanted["lo"]), value_set=shuffle.ids(among["hi"], among["lo"])
+    )
     found: I64 = pc.fill_null(row, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 
 def _groups(job: Job, item: Keys) -> tuple[Records, I64, I64]:
     """The range's texts by key and survivor order, where each group starts, and its size."""
-    texts = read_slices(job.work, item.texts, job.text)
+    texts = shuffle.read_slices(job.work, item.texts, job.text)
     if item.kind == "text" and not job.params.exact and not job.params.normalized:
         texts = texts[texts["shingles"] > 0]  # copies are near-copies then; texts without words are none
     texts = texts[survivor_order(texts, texts["hi"], texts["lo"])]
-    starts = np.flatnonzero(starts_of(texts["hi"], texts["lo"]))
+    starts = np.flatnonzero(shuffle.starts_of(texts["hi"], texts["lo"]))
     return texts, starts, np.diff(np.r_[starts, len(texts)])
 
 
@@ -205,21 +198,23 @@ def _recipients(texts: Records, group: I64) -> tuple[I64, I64]:
     part = parts_of(texts["location"])
     order = np.lexsort((group, part))
     part, group = part[order], group[order]
-    new = starts_of(part, group)
+    new = shuffle.starts_of(part, group)
     return part[new], group[new]
 
 
 def settle(job: Job, item: Keys) -> Done:
     """Publishes, for each partition, what becomes of its keys (`decided`)."""
     name = f"{item.kind}-settle/{item.number:06d}"
-    key = hash_json([job.key, "settle", item.number, hashes_of(item.texts), hashes_of(item.fates)])
-    return once(job.work, name, key, lambda: _settle(job, item, name, key))
+    key = hash_json(
+        [job.key, "settle", item.number, shuffle.hashes_of(item.texts), shuffle.hashes_of(item.fates)]
+    )
+    return shuffle.once(job.work, name, key, lambda: _settle(job, item, name, key))
 
 
 def _settle(job: Job, item: Keys, name: str, key: str) -> Done:
     texts, starts, sizes = _groups(job, item)
     documents, protected = _totals(texts, starts)
-    fates = read_slices(job.work, item.fates, job.fate)
+    fates = shuffle.read_slices(job.work, item.fates, job.fate)
     best = texts[starts]
     fate = find(fates, best)
     several = (documents > 1) | (fate >= 0)
@@ -242,7 +237,7 @@ def _settle(job: Job, item: Keys, name: str, key: str) -> Done:
     _last(decided, texts, starts, protected, documents)
     group = np.repeat(np.arange(len(starts)), sizes)[np.repeat(several, sizes)]
     part, group = _recipients(texts[np.repeat(several, sizes)], group)
-    files = {"decided": write(job.work, f"{name}.decided", decided[group], part)}
+    files = {"decided": shuffle.write(job.work, f"{name}.decided", decided[group], part)}
     return Done(key=key, files=files, counters={"groups": int(several.sum())})
 
 

@@ -15,21 +15,9 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.job import LOCATION, Job
 from corpusmill.pipeline.dedup.key_groups import Routed, find, stays
 from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_table
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slice,
-    hashes_of,
-    ids,
-    in_range,
-    once,
-    read,
-    read_slices,
-    starts_of,
-    write,
-)  # fmt: skip
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.tables import CLUSTERS, REMOVALS
 
@@ -72,23 +60,27 @@ class UrlRemoval:
 
 def url_gone(job: Job, item: UrlRemoval) -> Done:
     """Publishes the locations of documents that go for their URL (`gone`): later passes do not see them."""
-    key = hash_json([job.key, "gone", item.index, item.docs.file.xxh3, hashes_of(item.decided)])
+    key = hash_json([job.key, "gone", item.index, item.docs.file.xxh3, shuffle.hashes_of(item.decided)])
     name = f"urls-gone/{item.index:06d}"
 
     def step() -> Done:
         docs, decided = _matched(job, item.docs, item.decided)
         gone = np.sort(docs["location"][~stays(job, docs, decided)]).astype(LOCATION)
-        return Done(key=key, files={"gone": write(job.work, f"{name}.gone", gone, gone * 0 + item.index)})
+        return Done(
+            key=key, files={"gone": shuffle.write(job.work, f"{name}.gone", gone, gone * 0 + item.index)}
+        )
 
-    return once(job.work, name, key, step)
+    return shuffle.once(job.work, name, key, step)
 
 
 def removals(job: Job, item: Removal) -> Done:
     """Publishes `removals/<partition>.parquet` (schema `REMOVALS`, by document) for the stage, the same as
     records for the table of clusters (`members`, cut by cluster), and draws of what to audit (`audit`)."""
-    inputs = [item.docs.file.xxh3, *hashes_of(item.decided), *hashes_of(item.url_decided)]
+    inputs = [item.docs.file.xxh3, *shuffle.hashes_of(item.decided), *shuffle.hashes_of(item.url_decided)]
     key = hash_json([job.key, "removals", item.index, item.name, inputs])
-    return once(item.stage, f"scratch/removals/{item.index:06d}", key, lambda: _removals(job, item, key))
+    return shuffle.once(
+        item.stage, f"scratch/removals/{item.index:06d}", key, lambda: _removals(job, item, key)
+    )
 
 
 def _removals(job: Job, item: Removal, key: str) -> Done:
@@ -108,10 +100,10 @@ def _removals(job: Job, item: Removal, key: str) -> Done:
             counters[f"{source}/{name}"] = int((gone["source"] == source).sum())
     found = found[np.lexsort((found["id_lo"], found["id_hi"], found["cluster_lo"], found["cluster_hi"]))]
     name = f"scratch/removals/{item.index:06d}"
-    cluster = in_range(found["cluster_hi"], job.text_ranges)
+    cluster = shuffle.in_range(found["cluster_hi"], job.text_ranges)
     files = {
-        "members": write(item.stage, f"{name}.members", found, cluster),
-        "audit": write(item.stage, f"{name}.audit", audit(audits)),
+        "members": shuffle.write(item.stage, f"{name}.members", found, cluster),
+        "audit": shuffle.write(item.stage, f"{name}.audit", audit(audits)),
     }
     if item.name is not None:
         table = publish_table(item.stage, f"removals/{item.name}.parquet", removals_table(found))
@@ -132,25 +124,25 @@ class Clusters:
 def clusters(job: Job, item: Clusters) -> Done:
     """Publishes the range's part of `clusters.parquet` (`clusters`); counts clusters and the largest one's
     documents."""
-    key = hash_json([job.key, "clusters", item.number, item.sources, hashes_of(item.members)])
+    key = hash_json([job.key, "clusters", item.number, item.sources, shuffle.hashes_of(item.members)])
     name = f"scratch/clusters/{item.number:06d}"
 
     def step() -> Done:
-        found = read_slices(item.stage, item.members, MEMBER)
+        found = shuffle.read_slices(item.stage, item.members, MEMBER)
         table = publish_table(item.stage, f"{name}.parquet", clusters_table(found, dict(item.sources)))
         found = found[np.lexsort((found["cluster_lo"], found["cluster_hi"]))]
-        starts = np.flatnonzero(starts_of(found["cluster_hi"], found["cluster_lo"]))
+        starts = np.flatnonzero(shuffle.starts_of(found["cluster_hi"], found["cluster_lo"]))
         sizes = np.diff(np.r_[starts, len(found)])
         counters = {"clusters": len(starts), "largest_cluster": int(sizes.max(initial=0))}
         return Done(key=key, files={"clusters": File(file=table)}, counters=counters)
 
-    return once(item.stage, name, key, step)
+    return shuffle.once(item.stage, name, key, step)
 
 
 def _matched(job: Job, docs: File, decided: Routed) -> tuple[Records, Records]:
     """The partition's documents of which something was decided, and that."""
-    mine = read(job.work, docs.file, job.doc)
-    received = read_slices(job.work, decided, job.decided)
+    mine = shuffle.read(job.work, docs.file, job.doc)
+    received = shuffle.read_slices(job.work, decided, job.decided)
     row = find(received, mine)
     return mine[row >= 0], received[row[row >= 0]]
 
@@ -199,9 +191,9 @@ def removals_table(found: Records) -> pa.Table:
     new[1:] = (found["id_hi"][1:] != found["id_hi"][:-1]) | (found["id_lo"][1:] != found["id_lo"][:-1])
     found = found[new]
     columns = [
-        ids(found["id_hi"], found["id_lo"]),
-        ids(found["cluster_hi"], found["cluster_lo"]),
-        ids(found["survivor_hi"], found["survivor_lo"]),
+        shuffle.ids(found["id_hi"], found["id_lo"]),
+        shuffle.ids(found["cluster_hi"], found["cluster_lo"]),
+        shuffle.ids(found["survivor_hi"], found["survivor_lo"]),
         pa.array(found["kept"]),
         rule_names(found["rule"], found["kept"]),
         _numbers(found["jaccard"]),
@@ -218,10 +210,10 @@ def clusters_table(found: Records, sources: dict[int, str]) -> pa.Table:
     distinct, codes = np.unique(found["source"], return_inverse=True)
     names = pa.array([sources[int(value)] for value in distinct], pa.string())
     columns = [
-        ids(found["cluster_hi"], found["cluster_lo"]),
-        ids(found["id_hi"], found["id_lo"]),
+        shuffle.ids(found["cluster_hi"], found["cluster_lo"]),
+        shuffle.ids(found["id_hi"], found["id_lo"]),
         names.take(pa.array(codes.ravel(), pa.int64())),
-        ids(found["survivor_hi"], found["survivor_lo"]),
+        shuffle.ids(found["survivor_hi"], found["survivor_lo"]),
         pa.array(found["kept"]),
         rule_names(found["rule"], found["kept"]),
         _numbers(found["jaccard"]),

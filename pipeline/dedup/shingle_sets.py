@@ -18,20 +18,8 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields, parts_of
 from corpusmill.pipeline.dedup.key_groups import Routed, apply_group_leaders
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slice,
-    hashes_of,
-    once,
-    read,
-    read_marker,
-    read_ranges,
-    read_slices,
-    starts_of,
-    write,
-)  # fmt: skip
+from corpusmill.pipeline.engine import shuffle
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling
@@ -62,18 +50,28 @@ def sets(job: Job, item: Wanted) -> Done:
     """Publishes the partition's wanted texts (`nodes`) and their shingle sets (`sets`)."""
     docs = item.docs.xxh3 if item.docs else item.partition.xxh3
     key = hash_json(
-        [job.key, "sets", docs, hashes_of(item.nodes), item.sample, job.whole, hashes_of(item.heads)]
+        [
+            job.key,
+            "sets",
+            docs,
+            shuffle.hashes_of(item.nodes),
+            item.sample,
+            job.whole,
+            shuffle.hashes_of(item.heads),
+        ]
     )
-    return once(job.work, f"sets/{item.index:06d}", key, lambda: _sets(job, item, key))
+    return shuffle.once(job.work, f"sets/{item.index:06d}", key, lambda: _sets(job, item, key))
 
 
 def _sets(job: Job, item: Wanted, key: str) -> Done:
-    wanted = np.unique(np.r_[read_slices(job.work, item.nodes, LOCATION), np.array(item.sample, np.int64)])
+    wanted = np.unique(
+        np.r_[shuffle.read_slices(job.work, item.nodes, LOCATION), np.array(item.sample, np.int64)]
+    )
     if item.docs is not None:
-        docs = read(job.work, item.docs, job.doc)
+        docs = shuffle.read(job.work, item.docs, job.doc)
         docs = docs[np.lexsort((docs["location"], docs["lo"], docs["hi"]))]
         if job.whole:
-            wanted = np.sort(docs["location"][starts_of(docs["hi"], docs["lo"])])
+            wanted = np.sort(docs["location"][shuffle.starts_of(docs["hi"], docs["lo"])])
         docs = docs[np.argsort(docs["location"])]
     nodes = np.zeros(len(wanted), job.node)
     nodes["location"] = wanted
@@ -90,8 +88,8 @@ def _sets(job: Job, item: Wanted, key: str) -> Done:
     return Done(
         key=key,
         files={
-            "nodes": write(job.work, f"sets/{item.index:06d}.nodes", nodes),
-            "sets": write(job.work, SETS.format(item.index), hashes),
+            "nodes": shuffle.write(job.work, f"sets/{item.index:06d}.nodes", nodes),
+            "sets": shuffle.write(job.work, SETS.format(item.index), hashes),
         },
     )
 
@@ -104,11 +102,11 @@ def _sums(hashes: U64, bounds: I64) -> U64:
 
 def load_nodes(job: Job, index: int) -> Records:
     """The wanted texts of a partition, by ascending location."""
-    return read(job.work, _files(job, index)["nodes"].file, job.node)
+    return shuffle.read(job.work, _files(job, index)["nodes"].file, job.node)
 
 
 def _files(job: Job, index: int) -> dict[str, File]:
-    done = read_marker(job.work, f"sets/{index:06d}")
+    done = shuffle.read_marker(job.work, f"sets/{index:06d}")
     if done is None:
         raise WorkError(f"{job.work}/sets/{index:06d}.json: missing or changed; run again to rebuild it")
     return done.files
@@ -118,7 +116,7 @@ def places_of(job: Job, locations: I64) -> Records:
     """Where the sets of the texts at ascending `locations` lie: `PLACE` records. Reads the index of each partition
     once."""
     parts = parts_of(locations)
-    cuts = np.flatnonzero(starts_of(parts)).tolist()
+    cuts = np.flatnonzero(shuffle.starts_of(parts)).tolist()
     homes = [(int(parts[first]), locations[first:last]) for first, last in pairwise([*cuts, len(parts)])]
 
     def found(home: tuple[int, I64]) -> Records:
@@ -140,7 +138,7 @@ def load_sets(job: Job, wanted: Records) -> tuple[I64, U64]:
     hashes = np.empty(bounds[-1], np.uint64)
     parts = parts_of(wanted["location"])
     begins, stops = wanted["start"], wanted["start"] + wanted["size"]
-    apart = starts_of(parts)
+    apart = shuffle.starts_of(parts)
     apart[1:] |= begins[1:] - stops[:-1] > GAP
     runs = list(pairwise([*np.flatnonzero(apart).tolist(), len(wanted)]))
     files = {part: _set_file(job, part) for part in np.unique(parts).tolist()}
@@ -148,7 +146,7 @@ def load_sets(job: Job, wanted: Records) -> tuple[I64, U64]:
         (files[int(parts[first])], int(begins[first]) * 8, int(stops[last - 1] - begins[first]) * 8)
         for first, last in runs
     ]
-    for (first, last), data in zip(runs, read_ranges(job.work, asked), strict=True):
+    for (first, last), data in zip(runs, shuffle.read_ranges(job.work, asked), strict=True):
         _spread(
             np.frombuffer(data, HASH), begins[first:last] - begins[first], bounds[first : last + 1], hashes
         )

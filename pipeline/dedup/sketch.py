@@ -18,20 +18,9 @@ from corpusmill.pipeline.dedup.key_groups import columns_needed, order
 from corpusmill.pipeline.dedup.quality.planted import PLANTED as PLANTED_RECORD
 from corpusmill.pipeline.dedup.quality.planted import Planted, choose, plant
 from corpusmill.pipeline.dedup.quality.recall import draw, sample_records
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_table
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slice,
-    hashes_of,
-    in_range,
-    once,
-    read_slices,
-    starts_of,
-    words,
-    write,
-)
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text import minhash
 from corpusmill.pipeline.text.buffers import one_array
@@ -65,16 +54,16 @@ def sketch(job: Job, item: Sketched) -> Done:
     - `sample` and `planted`: the partition's share of what recall is measured on.
     """
     name = f"sketch/{item.index:06d}"
-    inputs = [item.index, item.partition.name, item.partition.xxh3, *hashes_of(item.gone)]
+    inputs = [item.index, item.partition.name, item.partition.xxh3, *shuffle.hashes_of(item.gone)]
     key = hash_json([job.key, "sketch", *inputs])
-    return once(job.work, name, key, lambda: _sketch(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _sketch(job, item, name, key))
 
 
 def urls(job: Job, item: Sketched) -> Done:
     """The `docs` and `texts` of the documents that have a URL, keyed by it."""
     key = hash_json([job.key, "urls", item.index, item.partition.name, item.partition.xxh3])
     name = f"urls/{item.index:06d}"
-    return once(job.work, name, key, lambda: _urls(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _urls(job, item, name, key))
 
 
 def _urls(job: Job, item: Sketched, name: str, key: str) -> Done:
@@ -101,11 +90,11 @@ def _sketch(job: Job, item: Sketched, name: str, key: str) -> Done:
     if len(docs) >= 2**31 or item.index >= PLANTED_PART:
         raise WorkError(f"partition {item.partition.name}: more documents than a location can number")
     rows = np.arange(len(docs), dtype=np.int64)
-    gone = read_slices(job.work, item.gone, np.dtype("<i8")) & 0xFFFFFFFF
+    gone = shuffle.read_slices(job.work, item.gone, np.dtype("<i8")) & 0xFFFFFFFF
     rows = np.delete(rows, gone)
     text = one_array(docs["text"])
     shingling = Shingling(job.params, job.banding.bands * job.banding.rows)
-    hi, lo = (column[rows] for column in words(one_array(docs["text_hash"])))
+    hi, lo = (column[rows] for column in shuffle.words(one_array(docs["text_hash"])))
     if job.params.normalized:
         norm_hi, norm_lo = shingling.fingerprints(text, rows)
         wordless = (norm_hi == 0) & (norm_lo == 0)
@@ -117,7 +106,7 @@ def _sketch(job: Job, item: Sketched, name: str, key: str) -> Done:
     files: dict[str, File] = {}
     shingles = np.zeros(len(found), np.int64)
     if job.params.minhash:
-        new = starts_of(found["hi"], found["lo"])
+        new = shuffle.starts_of(found["hi"], found["lo"])
         # The lowest location of a text in the partition stands for all of its copies.
         distinct = found[np.lexsort((found["location"], found["lo"], found["hi"]))][new]
         signed = shingling.sign(text, distinct["location"] & 0xFFFFFFFF)
@@ -138,7 +127,7 @@ def _sketch(job: Job, item: Sketched, name: str, key: str) -> Done:
             extra.append(_fingerprints(text, firsts, shingling))
         files["bands"] = write_bands(job, name, np.concatenate([bands, *extra]))
         sample = draw(sample_records(signed.draws[some], firsts), job.params.sample)
-        files["sample"] = write(job.work, f"{name}.sample", sample)
+        files["sample"] = shuffle.write(job.work, f"{name}.sample", sample)
         counters["capped"] = int(signed.capped.sum())
     counters["short"] = int((shingles == 0).sum()) if job.params.minhash else 0
     return group_files(job, name, key, found, shingles, files, counters)
@@ -148,9 +137,9 @@ def _documents(job: Job, item: Sketched, docs: pa.Table, rows: I64, hi: U64, lo:
     """The documents at `rows` as records, by key, then in survivor order."""
     found = np.zeros(len(rows), job.doc)
     found["hi"], found["lo"] = hi, lo
-    id_hi, id_lo = words(one_array(docs["doc_id"]))
+    id_hi, id_lo = shuffle.words(one_array(docs["doc_id"]))
     found["id_hi"], found["id_lo"] = id_hi[rows], id_lo[rows]
-    found["text"] = words(one_array(docs["text_hash"]))[0][rows]
+    found["text"] = shuffle.words(one_array(docs["text_hash"]))[0][rows]
     found["location"] = (item.index << 32) + rows
     names = one_array(docs["source"]).dictionary_encode()
     hashed = np.array([source_hash(source) for source in names.dictionary.to_pylist()], np.uint64)
@@ -164,7 +153,7 @@ def group_files(
     job: Job, name: str, key: str, found: Records, shingles: I64, files: dict[str, File],
     counters: dict[str, int],
 ) -> Done:  # fmt: skip
-    new = starts_of(found["hi"], found["lo"])
+    new = shuffle.starts_of(found["hi"], found["lo"])
     starts = np.flatnonzero(new)
     sizes = np.diff(np.r_[starts, len(found)])
     place = np.arange(len(found)) - np.repeat(starts, sizes)
@@ -178,8 +167,10 @@ def group_files(
     if len(found):
         texts["protected"][head] = np.add.reduceat(found["order"][:, 0] == 0, starts)
     files = files | {
-        "docs": write(job.work, f"{name}.docs", found),
-        "texts": write(job.work, f"{name}.texts", texts, in_range(texts["hi"], job.text_ranges)),
+        "docs": shuffle.write(job.work, f"{name}.docs", found),
+        "texts": shuffle.write(
+            job.work, f"{name}.texts", texts, shuffle.in_range(texts["hi"], job.text_ranges)
+        ),
     }
     return Done(key=key, files=files, counters=counters)
 
@@ -214,7 +205,7 @@ def _fingerprints(text: pa.Array, texts: Records, shingling: Shingling) -> Recor
 def write_bands(job: Job, name: str, bands: Records) -> File:
     """Publish band records by key, then text, cut by range."""
     bands = bands[np.lexsort((bands["text"], bands["key"]))]
-    return write(job.work, f"{name}.bands", bands, in_range(bands["key"], job.band_ranges))
+    return shuffle.write(job.work, f"{name}.bands", bands, shuffle.in_range(bands["key"], job.band_ranges))
 
 
 def _plant(
@@ -239,7 +230,7 @@ def _plant(
         records[field] = getattr(made, field)
     signed = shingling.sign(made.texts, np.arange(len(texts), dtype=np.int64)).signatures
     nodes = np.zeros(len(texts), job.text)
-    nodes["hi"], nodes["lo"] = words(pa.array(hashes, pa.binary(16)))
+    nodes["hi"], nodes["lo"] = shuffle.words(pa.array(hashes, pa.binary(16)))
     nodes["location"] = records["planted"]
-    files = {"planted": write(job.work, f"{name}.planted", records), "planted_docs": File(file=docs)}
+    files = {"planted": shuffle.write(job.work, f"{name}.planted", records), "planted_docs": File(file=docs)}
     return files, _bands(job, signed, nodes, planted=1)

@@ -19,21 +19,9 @@ from corpusmill.pipeline.dedup.index.index_file import IDENTITY, NAMES, Index, m
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.dedup.key_groups import find
 from corpusmill.pipeline.dedup.removals import MEMBER, URL, rule_names
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_table, publish_tables
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slice,
-    by_part,
-    hashes_of,
-    ids,
-    once,
-    read,
-    read_slices,
-    starts_of,
-    write,
-)  # fmt: skip
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice, ids
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.tables import CHANGES
@@ -54,7 +42,7 @@ class Named:
 def names(job: Job, item: Named) -> Done:
     """Publishes who the partition's documents are (`names`, a table), and their ids cut by range (`ids`)."""
     key = hash_json([job.key, "names", item.number, item.partition.xxh3])
-    return once(job.work, f"names/{item.number:06d}", key, lambda: _names(job, item, key))
+    return shuffle.once(job.work, f"names/{item.number:06d}", key, lambda: _names(job, item, key))
 
 
 def _names(job: Job, item: Named, key: str) -> Done:
@@ -72,9 +60,9 @@ class Ids:
 
 def twice(job: Job, item: Ids) -> Done:
     """Raises `UserError` if a document is in the index twice."""
-    found = read_slices(job.work, item.slices, IDENTITY)
+    found = shuffle.read_slices(job.work, item.slices, IDENTITY)
     found = found[np.lexsort((found["lo"], found["hi"]))]
-    again = found[~starts_of(found["hi"], found["lo"])]
+    again = found[~shuffle.starts_of(found["hi"], found["lo"])]
     if len(again):
         example = ids(again["hi"], again["lo"])[0].as_py().hex()
         raise UserError(
@@ -102,23 +90,23 @@ def status(job: Job, item: Status) -> Done:
     (`changes`, a table; of a partition just added: nothing)."""
     before = item.before.file.xxh3 if item.before else None
     key = hash_json(
-        [job.key, "status", item.number, item.generation, hashes_of(item.members), before, item.new]
+        [job.key, "status", item.number, item.generation, shuffle.hashes_of(item.members), before, item.new]
     )
     name = f"status/{item.generation:04d}/{item.number:06d}"
-    return once(job.work, name, key, lambda: _status(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _status(job, item, name, key))
 
 
 def _status(job: Job, item: Status, name: str, key: str) -> Done:
-    now = read_slices(item.stage, item.members, MEMBER)
+    now = shuffle.read_slices(item.stage, item.members, MEMBER)
     now = now[now["rule"] != URL]
     now = now[np.lexsort((now["id_lo"], now["id_hi"]))]
-    before = read(job.work, item.before.file, MEMBER) if item.before else np.empty(0, MEMBER)
+    before = shuffle.read(job.work, item.before.file, MEMBER) if item.before else np.empty(0, MEMBER)
     table = table_of(job.work, item.names)
     changes = _changes(before, now, table) if not item.new else CHANGES.empty_table()
     return Done(
         key=key,
         files={
-            "status": write(job.work, f"{name}.members", now),
+            "status": shuffle.write(job.work, f"{name}.members", now),
             "changes": File(file=publish_table(job.work, f"{name}.parquet", changes)),
         },
     )
@@ -213,7 +201,7 @@ class Change:
         new = [Named(number, part) for number, part in self.added.items()]
         named = map_(names, new, "names")
         old = [marker(self.job.work, f"names/{number:06d}") for number in self._old()]
-        ids = by_part([*old, *named], "ids")
+        ids = shuffle.by_part([*old, *named], "ids")
         map_(twice, [Ids(*item) for item in ids.items()], "ids")
 
     def _old(self) -> list[int]:
@@ -267,7 +255,7 @@ class Change:
         self.job.work.delete(self._old_statuses())
 
     def _status(self, number: int, stage: Folder, removed: Done) -> Status:
-        slices = by_part([removed], "members").values()
+        slices = shuffle.by_part([removed], "members").values()
         return Status(
             number, self.generation, stage, tuple(part for mine in slices for part in mine),
             marker(self.job.work, f"names/{number:06d}").files["names"],

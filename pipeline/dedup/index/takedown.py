@@ -18,20 +18,10 @@ from corpusmill.pipeline.dedup.job import BAND, HASH, I64, Job, copy_fields
 from corpusmill.pipeline.dedup.key_groups import find
 from corpusmill.pipeline.dedup.quality.recall import SAMPLE
 from corpusmill.pipeline.dedup.sketch import group_files
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.requested_documents import matches
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    in_range,
-    once,
-    read,
-    starts_of,
-    words,
-    write,
-    write_marker,
-)  # fmt: skip
+from corpusmill.pipeline.engine.shuffle import Done, File, Records
 from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.manifest import hash_json
 
@@ -58,7 +48,7 @@ def locate(job: Job, item: Purge) -> Done:
         file = publish_table(job.work, f"{name}.parquet", found)
         return Done(key=item.change, files={"names": File(file=file)})
 
-    return once(job.work, name, item.change, step)
+    return shuffle.once(job.work, name, item.change, step)
 
 
 def _names(job: Job, number: int) -> pa.Table:
@@ -81,10 +71,10 @@ def purge(job: Job, item: Purge) -> Done:
     gone_ids = table["doc_id"].filter(match).combine_chunks()
     if len(gone_ids) == 0:
         return Done(key="", files={})
-    gone_hi, gone_lo = words(gone_ids.chunk(0) if isinstance(gone_ids, pa.ChunkedArray) else gone_ids)
+    gone_hi, gone_lo = shuffle.words(gone_ids.chunk(0) if isinstance(gone_ids, pa.ChunkedArray) else gone_ids)
     name = f"sketch/{item.number:06d}"
     sketch = marker(job.work, name)
-    docs = read(job.work, sketch.files["docs"].file, job.doc)
+    docs = shuffle.read(job.work, sketch.files["docs"].file, job.doc)
     wanted_ids = np.zeros(len(gone_hi), [("hi", "<u8"), ("lo", "<u8")])
     wanted_ids["hi"], wanted_ids["lo"] = gone_hi, gone_lo
     mine = np.zeros(len(docs), wanted_ids.dtype)
@@ -122,7 +112,7 @@ def _moved(docs: Records, going: Any) -> Records:
     moved = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("before", "<i8"), ("after", "<i8")])
     order = np.lexsort((docs["location"], docs["lo"], docs["hi"]))
     docs, going = docs[order], going[order]
-    starts = np.flatnonzero(starts_of(docs["hi"], docs["lo"]))
+    starts = np.flatnonzero(shuffle.starts_of(docs["hi"], docs["lo"]))
     found = np.zeros(len(starts), moved)
     found["hi"], found["lo"] = docs["hi"][starts], docs["lo"][starts]
     found["before"] = docs["location"][starts]
@@ -146,20 +136,22 @@ def _relocated(location: I64, moved: Records) -> I64:
 
 def _sketch(job: Job, item: Purge, sketch: Done, docs: Records, moved: Records) -> None:
     name = f"sketch/{item.number:06d}.{item.change}"
-    texts = read(job.work, sketch.files["texts"].file, job.text)
+    texts = shuffle.read(job.work, sketch.files["texts"].file, job.text)
     row = find(texts, docs)
     shingles = np.where(row >= 0, texts["shingles"][row], 0) if len(texts) else np.zeros(0, np.int64)
     done = group_files(job, name, sketch.key, docs, shingles, {}, {})
     files = dict(done.files)
     if "bands" in sketch.files:
-        bands = read(job.work, sketch.files["bands"].file, BAND).copy()
+        bands = shuffle.read(job.work, sketch.files["bands"].file, BAND).copy()
         bands["location"] = _relocated(bands["location"], moved)
         bands = bands[bands["location"] >= 0]
-        files["bands"] = write(job.work, f"{name}.bands", bands, in_range(bands["key"], job.band_ranges))
+        files["bands"] = shuffle.write(
+            job.work, f"{name}.bands", bands, shuffle.in_range(bands["key"], job.band_ranges)
+        )
     if "sample" in sketch.files:
-        sample = read(job.work, sketch.files["sample"].file, SAMPLE).copy()
+        sample = shuffle.read(job.work, sketch.files["sample"].file, SAMPLE).copy()
         sample["location"] = _relocated(sample["location"], moved)
-        files["sample"] = write(job.work, f"{name}.sample", sample[sample["location"] >= 0])
+        files["sample"] = shuffle.write(job.work, f"{name}.sample", sample[sample["location"] >= 0])
     counters = {k: v for k, v in sketch.counters.items() if not k.startswith("source/")}
     counters |= {"docs": len(docs), **_source_counts(job, item)}
     _publish(job, f"sketch/{item.number:06d}", sketch.model_copy(update={"counters": counters}), files)
@@ -176,8 +168,8 @@ def _sets(job: Job, item: Purge, docs: Records, moved: Records) -> None:
     again."""
     name = f"sets/{item.number:06d}"
     done = marker(job.work, name)
-    nodes = read(job.work, done.files["nodes"].file, job.node).copy()
-    sets = read(job.work, done.files["sets"].file, HASH)
+    nodes = shuffle.read(job.work, done.files["nodes"].file, job.node).copy()
+    sets = shuffle.read(job.work, done.files["sets"].file, HASH)
     nodes["location"] = _relocated(nodes["location"], moved)
     nodes = nodes[nodes["location"] >= 0]
     nodes = nodes[np.argsort(nodes["location"], kind="stable")]
@@ -187,15 +179,15 @@ def _sets(job: Job, item: Purge, docs: Records, moved: Records) -> None:
     pieces = [sets[node["start"] : node["start"] + node["size"]] for node in nodes]
     nodes["start"] = np.cumsum(nodes["size"]) - nodes["size"]
     files = {
-        "nodes": write(job.work, f"{name}.{item.change}.nodes", nodes),
-        "sets": write(job.work, f"{name}.{item.change}.sets", np.concatenate([sets[:0], *pieces])),
+        "nodes": shuffle.write(job.work, f"{name}.{item.change}.nodes", nodes),
+        "sets": shuffle.write(job.work, f"{name}.{item.change}.sets", np.concatenate([sets[:0], *pieces])),
     }
     _publish(job, name, done, files)
 
 
 def _publish(job: Job, name: str, old: Done, files: dict[str, File]) -> None:
     """The new marker of a step."""
-    write_marker(job.work, name, old.model_copy(update={"files": files}))
+    shuffle.write_marker(job.work, name, old.model_copy(update={"files": files}))
 
 
 def change_of(named: Sequence[str]) -> str:

@@ -21,20 +21,9 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import span_edges
 from corpusmill.pipeline.dedup.job import Kept
 from corpusmill.pipeline.dedup.lines import line_kernels
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_table
-from corpusmill.pipeline.engine.shuffle import (  # fmt: skip
-    Done,
-    File,
-    Records,
-    Slice,
-    ids,
-    in_range,
-    once,
-    read,
-    read_slices,
-    words,
-    write,
-)
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
 from corpusmill.pipeline.text import buffers as cuts
 from corpusmill.pipeline.text import word_rule
 from corpusmill.pipeline.text.buffers import one_array, view
@@ -111,11 +100,11 @@ def texts_of(job: Job, item: Scan) -> Texts:
     original = offsets
     before, pieces = np.empty(0, SPAN), np.empty((0, 5), np.int64)
     if item.before is not None and item.before.rows:
-        before = read(job.work, item.before, SPAN)
+        before = shuffle.read(job.work, item.before, SPAN)
         columns = [np.ascontiguousarray(before[name], np.int64) for name in ("row", "start", "stop")]
         pieces = span_edges.settle(offsets, data, word_rule.rule(), *columns)
         data, offsets = cuts.splice(data, offsets, pieces)
-    hi, lo = words(one_array(docs["doc_id"]))
+    hi, lo = shuffle.words(one_array(docs["doc_id"]))
     return Texts(
         hi, lo, sources, source, order[source], fixed[source], original, before, pieces, offsets, data
     )
@@ -206,7 +195,7 @@ def units(job: Job, item: Scan) -> Done:
     """
     key = _key(job, "units", item)
     name = f"units/{item.round_number:02d}/{item.kept.index:06d}"
-    return once(job.work, name, key, lambda: _units(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _units(job, item, name, key))
 
 
 def _units(job: Job, item: Scan, name: str, key: str) -> Done:
@@ -225,7 +214,7 @@ def _units(job: Job, item: Scan, name: str, key: str) -> Done:
     records["id_hi"], records["id_lo"] = found.id_hi[row], found.id_lo[row]
     records["location"] = (item.kept.index << 32) + row
     records["order"], records["count"] = found.order[row], counts
-    file = write(job.work, f"{name}.units", records, in_range(records["hi"], job.ranges))
+    file = shuffle.write(job.work, f"{name}.units", records, shuffle.in_range(records["hi"], job.ranges))
     going = int((~found.fixed[by_key.row]).sum() - (~found.fixed[row]).sum())
     return Done(key=key, files={"units": file}, counters={"units": len(records), "repeats": going})
 
@@ -238,7 +227,7 @@ def compare(job: Job, item: Range) -> Done:
     """
     key = hash_json([job.key, "compare", *item[:3], [part.xxh3 for part in item.slices]])
     name = f"compare/{item.round_number:02d}/{item.number:06d}-{item.share:03d}"
-    return once(job.work, name, key, lambda: _compare(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _compare(job, item, name, key))
 
 
 def _compare(job: Job, item: Range, name: str, key: str) -> Done:
@@ -260,7 +249,7 @@ def _compare(job: Job, item: Range, name: str, key: str) -> Done:
     lost["hi"], lost["lo"] = losers["hi"][order], losers["lo"][order]
     counters = {"repeated": int((totals > 1).sum()), "most": int(totals.max(initial=0))}
     return Done(
-        key=key, files={"lost": write(job.work, f"{name}.lost", lost, part[order])}, counters=counters
+        key=key, files={"lost": shuffle.write(job.work, f"{name}.lost", lost, part[order])}, counters=counters
     )
 
 
@@ -268,12 +257,12 @@ def _share(job: Job, item: Range) -> Records:
     """The records of the share, a slice at a time: a range with more than a task may hold is read again for
     each of its shares."""
     if item.shares == 1:
-        return read_slices(job.work, item.slices, UNIT)
+        return shuffle.read_slices(job.work, item.slices, UNIT)
     wanted = item.number * item.shares + item.share
     found = [np.empty(0, UNIT)]
     for part in item.slices:
-        records = read_slices(job.work, [part], UNIT)
-        found.append(records[in_range(records["hi"], job.ranges * item.shares) == wanted])
+        records = shuffle.read_slices(job.work, [part], UNIT)
+        found.append(records[shuffle.in_range(records["hi"], job.ranges * item.shares) == wanted])
     return np.concatenate(found)
 
 
@@ -284,13 +273,13 @@ def mark(job: Job, item: Mark) -> Done:
     """
     key = _key(job, "mark", item.scan, [part.xxh3 for part in item.slices])
     name = f"mark/{item.scan.round_number:02d}/{item.scan.kept.index:06d}"
-    return once(job.work, name, key, lambda: _mark(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _mark(job, item, name, key))
 
 
 def _mark(job: Job, item: Mark, name: str, key: str) -> Done:
     found = texts_of(job, item.scan)
     by_key = grouped(job, found)
-    keys = read_slices(job.work, item.slices, LOST)
+    keys = shuffle.read_slices(job.work, item.slices, LOST)
     places = line_kernels.look_up(
         by_key.slots, by_key.firsts, by_key.hi, by_key.lo, keys["hi"].copy(), keys["lo"].copy()
     )
@@ -313,22 +302,24 @@ def _mark(job: Job, item: Mark, name: str, key: str) -> Done:
     counters = Counter({"lines": int(going.sum()), "bytes": int(sizes.sum())})
     counters["documents"] = len(np.unique(rows))
     counters.update({f"source/{found.sources[i]}/bytes": int(sizes[i]) for i in np.flatnonzero(sizes)})
-    return Done(key=key, files={"spans": write(job.work, f"{name}.spans", records)}, counters=dict(counters))
+    return Done(
+        key=key, files={"spans": shuffle.write(job.work, f"{name}.spans", records)}, counters=dict(counters)
+    )
 
 
 def publish(job: Job, item: Scan) -> Done:
     """Publishes `spans/lines/<partition>.parquet` under the stage's folder: what `item.before` holds."""
     key = _key(job, "publish", item)
     name = f"scratch/lines/publish/{item.kept.index:06d}"
-    return once(job.folder, name, key, lambda: _publish(job, item, key))
+    return shuffle.once(job.folder, name, key, lambda: _publish(job, item, key))
 
 
 def _publish(job: Job, item: Scan, key: str) -> Done:
-    found = read(job.work, item.before, SPAN) if item.before else np.empty(0, SPAN)
-    hi, lo = words(one_array(item.kept.read(["doc_id"])["doc_id"]))
+    found = shuffle.read(job.work, item.before, SPAN) if item.before else np.empty(0, SPAN)
+    hi, lo = shuffle.words(one_array(item.kept.read(["doc_id"])["doc_id"]))
     hi, lo = hi[found["row"]], lo[found["row"]]
     order = np.lexsort((found["start"], lo, hi))
-    columns: list[Any] = [ids(hi[order], lo[order])]
+    columns: list[Any] = [shuffle.ids(hi[order], lo[order])]
     columns += [pa.array(values[order]) for values in (found["start"], found["stop"] - found["start"])]
     table = pa.Table.from_arrays(columns, schema=SPANS)
     file = publish_table(job.folder, f"spans/lines/{item.kept.partition.name}.parquet", table)

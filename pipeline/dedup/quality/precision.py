@@ -14,19 +14,9 @@ import pyarrow as pa
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.dedup.quality import plain
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_bytes
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Part,
-    Records,
-    Slice,
-    hashes_of,
-    once,
-    read,
-    read_slices,
-    write,
-)
+from corpusmill.pipeline.engine.shuffle import Done, File, Part, Records, Slice, read
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.pipeline.text.datatrove_shingles import simplified
@@ -78,7 +68,7 @@ def gather(job: Job, item: Gather) -> Done:
     inputs = [item.index, item.partition.name, item.partition.xxh3, item.rows, LONGEST, BYTES]
     key = hash_json([job.key, "audited", *inputs])
     name = f"precision/{item.index:06d}"
-    return once(job.work, name, key, lambda: _gather(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _gather(job, item, name, key))
 
 
 def _gather(job: Job, item: Gather, name: str, key: str) -> Done:
@@ -102,18 +92,20 @@ def _gather(job: Job, item: Gather, name: str, key: str) -> Done:
 
 def compare(job: Job, item: Compare) -> Done:
     """Publishes the similarity of each pair of texts (`jaccard`)."""
-    key = hash_json([job.key, "compare", RULE, [hashes_of(pair) for pair in item.pairs]])
+    key = hash_json([job.key, "compare", RULE, [shuffle.hashes_of(pair) for pair in item.pairs]])
     name = f"precision/compared-{item.number:06d}"
-    return once(job.work, name, key, lambda: _compare(job, item, name, key))
+    return shuffle.once(job.work, name, key, lambda: _compare(job, item, name, key))
 
 
 def _compare(job: Job, item: Compare, name: str, key: str) -> Done:
     found = [similarity(job, *(_text(job, part) for part in pair)) for pair in item.pairs]
-    return Done(key=key, files={"jaccard": write(job.work, f"{name}.jaccard", np.array(found, JACCARD))})
+    return Done(
+        key=key, files={"jaccard": shuffle.write(job.work, f"{name}.jaccard", np.array(found, JACCARD))}
+    )
 
 
 def _text(job: Job, part: Slice) -> str:
-    return read_slices(job.work, [part], BYTE).tobytes().decode(errors="replace") if part.size else ""
+    return shuffle.read_slices(job.work, [part], BYTE).tobytes().decode(errors="replace") if part.size else ""
 
 
 def similarity(job: Job, a: str, b: str) -> float:

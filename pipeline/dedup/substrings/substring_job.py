@@ -22,17 +22,8 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.job import Kept
 from corpusmill.pipeline.dedup.substrings.anchor_kernels import LONGEST, MANY, Winnow
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slice,
-    once,
-    read_slices,
-    starts_of,
-    words,
-    write,
-)
+from corpusmill.pipeline.engine import shuffle
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.pipeline.text.minhash import ROLL
 from corpusmill.schemas.manifest import hash_json
@@ -128,19 +119,19 @@ def answer(
     path = f"{name}/{item.number:06d}"
 
     def step() -> Done:
-        flags = judge(read_slices(job.work, item.slices, dtype))
+        flags = judge(shuffle.read_slices(job.work, item.slices, dtype))
         origins = np.repeat(np.array(item.origins, np.int64), [part.size for part in item.slices])
-        file = write(job.work, f"{path}.flags", flags, origins)
+        file = shuffle.write(job.work, f"{path}.flags", flags, origins)
         counters = {"flagged": int((flags == 1).sum()), "contested": int((flags > 1).sum())}
         return Done(key=key, files={"flags": file}, counters=counters)
 
-    return once(job.work, path, key, step)
+    return shuffle.once(job.work, path, key, step)
 
 
 def load(job: Job, kept: Kept) -> Docs:
     """A partition's documents. Raises `WorkError` for a text of 4 GiB or more."""
     docs = kept.read(["doc_id", "source", "text"])
-    hi, lo = words(one_array(docs["doc_id"]))
+    hi, lo = shuffle.words(one_array(docs["doc_id"]))
     sources = one_array(docs["source"]).dictionary_encode()
     ranks = np.array([job.rank(name) for name in sources.dictionary.to_pylist()], np.int64)
     rank = ranks[sources.indices.to_numpy()] if len(docs) else np.empty(0, np.int64)
@@ -214,9 +205,9 @@ def settle(blocks: Records) -> npt.NDArray[np.uint32]:
     """
     result = np.full(len(blocks), GONE, np.uint32)
     order = np.lexsort([blocks[name] for name in ("ident", "rank", "check", "key")])
-    best = order[starts_of(blocks["key"][order], blocks["check"][order])]
+    best = order[shuffle.starts_of(blocks["key"][order], blocks["check"][order])]
     best = best[np.lexsort([blocks[name][best] for name in ("ident", "rank", "key")])]
-    heads = np.flatnonzero(starts_of(blocks["key"][best]))
+    heads = np.flatnonzero(shuffle.starts_of(blocks["key"][best]))
     sizes = np.diff(np.r_[heads, len(best)])
     place = np.arange(len(best)) - np.repeat(heads, sizes)
     result[best] = np.where(np.repeat(sizes, sizes) > 1, CONTESTED + place, STAYS)

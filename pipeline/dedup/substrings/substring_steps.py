@@ -31,21 +31,9 @@ from corpusmill.pipeline.dedup.substrings.substring_job import (
     answer,
     load,
 )
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_table
-from corpusmill.pipeline.engine.shuffle import (
-    Done,
-    File,
-    Records,
-    Slice,
-    hashes_of,
-    ids,
-    in_range,
-    once,
-    read,
-    read_slices,
-    starts_of,
-    write,
-)
+from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.tables import SPANS
@@ -68,11 +56,13 @@ def scan(job: Job, kept: Kept) -> Done:
         anchors, count = anchor_kernels.winnow(offsets, data, rows, anchor_kernels.classes(), *job.winnow)
         anchors.sort()
         anchors = anchors[: anchor_kernels.distinct(anchors)]
-        file = write(job.work, f"{name}.anchors", anchors, in_range(anchors, job.anchor_ranges))
+        file = shuffle.write(
+            job.work, f"{name}.anchors", anchors, shuffle.in_range(anchors, job.anchor_ranges)
+        )
         counters = {"documents": len(text), "tokens": int(count), "bytes": int(offsets[-1] - offsets[0])}
         return Done(key=key, files={"anchors": file}, counters=counters)
 
-    return once(job.work, name, key, step)
+    return shuffle.once(job.work, name, key, step)
 
 
 def repeats(job: Job, item: Range) -> Done:
@@ -112,7 +102,7 @@ class Chunk(NamedTuple):
 def grouped(found: Records, by: str, ranges: int) -> Chunk:
     """Units with their groups; `by` is the field whose ranges their records are cut by."""
     which, firsts = substring_job.group(found["key"], found["check"])
-    numbers = in_range(found[by][firsts], ranges)
+    numbers = shuffle.in_range(found[by][firsts], ranges)
     small = numbers.astype(np.uint16) if ranges <= 1 << 16 else numbers  # these are sorted by radix
     return Chunk(found, which, firsts, np.argsort(small, kind="stable"), numbers)
 
@@ -145,15 +135,15 @@ def found_in(job: Job, docs: Docs, anchors: npt.NDArray[np.uint64]) -> Iterator[
 def blocks(job: Job, item: Scanned) -> Done:
     """Publishes the blocks of a partition whose anchors are repeated: all of them (`units.<chunk>`), and for
     the others the first of equal ones in each chunk (`records.<chunk>`), cut by range; counts both."""
-    made = [item.anchors.file.xxh3, hashes_of(item.flags), item.ranges]
+    made = [item.anchors.file.xxh3, shuffle.hashes_of(item.flags), item.ranges]
     key = hash_json([job.key, "blocks", item.kept.index, item.kept.partition.name, *made])
     name = f"blocks/{item.kept.index:06d}"
 
     def step() -> Done:
         files: dict[str, File] = {}
         counters = {"units": 0, "records": 0}
-        anchors = read(job.work, item.anchors.file, ANCHOR)
-        anchors = anchors[read_slices(job.work, item.flags, FLAG) > 0]
+        anchors = shuffle.read(job.work, item.anchors.file, ANCHOR)
+        anchors = anchors[shuffle.read_slices(job.work, item.flags, FLAG) > 0]
         if len(anchors) == 0:  # nothing to read the texts for
             return Done(key=key, files=files, counters=counters)
         docs = load(job, item.kept)
@@ -167,13 +157,13 @@ def blocks(job: Job, item: Scanned) -> Done:
             records["rank"], records["ident"] = docs.rank[firsts["row"]], docs.hi[firsts["row"]]
             file = f"{name}.{number:06d}"
             numbers = chunk.numbers[chunk.order]
-            files[f"records.{number:06d}"] = write(job.work, f"{file}.records", records, numbers)
-            files[f"units.{number:06d}"] = write(job.work, f"{file}.units", found)
+            files[f"records.{number:06d}"] = shuffle.write(job.work, f"{file}.records", records, numbers)
+            files[f"units.{number:06d}"] = shuffle.write(job.work, f"{file}.units", found)
             counters["units"] += len(found)
             counters["records"] += len(records)
         return Done(key=key, files=files, counters=counters)
 
-    return once(job.work, name, key, step)
+    return shuffle.once(job.work, name, key, step)
 
 
 def settle(job: Job, item: Range) -> Done:
@@ -193,7 +183,8 @@ class Settled(NamedTuple):
     def key(self, job: Job, name: str) -> list[object]:
         """What a step called `name` depends on."""
         made = [
-            [file.file.xxh3, hashes_of(slices)] for file, slices in zip(self.units, self.flags, strict=True)
+            [file.file.xxh3, shuffle.hashes_of(slices)]
+            for file, slices in zip(self.units, self.flags, strict=True)
         ]
         return [
             job.key,
@@ -216,8 +207,8 @@ class Elected(NamedTuple):
 def settled_blocks(job: Job, item: Settled) -> Iterator[tuple[Records, Fates]]:
     """The blocks of each chunk, and what becomes of them."""
     for file, slices in zip(item.units, item.flags, strict=True):
-        chunk = grouped(read(job.work, file.file, anchor_kernels.UNIT), "key", item.block_ranges)
-        yield chunk.units, chunk.spread(read_slices(job.work, slices, FATE), job.winnow.tokens)
+        chunk = grouped(shuffle.read(job.work, file.file, anchor_kernels.UNIT), "key", item.block_ranges)
+        yield chunk.units, chunk.spread(shuffle.read_slices(job.work, slices, FATE), job.winnow.tokens)
 
 
 def open_windows(job: Job, item: Settled, docs: Docs) -> Iterator[tuple[Chunk, Fates]]:
@@ -227,7 +218,7 @@ def open_windows(job: Job, item: Settled, docs: Docs) -> Iterator[tuple[Chunk, F
     for found, fates in settled_blocks(job, item):
         contested = fates >= substring_job.CONTESTED
         found, fates = found[contested], fates[contested]
-        heads = np.flatnonzero(starts_of(found["row"]))
+        heads = np.flatnonzero(shuffle.starts_of(found["row"]))
         ends = (
             np.cumsum(found["count"], dtype=np.int64)[np.r_[heads[1:], len(found)] - 1]
             if len(heads)
@@ -264,11 +255,13 @@ def windows(job: Job, item: Settled) -> Done:
                 records["check"] = chunk.units["key"][firsts] >> np.uint64(32)
                 records["order"] = order[firsts]
                 file = f"{name}.{number:06d}.records"
-                files[f"records.{number:06d}"] = write(job.work, file, records, chunk.numbers[chunk.order])
+                files[f"records.{number:06d}"] = shuffle.write(
+                    job.work, file, records, chunk.numbers[chunk.order]
+                )
                 count += len(records)
         return Done(key=key, files=files, counters={"records": count})
 
-    return once(job.work, name, key, step)
+    return shuffle.once(job.work, name, key, step)
 
 
 def elect(job: Job, item: Range) -> Done:
@@ -287,7 +280,7 @@ def cut(job: Job, item: Elected) -> Done:
     """Publishes what is to be cut of a partition, `spans/substrings/<name>.parquet` (`spans`), in the stage's
     folder; counts spans, bytes (of each source too), documents, and the tokens of the longest span."""
     kept = item.settled.kept
-    key = hash_json([*item.settled.key(job, "cut"), [hashes_of(slices) for slices in item.flags]])
+    key = hash_json([*item.settled.key(job, "cut"), [shuffle.hashes_of(slices) for slices in item.flags]])
 
     def step() -> Done:
         found = [np.empty(0, anchor_kernels.UNIT)]
@@ -297,14 +290,16 @@ def cut(job: Job, item: Elected) -> Done:
         docs = load(job, kept)
         if item.flags:
             for (chunk, _), slices in zip(open_windows(job, item.settled, docs), item.flags, strict=True):
-                fates = chunk.spread(read_slices(job.work, slices, FLAG).astype(np.uint32), job.winnow.tokens)
+                fates = chunk.spread(
+                    shuffle.read_slices(job.work, slices, FLAG).astype(np.uint32), job.winnow.tokens
+                )
                 found.append(chunk.units[fates == substring_job.GONE])
         gone = np.concatenate(found)
         gone = gone[docs.rank[gone["row"]] >= job.guarded]
         gone = gone[np.lexsort((gone["start"], gone["row"]))]
         return _publish(job, kept, key, docs, substring_job.union(gone, job.winnow.tokens))
 
-    return once(job.folder, f"scratch/substrings/cut/{kept.index:06d}", key, step)
+    return shuffle.once(job.folder, f"scratch/substrings/cut/{kept.index:06d}", key, step)
 
 
 NO_DOCS = Docs(
@@ -318,7 +313,7 @@ def _publish(job: Job, kept: Kept, key: str, docs: Docs, spans: I64) -> Done:
     row, start, stop, size = spans.T
     order = np.lexsort((start, docs.lo[row], docs.hi[row]))
     row, start, length = row[order], start[order], (stop - start)[order]
-    columns = [ids(docs.hi[row], docs.lo[row]), pa.array(start), pa.array(length)]
+    columns = [shuffle.ids(docs.hi[row], docs.lo[row]), pa.array(start), pa.array(length)]
     table = pa.Table.from_arrays(columns, schema=SPANS)
     file = publish_table(job.folder, f"spans/substrings/{kept.partition.name}.parquet", table)
     counters = {
