@@ -31,8 +31,7 @@ Compare = Callable[[int, I64, I64], F64]
 
 @compiled
 def _width(members: Any, start: int, stop: int, survivor: Any, front: int) -> int:
-    """How many open texts of a cluster come to the front: fewer when it is so large that pairs would swamp
-    memory."""
+    """How many open texts of a cluster come to the front: fewer when it is so large that pairs would swamp memory."""
     still_open = 0
     for i in range(start, stop):
         still_open += survivor[members[i]] < 0
@@ -74,12 +73,10 @@ def _settle(
     members: Any, starts: Any, survivor: Any, score: Any, protected: Any, front: int, threshold: float,
     first: Any, right: Any, value: Any,
 ) -> int:  # fmt: skip
-    """The walk: of the first `front` open texts of each cluster, each not yet removed stays, and removes the
-    open texts after it that are known to be similar and are not protected. Returns how many texts are still
-    open.
+    """The walk: of the first `front` open texts of each cluster, each not yet removed stays, and removes the open
+    texts after it that are known to be similar and are not protected. Returns how many texts are still open.
 
-    Known pairs by left end: those of text x are right[first[x]:first[x + 1]], with their similarity in
-    `value`.
+    Known pairs by left end: those of text x are right[first[x]:first[x + 1]], with their similarity in `value`.
     """
     still_open = 0
     for cluster in range(len(starts) - 1):
@@ -115,8 +112,7 @@ def choose_survivors(
     labels: I64, sizes: I64, protected: npt.NDArray[np.bool_], known: tuple[I64, I64, F64],
     threshold: float, least: float, compare: Compare,
 ) -> tuple[I64, F64, int]:  # fmt: skip
-    """Which text stays in place of each: (int64[n] survivors, float64[n] similarity to them, texts cut
-    short).
+    """Which text stays in place of each: (int64[n] survivors, float64[n] similarity to them, texts cut short).
 
     Within a cluster texts are taken in survivor order: one that is similar (`threshold`) to an earlier text
     that stays is removed for the first such; every other stays, and so do those `protected`. No text goes for
@@ -171,8 +167,7 @@ class Route:
 
 
 def route(job: Job, item: Route) -> Done:
-    """Publishes the partition's texts in clusters (`members`) and its pairs (`pairs`), cut by cluster
-    range."""
+    """Publishes the partition's texts in clusters (`members`) and its pairs (`pairs`), cut by cluster range."""
     inputs = [shuffle.hashes_of(item.labels), shuffle.hashes_of(item.pairs), shuffle.hashes_of(item.heads)]
     key = hash_json([job.key, "route", item.index, inputs])
     return shuffle.once(job.work, f"route/{item.index:06d}", key, lambda: _route(job, item, key))

@@ -22,8 +22,7 @@ I64 = npt.NDArray[np.int64]
 
 
 def view(text: pa.Array) -> tuple[I64, npt.NDArray[np.uint8]]:
-    """(int64[n + 1] offsets, bytes) of a large_string array, not copied and not writable. Nulls count as
-    empty."""
+    """(int64[n + 1] offsets, bytes) of a large_string array, not copied and not writable. Nulls count as empty."""
     if text.type != pa.large_string():
         text = text.cast(pa.large_string())
     if text.null_count:

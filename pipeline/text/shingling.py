@@ -62,8 +62,7 @@ def sign(
 
 
 def signatures(text: pa.Array, shingle: Shingle, hashes: Permutations) -> U32:
-    """uint32[n, permutations]: the values of `datasketch.MinHash` over the upper 32 bits of the shingle
-    hashes."""
+    """uint32[n, permutations]: the values of `datasketch.MinHash` over the upper 32 bits of the shingle hashes."""
     return sign(text, np.arange(len(text), dtype=np.int64), shingle, hashes)[0]
 
 

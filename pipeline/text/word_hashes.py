@@ -57,8 +57,7 @@ def byte_at(data: Any, i: int) -> Any:
 
 @compiled(inline="always")
 def code_point(data: Any, i: int, stop: int) -> Any:
-    """(code point, where the next one begins) of UTF-8 `data[i:stop]`; 0x110000 for broken bytes at the
-    end."""
+    """(code point, where the next one begins) of UTF-8 `data[i:stop]`; 0x110000 for broken bytes at the end."""
     byte = np.uint32(byte_at(data, i))
     if byte < 0x80:
         return byte, i + 1

@@ -181,8 +181,7 @@ def assumed(
 def grown(
     corpus: Corpus, documents: float | None, bytes_per_document: float | None, partition_bytes: float | None
 ) -> Corpus:
-    """More of the same: pairs grow with the square of the documents, copies of one document with their
-    number."""
+    """More of the same: pairs grow with the square of the documents, copies of one document with their number."""
     count = corpus.documents if documents is None else int(documents)
     times = count / max(1, corpus.documents)
     longer = (

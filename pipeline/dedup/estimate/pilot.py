@@ -5,11 +5,10 @@ threshold t. Near-copies so are drawn together: a pair with Jaccard similarity J
 J t + (1 - J) t^2, and counts with the inverse of it (Horvitz and Thompson, 1952). The sampled documents are all
 compared with each other, exactly, through an inverted index of their shingles.
 
-Assumed: pairs of documents of two partitions are as alike as pairs within the partitions that are looked at. A
-sample of n out of N documents then holds (n / N)^2 of the pairs, and copies of one text are as many more as
-there are more documents than were read. The interval is that of a Poisson count with
-the relative variance of a jackknife over groups of draws; what no sample can show (one crowd of copies in a
-partition that was not read) it does not hold.
+Assumed: pairs of documents of two partitions are as alike as pairs within the partitions that are looked at. A sample
+of n out of N documents then holds (n / N)^2 of the pairs, and copies of one text are as many more as there are more
+documents than were read. The interval is that of a Poisson count with the relative variance of a jackknife over
+groups of draws; what no sample can show (one crowd of copies in a partition that was not read) it does not hold.
 """
 
 from __future__ import annotations

@@ -141,8 +141,7 @@ class Limits(Strict):
 
 
 def exceeded(found: Estimate, limits: Limits) -> list[str]:
-    """One line for each limit that the plan exceeds, the worst first: by how much, through what, and what to
-    change."""
+    """One line for each limit that the plan exceeds, the worst first: by how much, through what, and what to change."""
     lines: list[tuple[float, str]] = []
 
     def check(value: float, limit: float | None, text: str) -> None:

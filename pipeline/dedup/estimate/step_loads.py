@@ -122,8 +122,7 @@ def edges(q: Quantities, w: Widths, x: Exchanges) -> Load:
 
 
 def sets(q: Quantities, w: Widths, x: Exchanges) -> Load:
-    """Per partition: the shingle sets of candidates and of the sample; planted texts have partitions of their
-    own."""
+    """Per partition: the shingle sets of candidates and of the sample; planted texts have partitions of their own."""
     tasks = q.partitions + q.planted_in
     slices = x["nodes"].slices + x["heads"].slices
     hashes = q.nodes * q.shingles * w.hash

@@ -181,8 +181,7 @@ class Change:
         self.taken: pa.Table | None = None  # who of the named was there
 
     def begin(self, map_: Map) -> None:
-        """Take down what is named; learn who the new documents are. Raises `UserError` if one is there
-        already."""
+        """Take down what is named; learn who the new documents are. Raises `UserError` if one is there already."""
         change = takedown.change_of(self.named)
         self.job.work.delete(
             [e.path for e in self.job.work.list() if e.path.startswith("takedown/") and change not in e.path]

@@ -63,9 +63,8 @@ def found_names(job: Job, dones: Sequence[Done]) -> pa.Table:
 
 
 def purge(job: Job, item: Purge) -> Done:
-    """Rewrite the partition's files without the wanted documents. New files first, then the marker of
-    each step, the names last: a purge that was killed is done again from its beginning. The files before it are
-    left for `sweep`."""
+    """Rewrite the partition's files without the wanted documents. New files first, then the marker of each step, the
+    names last: a purge that was killed is done again from its beginning. The files before it are left for `sweep`."""
     table = _names(job, item.number)
     match = matches(table, item.wanted)
     gone_ids = table["doc_id"].filter(match).combine_chunks()
@@ -164,8 +163,7 @@ def _source_counts(job: Job, item: Purge) -> dict[str, int]:
 
 
 def _sets(job: Job, item: Purge, docs: Records, moved: Records) -> None:
-    """The nodes at their new locations, as the documents there, and their shingle sets one after the other
-    again."""
+    """The nodes at their new locations, as the documents there, and their shingle sets one after the other again."""
     name = f"sets/{item.number:06d}"
     done = marker(job.work, name)
     nodes = shuffle.read(job.work, done.files["nodes"].file, job.node).copy()

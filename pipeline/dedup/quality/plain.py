@@ -1,9 +1,8 @@
 """Words and shingles in plain Python, straight from `unicodedata`: a second opinion on the kernels.
 
 Follows the rule that `pipeline/text/word_rule.py` states in words, and shares nothing with the kernels but the lists
-of blocks. Shingles are the words themselves, not hashes of them: no collision can hide here. Of code points
-newer than Unicode 14 the kernels know nothing and a later Python does; texts made of them may be judged
-otherwise here.
+of blocks. Shingles are the words themselves, not hashes of them: no collision can hide here. Of code points newer
+than Unicode 14 the kernels know nothing and a later Python does; texts made of them may be judged otherwise here.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ class Edit(NamedTuple):
 
 
 def choose(keys_hi: U64, share: float) -> npt.NDArray[np.bool_]:
-    """Which texts get a copy, by their keys alone: about `share` of them, whatever the cut into
-    partitions."""
+    """Which texts get a copy, by their keys alone: about `share` of them, whatever the cut into partitions."""
     mixed = scattered(keys_hi, _CHOOSE)
     if share >= 1:
         return np.ones(len(mixed), bool)
@@ -106,8 +105,7 @@ def plant(text: pa.Array, rows: I64, keys_hi: U64, shingling: Shingling, banding
 def edited(text: str, target: float, seed: int, shingling: Shingling) -> tuple[str, float] | None:
     """A copy whose exact Jaccard similarity is about `target`, and that similarity; None of too few words.
 
-    Copies with more or fewer edits, from one fixed row of edits, are made and compared until one is near
-    enough.
+    Copies with more or fewer edits, from one fixed row of edits, are made and compared until one is near enough.
     """
     places = plain.spans(text)
     if len(places) < WORDS:

@@ -129,9 +129,8 @@ def measure_precision(
     job: Job, partitions: Mapping[int, Partition] | Sequence[Partition], audits: Records,
     map_: Callable[..., list[Done]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Share of the audited removals (`AUDIT` records, drawn by `audit`) whose text really has Jaccard
-    similarity >= `similarity` with the text that stays, with its interval: of the first ones, up to `BYTES`
-    of text.
+    """Share of the audited removals (`AUDIT` records, drawn by `audit`) whose text really has Jaccard similarity >=
+    `similarity` with the text that stays, with its interval: of the first ones, up to `BYTES` of text.
 
     The texts are read again from `partitions` (location = index in it << 32 | row) and compared by `plain`,
     which shares no code with the kernels: a collision of hashes or a fault of a kernel shows. `disagree`

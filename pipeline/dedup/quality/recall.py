@@ -74,14 +74,12 @@ def draw(records: Records, size: int) -> Records:
     `strata`). Each stratum has an equal share of `size`; what one cannot use goes to the others. Within a
     stratum those with the least draws are taken, at most `CROWD` of one draw.
 
-    The draw is a min-hash of the shingles that has no part in the signature, mixed so that it is even
-    whatever the size: near-copies are drawn together with a probability of their similarity, and whether they
-    are found has no part in it (coordinated sampling: Cohen and Kaplan 2007). Single documents drawn at
-    random would contain almost no pair. Of two similar pairs the more similar one is the likelier drawn, in
-    proportion.
+    The draw is a min-hash of the shingles that has no part in the signature, mixed so that it is even whatever the
+    size: near-copies are drawn together with a probability of their similarity, and whether they are found has no
+    part in it (coordinated sampling: Cohen and Kaplan 2007). Single documents drawn at random would contain almost no
+    pair. Of two similar pairs the more similar one is the likelier drawn, in proportion.
 
-    Drawing from draws of parts gives the draw of the whole: in a part no stratum's share is less than in the
-    whole.
+    Drawing from draws of parts gives the draw of the whole: in a part no stratum's share is less than in the whole.
     """
     order = np.lexsort(
         (records["location"], records["lo"], records["hi"], records["shingles"], records["draw"])
@@ -106,11 +104,9 @@ def _place(starts: npt.NDArray[np.bool_]) -> I64:
 
 
 def shares(sizes: I64, total: int) -> I64:
-    """How many of each stratum: equal parts of `total`, none more than it has, what is left to the first
-    ones.
+    """How many of each stratum: equal parts of `total`, none more than it has, what is left to the first ones.
 
-    For smaller sizes no share of what is there is smaller, which is what lets parts be drawn from by
-    themselves.
+    For smaller sizes no share of what is there is smaller, which is what lets parts be drawn from by themselves.
     """
     level, used = 0, 0
     for size in np.sort(sizes).tolist():

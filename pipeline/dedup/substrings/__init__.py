@@ -1,10 +1,9 @@
 """Exact substrings: runs of at least N equal tokens in two places of the corpus; all but the first are cut.
 
-The goal is that of Lee et al. 2021, "Deduplicating training data makes language models better"; the way is
-another one. A suffix array wants the whole corpus in one address space, eight bytes of index or more for each byte
-of text, and reads it at random. Here everything is hashed: linear passes over the texts, and between them
-records that are cut by ranges of hashes and travel through storage, so that a task holds what its budget
-allows, whatever the corpus.
+The goal is that of Lee et al. 2021, "Deduplicating training data makes language models better"; the way is another
+one. A suffix array wants the whole corpus in one address space, eight bytes of index or more for each byte of text,
+and reads it at random. Here everything is hashed: linear passes over the texts, and between them records that are cut
+by ranges of hashes and travel through storage, so that a task holds what its budget allows, whatever the corpus.
 
 What is cut. Documents have an order: those that may not lose anything first, then by the priority of their
 source, then by id. Every window of N tokens that also occurs earlier, in a document before its own or before it
