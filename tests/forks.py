@@ -45,7 +45,10 @@ PRELOAD = {
     ),
     "commands": (
         "numba", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "corpusmill.pipeline.commands.stages",
-        "corpusmill.pipeline.engine.runner", "corpusmill.pipeline.inspect.verify",
+        "corpusmill.pipeline.engine.runner", "corpusmill.pipeline.inspect.verify", "pandas", "scipy.sparse.csgraph",
+        *(f"corpusmill.pipeline.{stage}.stage" for stage in (
+            "ingest", "filter", "dedup", "decontaminate", "redact", "split", "tokenizer", "shard", "report",
+        )),
     ),
 }  # fmt: skip
 

@@ -39,12 +39,13 @@ class Shingle(NamedTuple):
 
 @lru_cache(maxsize=8)
 def permutations(num_perm: int, seed: int) -> Permutations:
-    """h -> a h + b modulo 2^32: those of `datasketch.MinHash(num_perm, seed, scheme="affine32")`, from datasketch
-    itself."""
-    from datasketch import MinHash
+    """h -> a h + b modulo 2^32, a odd: those of `datasketch.MinHash(num_perm, seed, scheme="affine32")`.
 
-    a, b = MinHash(num_perm=num_perm, seed=seed, scheme="affine32").permutations
-    return Permutations(np.ascontiguousarray(a, np.uint32), np.ascontiguousarray(b, np.uint32))
+    Drawn as datasketch draws them, since importing it (and SciPy, which it imports) takes each process 0.5 s.
+    """
+    random = np.random.RandomState(seed)
+    a = random.randint(0, 1 << 31, num_perm, np.uint32) * np.uint32(2) + np.uint32(1)
+    return Permutations(a, random.randint(0, 1 << 32, num_perm, np.uint32))
 
 
 def sign(

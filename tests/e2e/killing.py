@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from corpusmill.common.storage import Folder
 from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import published
+from tests.forks import launch
 
 DOCUMENTS = 1500
 CUT = "ingest.partition_mb=0.12"  # of the corpus: about 20 partitions, and so some hundreds of tasks
@@ -67,11 +69,32 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
 
 
+def killed_without_workers(folder: Path, pattern: str, *arguments: str | Path) -> bool:
+    """`corpusmill ARGUMENTS` in one process, killed as soon as a path in `folder` fits `pattern`, or, with `!` before
+    it, none does; whether it was."""
+    result = launch(1, "tests.e2e.killing:kill_at", folder, pattern, *arguments, preload="commands")
+    return result.codes == [-signal.SIGKILL]
+
+
+def kill_at(folder: str, pattern: str, *arguments: str) -> None:
+    def watch() -> None:
+        while (next(Path(folder).glob(pattern.lstrip("!")), None) is None) != pattern.startswith("!"):
+            time.sleep(0.002)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    from corpusmill.__main__ import main
+
+    threading.Thread(target=watch, daemon=True).start()
+    sys.argv = ["corpusmill", *arguments]
+    main()
+
+
 class Watched:
     """A command in a session of its own, watched by the files that appear in some folders."""
 
     def __init__(self, command: Sequence[str], *folders: str) -> None:
         self.folders = [Folder(folder) for folder in folders]
+        self.pause = 0.1 if any("://" in folder for folder in folders) else 0.02  # each look costs CPU time
         self.started = time.monotonic()
         env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
@@ -87,7 +110,7 @@ class Watched:
         while self.process.poll() is None:
             if len(self.files()) >= count:
                 return self.process.poll() is None
-            time.sleep(0.01)
+            time.sleep(self.pause)
         return False
 
     def workers(self, busy: bool = True) -> list[int]:
@@ -180,5 +203,5 @@ class Unbroken:
         self.most = 0
         while watched.process.poll() is None:
             self.most = max(self.most, len(watched.files()))
-            time.sleep(0.03)
+            time.sleep(0.1)
         watched.finish()

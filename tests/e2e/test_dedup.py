@@ -182,7 +182,7 @@ def test_output_on_object_storage_after_a_kill(crawl: Path, unbroken: tuple[Path
     killing = Killing(arguments(crawl, out.url), out.url)
     killing.at([generator.randint(most // 2, most * 4 // 5)], lambda: True)
     assert killing.kills
-    killing.finish()
+    corpusmill(*arguments(crawl, out.url, workers=0))
     local = finished(expected)
     there = {entry.path for entry in out.list()}
     assert not any(path.startswith("scratch/") for path in there)

@@ -39,17 +39,14 @@ class Crawls:
         self.crawl, self.folder = crawl, folder
 
     def make(self) -> None:
-        self.add("a", self.folder / "index", self.folder / "a")
-        self.add("b", self.copy(self.folder / "both"), self.folder / "b")
+        corpusmill(*self.command("a", self.folder / "index", self.folder / "a", workers=0))
+        corpusmill(*self.command("b", self.copy(self.folder / "both"), self.folder / "b"))
 
-    def command(self, name: str, index: Path, out: Path) -> list[str]:
+    def command(self, name: str, index: Path, out: Path, workers: int = 2) -> list[str]:
         return [
             "dedup", str(self.crawl / f"{name}.jsonl"), str(out), "--index", str(index), "--id-column", "id",
-            "--set", CUT, "--workers", "2",
+            "--set", CUT, "--workers", str(workers),
         ]  # fmt: skip
-
-    def add(self, name: str, index: Path, out: Path) -> None:
-        corpusmill(*self.command(name, index, out))
 
     def copy(self, target: Path, of: str = "index") -> Path:
         shutil.copytree(self.folder / of, target)
@@ -118,18 +115,10 @@ class Takedown:
         write_lines(folder / "b.jsonl", texts[900:], 900, self.numbers)
         self.left = folder
 
-    def command(self, index: Path, out: Path, *more: str) -> list[str]:
+    def command(self, index: Path, out: Path, *more: str, workers: int = 2) -> list[str]:
         return [
-            "dedup",
-            str(out),
-            "--index",
-            str(index),
-            "--takedown",
-            str(self.file),
-            "--workers",
-            "2",
-            *more,
-        ]
+            "dedup", str(out), "--index", str(index), "--takedown", str(self.file), "--workers", str(workers), *more,
+        ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +137,9 @@ def test_a_takedown_is_a_run_without_the_documents_and_names_their_shards(
     )  # fmt: skip
     index, out = crawls.copy(tmp_path / "index", "both"), tmp_path / "out"
     result = json.loads(
-        corpusmill(*takedown.command(index, out, "--shards", str(tmp_path / "shards"), "--json")).stdout
+        corpusmill(
+            *takedown.command(index, out, "--shards", str(tmp_path / "shards"), "--json", workers=0)
+        ).stdout
     )
     assert result["named"] == result["taken"] == 60
     corpusmill(*arguments(takedown.left, tmp_path / "left", workers=0))

@@ -15,6 +15,7 @@ import pytest
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.schemas.manifest import Counts, StageManifest
+from tests.conftest import shared
 from tests.e2e.cli import RECIPE, corpusmill
 
 # Every stage that removes documents edits others as well.
@@ -25,16 +26,18 @@ dedup:
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def edited(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     """The folder of a run whose local stages all edit text."""
-    folder = tmp_path_factory.mktemp("edited")
-    head, _, tail = RECIPE.format(corpus=corpus, output=folder / "run").partition("split:")
-    assert head.endswith("qa: [c4, fineweb]}\n") and tail
-    recipe = folder / "edited.yaml"
-    recipe.write_text(f"{head}{EDITING}stages: [ingest, filter, dedup, redact]\n")
-    corpusmill("run", recipe, "--workers", "0")
-    return folder / "run"
+
+    def make(folder: Path) -> None:
+        head, _, tail = RECIPE.format(corpus=corpus, output=folder / "run").partition("split:")
+        assert head.endswith("qa: [c4, fineweb]}\n") and tail
+        recipe = folder / "edited.yaml"
+        recipe.write_text(f"{head}{EDITING}stages: [ingest, filter, dedup, redact]\n")
+        corpusmill("run", recipe, "--workers", "0")
+
+    return shared(tmp_path_factory, "edited", make) / "run"
 
 
 def rows(run: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
@@ -139,7 +142,8 @@ def test_why_tells_of_every_stage(edited: Path) -> None:
 
 
 def test_what_if_on_a_run_and_on_a_stages_output(finished: Path, corpus: Path, tmp_path: Path) -> None:
-    change = ["--set", "filter.thresholds.gopher_quality.word_count_min=20", "--json"]
+    asked = ["--set", "filter.thresholds.gopher_quality.word_count_min=20", "--json"]
+    change = [*asked, "--workers", "0"]
     found = json.loads(corpusmill("what-if", finished.parent / "small.yaml", *change).stdout)
     assert found["back"]["documents"] > 0 == found["gone"]["documents"]
     assert found["changes"] == {
@@ -149,7 +153,7 @@ def test_what_if_on_a_run_and_on_a_stages_output(finished: Path, corpus: Path, t
     exact = json.loads((finished / "shards/index.json").read_text())["sets"]
     assert found["tokens"]["kept_in_the_end"] == sum(entry["ntokens"] for entry in exact)
     more = ["--set", "filter.thresholds.gopher_quality.word_count_min=300", "--json", "--examples", "9999"]
-    gone = json.loads(corpusmill("what-if", "--run", finished, *more).stdout)["gone"]
+    gone = json.loads(corpusmill("what-if", "--run", finished, *more, "--workers", "0").stdout)["gone"]
     ids = {bytes.fromhex(row["doc_id"]) for row in gone["examples"]}
     assert len(ids) == gone["documents"] > gone["kept_in_the_end"] > 0
     ledger = rows(finished, ["doc_id", "outcome", "stage", "duplicate_of"])
@@ -159,9 +163,11 @@ def test_what_if_on_a_run_and_on_a_stages_output(finished: Path, corpus: Path, t
     corpusmill("filter", corpus / "faq.jsonl.zst", out, "--workers", "0", "--rules", "gopher_quality", "-q")
     found = json.loads(corpusmill("what-if", "--run", out, *change).stdout)
     assert found["tokens"] is None and found["back"]["documents"] > 0
-    one, two = (corpusmill("what-if", "--run", out, *change, "--workers", n).stdout for n in ("0", "2"))
+    one, two = (corpusmill("what-if", "--run", out, *asked, "--workers", n).stdout for n in ("0", "2"))
     assert one == two
-    wrong = corpusmill("what-if", "--run", out, "--set", "dedup.similarity=0.5", check=False)
+    wrong = corpusmill(
+        "what-if", "--run", out, "--set", "dedup.similarity=0.5", "--workers", "0", check=False
+    )
     assert (
         wrong.returncode == 2 and "dedup must run again" in wrong.stderr and "Traceback" not in wrong.stderr
     )

@@ -19,6 +19,7 @@ from corpusmill.pipeline.inspect.lineage.find import Finder
 from corpusmill.pipeline.inspect.lineage.shards import Address
 from corpusmill.pipeline.inspect.lineage.show import as_json
 from corpusmill.pipeline.inspect.lineage.trace import Tracer, shards_of
+from tests.conftest import shared
 from tests.e2e.cli import EXAMPLES, corpusmill
 from tests.pipeline.inspect.lineage.source import text_at
 
@@ -65,19 +66,22 @@ def made(folder: Path, places: dict[str, Path], partition_mb: float = 0.25) -> P
     return folder / "run"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     """The small corpus in every format whose bytes can be traced; some books with other line ends and encodings."""
-    folder = tmp_path_factory.mktemp("traced")
-    books = Path(shutil.copytree(corpus / "books", folder / "books"))
-    first, second, third = sorted(books.glob("*.txt"))[:3]
-    first.write_bytes(b"\xef\xbb\xbf" + first.read_text().replace("\n", "\r\n").encode())
-    second.write_bytes(second.read_text().replace("’", "'").encode("cp1252", "replace"))
-    third.write_bytes(third.read_text().encode("utf-16"))
-    return made(folder, {
-        "books": books, "speeches": corpus / "speeches.jsonl.gz", "qa": corpus / "faq.jsonl.zst",
-        "docs": corpus / "docs.warc.gz", "planted": corpus / "planted", "code": EXAMPLES / "code/stdlib.parquet",
-    })  # fmt: skip
+
+    def make(folder: Path) -> None:
+        books = Path(shutil.copytree(corpus / "books", folder / "books"))
+        first, second, third = sorted(books.glob("*.txt"))[:3]
+        first.write_bytes(b"\xef\xbb\xbf" + first.read_text().replace("\n", "\r\n").encode())
+        second.write_bytes(second.read_text().replace("’", "'").encode("cp1252", "replace"))
+        third.write_bytes(third.read_text().encode("utf-16"))
+        made(folder, {
+            "books": books, "speeches": corpus / "speeches.jsonl.gz", "qa": corpus / "faq.jsonl.zst",
+            "docs": corpus / "docs.warc.gz", "planted": corpus / "planted", "code": EXAMPLES / "code/stdlib.parquet",
+        })  # fmt: skip
+
+    return shared(tmp_path_factory, "traced", make) / "run"
 
 
 def said_by(*arguments: str | Path) -> Any:

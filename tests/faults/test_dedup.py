@@ -112,7 +112,7 @@ def interrupted(command: Sequence[str], out: Path, count: int, whole: bool) -> t
         cwd=ROOT, text=True, start_new_session=True,
     )  # fmt: skip
     while process.poll() is None and sum(1 for _ in Folder(out).list()) < count:
-        time.sleep(0.005)
+        time.sleep(0.02)
     assert process.poll() is None, process.communicate()
     os.killpg(process.pid, signal.SIGINT) if whole else process.send_signal(signal.SIGINT)
     said, error = process.communicate(timeout=300)
@@ -128,25 +128,24 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         texts = [" ".join(words(generator, 150)) for _ in range(600)]
         texts += [edited(generator, text, 2) for text in texts[:400]]
         (folder / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-        corpusmill(*deduplicate(folder, folder / "unbroken"))
+        corpusmill(*deduplicate(folder, folder / "unbroken", workers=0))
 
     return shared(tmp_path_factory, "copied", make)
 
 
-def deduplicate(folder: Path, out: Path) -> list[str]:
+def deduplicate(folder: Path, out: Path, workers: int) -> list[str]:
     return [
-        "dedup", str(folder / "docs.jsonl"), str(out), "--workers", "2", "--set", "ingest.partition_mb=0.1",
+        "dedup", str(folder / "docs.jsonl"), str(out), "--workers", str(workers), "--set", "ingest.partition_mb=0.1",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["driver", "terminal"])
 def test_ctrl_c_says_how_to_go_on(copied: Path, tmp_path: Path, whole: bool) -> None:
     out = tmp_path / "out"
-    command = deduplicate(copied, out)
-    code, said, error = interrupted(command, out, 90, whole)
+    code, said, error = interrupted(deduplicate(copied, out, workers=2), out, 90, whole)
     assert code == 130, error
     assert "run the same command to continue" in error and "Traceback" not in error, error
     assert said == "" and not (out / "manifest.json").exists()
-    result = corpusmill(*command)
+    result = corpusmill(*deduplicate(copied, out, workers=0))
     assert "ingest" in result.stdout and "finished and valid" in result.stderr
     assert difference(published(copied / "unbroken"), published(out)) == []

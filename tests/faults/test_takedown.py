@@ -3,14 +3,8 @@
 # ruff: noqa: F811 (fixtures come by import, and arguments have their names)
 from __future__ import annotations
 
-import contextlib
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +15,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.inspect.takedown import change
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.pipeline.shard.takedown_log import read_log, under_way
-from tests.conftest import ROOT
+from tests.e2e.killing import killed_without_workers
 from tests.faults.shards import files, held, kept, run, run_recipe, small, take  # noqa: F401 (fixtures)
 from tests.pipeline.dedup.vandal import Kill, Mortal
 
@@ -119,27 +113,27 @@ def test_a_run_goes_over_a_takedown_that_is_under_way(
     assert (result["already"], result["in_shards"]) == (1, 0)
 
 
+MOMENTS = (
+    "takedown/*", "takedown/*/new/**/*.tar", "takedown/*/new/**/index.json", "takedown/*/plan.json",
+    "takedowns.jsonl", "!manifest.json",
+)  # fmt: skip
+
+
 @pytest.mark.slow
 def test_the_process_is_killed_at_any_time(run: Path, tmp_path: Path) -> None:
-    """SIGKILL to the command, from the moment on at which it begins to write; given again, it makes the new set."""
+    """SIGKILL to the command, from its first file to the moment at which the new set is put in place; given again, it
+    makes the new set."""
     names = [row["url"] for row in random.Random(8).sample(kept(run), 6)]
     work, file = tmp_path / "work", tmp_path / "gone"
     file.write_text("\n".join(names) + "\n")
     shutil.copytree(run, work)
     take(work, names)
     new, old = files(work), files(run)
-    command = [sys.executable, "-m", "corpusmill", "takedown", str(file), "--run", str(work), "-q"]
     killed = 0
-    for number in range(10):
+    for moment in MOMENTS:
         shutil.rmtree(work)
         shutil.copytree(run, work)
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
-        while process.poll() is None and not (work / "shards/takedown").exists():
-            time.sleep(0.005)
-        time.sleep(number * number * 0.01)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        killed += process.wait() != 0
+        killed += killed_without_workers(work / "shards", moment, "takedown", file, "--run", work, "-q")
         there = {n: d for n, d in files(work).items() if not n.startswith("takedown/") and "#" not in n}
         assert under_way(Folder(work / "shards")) or there in (old, new)
         take(work, names)

@@ -21,11 +21,14 @@ Triples = list[tuple[int, int, int]]
 
 
 @nb.njit
-def run(data: Any, merges: Merges, tokens: Tokens, ids: Any, scratch: Any) -> Any:
-    return encode_piece(
-        pointer(data), 0, len(data), pointers(merges), token_pointers(tokens), pointer(ids), pointer(scratch[0]),
-        pointer(scratch[1]), pointer(scratch[2]),
-    )  # fmt: skip
+def run(data: Any, ends: Any, merges: Merges, tokens: Tokens, ids: Any, scratch: Any, counts: Any) -> None:
+    start = 0
+    for piece, end in enumerate(ends):
+        counts[piece] = encode_piece(
+            pointer(data), start, end - start, pointers(merges), token_pointers(tokens), pointer(ids[start:]),
+            pointer(scratch[0]), pointer(scratch[1]), pointer(scratch[2]),
+        )  # fmt: skip
+        start = end
 
 
 @nb.njit
@@ -50,11 +53,13 @@ def kernels_of(merges: Triples, whole: bool = False) -> tuple[Merges, Tokens]:
     )
 
 
-def encoded(data: bytes, kernels: tuple[Merges, Tokens]) -> list[int]:
-    ids, scratch = np.empty(len(data), np.int32), np.empty((3, len(data)), np.int32)
-    count = run(np.frombuffer(data, np.uint8), *kernels, ids, scratch)
-    tokens: list[int] = ids[:count].tolist()
-    return tokens
+def encoded(texts: list[bytes], kernels: tuple[Merges, Tokens]) -> list[list[int]]:
+    """Of each text its tokens; they lie end to end, so that a look beyond the end of one meets the next."""
+    data, ends = np.frombuffer(b"".join(texts), np.uint8), np.cumsum([len(text) for text in texts])
+    ids, counts = np.empty(len(data), np.int32), np.empty(len(texts), np.int64)
+    run(data, ends, *kernels, ids, np.empty((3, len(data)), np.int32), counts)
+    starts = [0, *ends[:-1]]
+    return [ids[start : start + count].tolist() for start, count in zip(starts, counts, strict=True)]
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -65,8 +70,7 @@ def test_as_merged(in_order: bool, data: st.DataObject, texts: list[bytes]) -> N
     kernels = kernels_of(merges)
     names = [name for name in bytes_of(merges) if name]
     texts += [bytes([byte]) for byte in range(256)] + [a + b for a in names[255:] for b in names[255:]]
-    for text in texts:
-        assert encoded(text, kernels) == defined(text, merges)[0]
+    assert encoded(texts, kernels) == [defined(text, merges)[0] for text in texts]
 
 
 @given(
@@ -75,9 +79,9 @@ def test_as_merged(in_order: bool, data: st.DataObject, texts: list[bytes]) -> N
 def test_a_piece_that_is_a_token_is_not_merged(merges: Triples, texts: list[bytes]) -> None:
     names = bytes_of(merges)
     kernels = kernels_of(merges, whole=True)
-    for text in [*texts, *filter(None, names)]:
-        wanted = [names.index(text)] if text in names else defined(text, merges)[0]
-        assert encoded(text, kernels) == wanted
+    texts = [*texts, *filter(None, names)]
+    wanted = [[names.index(text)] if text in names else defined(text, merges)[0] for text in texts]
+    assert encoded(texts, kernels) == wanted
 
 
 @settings(max_examples=200)
@@ -118,8 +122,8 @@ HARD = [
 @pytest.mark.parametrize("case", range(len(HARD)))
 def test_where_the_longest_token_is_wrong(case: int) -> None:
     merges, text = HARD[case]
-    for start in range(len(text)):
-        assert encoded(text[start:], kernels_of(merges)) == defined(text[start:], merges)[0]
+    parts = [text[start:] for start in range(len(text))]
+    assert encoded(parts, kernels_of(merges)) == [defined(part, merges)[0] for part in parts]
 
 
 def test_merges_in_no_order_are_noticed() -> None:
@@ -139,4 +143,4 @@ def test_a_byte_without_a_token_is_merged_as_defined() -> None:
     byte_ids[0xC0] = 0
     table = np.array(merges, np.int32)
     kernels = vocabulary(byte_ids, table[:, :2].copy(), table[:, 2].copy(), names, False)
-    assert encoded(b"ab\xc0ab", kernels) == [merges[0][2], 0, merges[0][2]]
+    assert encoded([b"ab\xc0ab"], kernels) == [[merges[0][2], 0, merges[0][2]]]
