@@ -124,7 +124,9 @@ def _check_names(params: FilterParams, sets: list[LoadedSet], own: list[Rule]) -
             hint = nearest(name, known or everything)
             if first in MODEL_SETS and key == "thresholds":
                 hint = f"; set it as filter.{name}"
-            raise UserError(f"filter.{key}: '{name}' is not a rule{hint} (`corpusmill signals` lists the sets)")
+            raise UserError(
+                f"filter.{key}: '{name}' is not a rule{hint} (`corpusmill signals` lists the sets)"
+            )
     allowed = list(dict.fromkeys([*rule_sets(), *by_name, ALL_CUT.set_name, *MODEL_SETS]))
     for source, names_there in params.skip_sources.items():
         for name in names_there:
