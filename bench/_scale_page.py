@@ -9,9 +9,10 @@ from corpusmill.common.format import count, plain_size, span
 from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.estimate.corpus import OBJECT_STORE, assumed, measured
-from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
+from corpusmill.pipeline.dedup.estimate.model import estimate
 from corpusmill.pipeline.dedup.estimate.plan_text import Limits, exceeded, show
 from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.dedup_results import Estimate
 
 DOCUMENTS, BYTES, WORKERS = 10_000_000_000, 3000, 100
 COPIES, DUPLICATES = 0.3, 0.5

@@ -12,12 +12,11 @@ FOLDER = Path(__file__).parent / "json"
 
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
+    from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
+    from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
     from corpusmill.schemas.documents import SignalSpec
     from corpusmill.schemas.manifest import CheckpointManifest, PartitionManifest, StageManifest, TensorTable
     from corpusmill.schemas.published import (
-        DedupPlan,
-        DedupQuality,
-        Report,
         RunInputs,
         RunRecord,
         Similarity,
@@ -26,6 +25,7 @@ def models() -> dict[str, type[BaseModel]]:
         UnitManifest,
     )
     from corpusmill.schemas.recipe import Recipe
+    from corpusmill.schemas.report import Report
     from corpusmill.schemas.search import SearchConfig
     from corpusmill.schemas.shards import (
         BlockDocuments,
@@ -57,6 +57,10 @@ def models() -> dict[str, type[BaseModel]]:
         UnitManifest,
         DedupPlan,
         DedupQuality,
+        IndexFile,
+        EvaluationIndex,
+        Contamination,
+        TouchedItem,
         SplitSummary,
         Similarity,
         TokenizerStats,
@@ -67,6 +71,7 @@ def models() -> dict[str, type[BaseModel]]:
 
 def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
+    from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, UNITS
     from corpusmill.schemas.documents import DOCUMENTS
     from corpusmill.schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
     from corpusmill.schemas.tables import CHANGES, CLUSTERS, GROUPS, HITS, HOLDING, MATCHES, REMOVALS, SPANS
@@ -80,6 +85,10 @@ def arrow_schemas() -> dict[str, str]:
         "dedup_removals": REMOVALS,
         "dedup_spans": SPANS,
         "dedup_changes": CHANGES,
+        "decontaminate_items": ITEMS,
+        "decontaminate_units": UNITS,
+        "decontaminate_grams": GRAMS,
+        "decontaminate_answers": ANSWERS,
         "decontaminate_hits": HITS,
         "decontaminate_matches": MATCHES,
         "validation_groups": GROUPS,

@@ -1,5 +1,5 @@
-"""The JSON documents of a run's folder besides manifests and shards: the record of the run and of its input files, and the figures
-of `dedup`, `split`, `tokenizer` and `report`.
+"""The JSON documents of a run's folder besides manifests, shards and those of `dedup`, `decontaminate` and `report`: the record of
+the run and of its input files, and the figures of `split` and `tokenizer`.
 
 Each model names its file. Figures whose names are data (sources, languages, rules) are mappings.
 """
@@ -11,7 +11,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from corpusmill.schemas.manifest import Strict
-from corpusmill.schemas.shards import ShardSet
 
 Figures = dict[str, Any]
 
@@ -50,38 +49,6 @@ class UnitManifest(Strict):
 
     key: str
     partitions: list[str]
-
-
-class DedupPlan(Strict):
-    """`dedup/plan.json`: what a deduplication promises before it runs."""
-
-    documents: int
-    similarity: float
-    bands: int
-    rows: int
-    permutations_used: int
-    recall_at_similarity: float = Field(
-        description="expected share of the pairs at `similarity` that are found"
-    )
-    s_curve: dict[str, float] = Field(description="similarity -> probability that a pair is found")
-    band_ranges: int
-    text_ranges: int
-    estimate: Figures | None = Field(description="what it costs and finds, as `corpusmill dedup-plan --json`")
-
-
-class HotBucket(Strict):
-    """A bucket of the index with many documents."""
-
-    documents: int
-    example: str = Field(description="doc_id of one, hex")
-
-
-class DedupQuality(DedupPlan):
-    """`dedup/quality.json`: the plan, what was found, and how well, measured on a sample and on planted copies."""
-
-    counters: dict[str, int]
-    hot_buckets: list[HotBucket]
-    measured: Figures = Field(description="recall, precision and curves, each with its interval of 95 %")
 
 
 class SplitCounts(Strict):
@@ -157,37 +124,6 @@ class Similarity(Strict):
     worst: list[NearestPair]
     histogram: dict[str, list[float]] = Field(description="`from`, and documents by `jaccard` and `inside`")
     sentence: str
-
-
-class Report(Strict):
-    """`report/report.json`: every figure of the report. Sections of stages that did not run are null."""
-
-    kind: Literal["corpusmill-report-v1"]
-    name: str
-    totals: dict[str, int | None]
-    flow: list[Figures] = Field(
-        description="a row a stage: documents and bytes in and kept, and why the others went"
-    )
-    sources: list[Figures]
-    rules: list[Figures]
-    overlap: Figures | None
-    cuts: list[Figures]
-    curves: list[Figures] | None
-    tokens_measured_on: str | None
-    duplicates: Figures | None
-    contamination: Figures | None
-    pii: Figures | None
-    languages: list[Figures] | None
-    lengths: Figures
-    quarantine: list[Figures]
-    split: SplitSummary | None
-    similarity: Similarity | None
-    tokenizer: TokenizerStats | None
-    shards: ShardSet | None
-    planted: list[Figures] | None
-    counters: dict[str, dict[str, int]]
-    reproduce: Figures = Field(description="the recipe without defaults, and version and key of each stage")
-    samples: Figures | None = Field(description="texts shown")
 
 
 class TokenizerStats(Strict):

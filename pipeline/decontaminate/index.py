@@ -20,70 +20,13 @@ from corpusmill.pipeline.decontaminate.evalsets import EvalFile, read_items
 from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bits
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
-from corpusmill.schemas.manifest import PublishedFile, Strict
+from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, UNITS, EvaluationIndex, SetCounts
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
 RECORD = "index/index.json"
 BITS_PER_KEY = 16  # of the bit maps: one look in sixteen that should not is let through
 
-ITEMS = pa.schema(
-    [
-        pa.field("set", pa.string(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),  # the file's own, or the record's number
-        pa.field("file", pa.string(), nullable=False),  # its name
-        pa.field("record", pa.int64(), nullable=False),  # counted from 1
-        pa.field("used", pa.bool_(), nullable=False),  # false: too short, or nothing left to look for
-    ]
-)
-UNITS = pa.schema(
-    [
-        pa.field("set", pa.string(), nullable=False),
-        pa.field("part", pa.string(), nullable=False),
-        pa.field("items", pa.list_(pa.uint32()), nullable=False),  # rows of ITEMS
-        pa.field("words", pa.int64(), nullable=False),
-        pa.field("grams", pa.int64(), nullable=False),  # distinct n-grams that are searched for
-        pa.field("covered", pa.int64(), nullable=False),  # words of the unit in one of these
-    ]
-)
-GRAMS = pa.schema(
-    [
-        pa.field("key", pa.uint64(), nullable=False),
-        pa.field("check", pa.uint64(), nullable=False),
-        pa.field("length", pa.uint8(), nullable=False),  # words: `ngram`, or those of a short item
-        pa.field("units", pa.list_(pa.uint32()), nullable=False),
-        pa.field(
-            "places", pa.list_(pa.uint32()), nullable=False
-        ),  # words of the units with which it begins there
-    ]
-)
-# Answers that must follow short questions, and (unit null) prefixes by which short items are found.
-ANSWERS = pa.schema(
-    [
-        pa.field("unit", pa.uint32()),
-        pa.field("key", pa.uint64(), nullable=False),
-        pa.field("check", pa.uint64(), nullable=False),
-        pa.field("length", pa.uint8(), nullable=False),
-    ]
-)
 TABLES = {"items": ITEMS, "units": UNITS, "grams": GRAMS, "answers": ANSWERS}
-
-
-class SetCounts(Strict):
-    """What an evaluation set gave."""
-
-    items: int = 0
-    unused: int = 0  # items too short, or with nothing left to look for
-    ngrams: int = 0  # distinct runs that are searched for
-    boilerplate: int = 0  # distinct runs left out: in more than `max_items` units
-    no_letter: int = 0  # n-grams left out: no word with a letter
-
-
-class IndexRecord(Strict):
-    """Names the files of a published index; written last."""
-
-    key: str
-    files: dict[str, PublishedFile]
-    sets: dict[str, SetCounts]
 
 
 @dataclass(frozen=True)
@@ -103,7 +46,9 @@ class Index:
         return sum(a.nbytes for a in arrays) / max(len(self.table.keys), 1)
 
 
-def build(folder: Folder, key: str, sources: Sequence[EvalFile], params: DecontaminateParams) -> IndexRecord:
+def build(
+    folder: Folder, key: str, sources: Sequence[EvalFile], params: DecontaminateParams
+) -> EvaluationIndex:
     """Read the evaluation files and publish their index below `folder`, unless it is there with this `key`.
 
     Raises `UserError` for a file that cannot be read, and when nothing in any of them can be looked for.
@@ -120,14 +65,14 @@ def build(folder: Folder, key: str, sources: Sequence[EvalFile], params: Deconta
             f" words, without letters, or boilerplate (more than {params.max_items} items share each n-gram)"
         )
     files = {name: publish_table(folder, f"index/{name}.parquet", table) for name, table in tables.items()}
-    record = IndexRecord(key=key, files=files, sets=sets)
+    record = EvaluationIndex(key=key, files=files, sets=sets)
     publish_bytes(folder, RECORD, (record.model_dump_json(indent=1) + "\n").encode())
     return record
 
 
-def load_record(folder: Folder) -> IndexRecord | None:
+def load_record(folder: Folder) -> EvaluationIndex | None:
     """The record of a published index, or None: a missing or foreign file is no index."""
-    return parse(IndexRecord, folder / RECORD)
+    return parse(EvaluationIndex, folder / RECORD)
 
 
 def _tables(

@@ -23,19 +23,13 @@ from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.pipeline.text.word_rule import rule
-from corpusmill.schemas.manifest import PublishedFile, Strict, hash_json
+from corpusmill.schemas.decontamination import HitsRecord
+from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.stages import DecontaminateParams
 from corpusmill.schemas.tables import HITS, MATCHED_SPAN, MATCHES
 
 NUMBERS = HITS.names[2:]
 I64 = npt.NDArray[np.int64]
-
-
-class HitsRecord(Strict):
-    """Records what a file of hits was made from; written after it."""
-
-    key: str
-    file: PublishedFile
 
 
 @dataclass(frozen=True)

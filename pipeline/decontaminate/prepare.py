@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
-from corpusmill.pipeline.decontaminate.index import Index, IndexRecord, build, load
+from corpusmill.pipeline.decontaminate.index import Index, build, load
 from corpusmill.pipeline.decontaminate.matches import NUMBERS, Job, find_hits, judge, matches_table, scan
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.text.word_hashes import most_words, place_words
 from corpusmill.pipeline.text.word_rule import RULE, rule
+from corpusmill.schemas.decontamination import EvaluationIndex
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
 from corpusmill.schemas.tables import HITS
@@ -90,7 +91,7 @@ class Found:
 
 
 def contamination(
-    found: Found, index: Index, record: IndexRecord, params: DecontaminateParams, dropped: int
+    found: Found, index: Index, record: EvaluationIndex, params: DecontaminateParams, dropped: int
 ) -> dict[str, Any]:
     """The value of `contamination.json`. Documents that hold items of several sets count in each."""
     items = _by_item(found, index)
@@ -233,7 +234,7 @@ def _publish(
     ]
 
 
-def _counters(table: dict[str, object], record: IndexRecord) -> dict[str, int]:
+def _counters(table: dict[str, object], record: EvaluationIndex) -> dict[str, int]:
     sets: list[dict[str, int]] = table["sets"]  # type: ignore[assignment]
     total = {name: sum(row[name] for row in sets) for name in ("items", "unused", "touched", "contaminated")}
     return {

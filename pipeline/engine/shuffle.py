@@ -21,6 +21,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.schemas.dedup_results import RecordsFile
 from corpusmill.schemas.manifest import PublishedFile, Strict
 
 Records = npt.NDArray[Any]
@@ -49,11 +50,8 @@ PLACE = np.dtype([("number", "<i8"), ("start", "<i8"), ("count", "<i8"), ("xxh3"
 SLICE = np.dtype([("file", "<i4"), ("start", "<i8"), ("count", "<i8"), ("xxh3", "V16")])
 
 
-class File(Strict):
+class File(RecordsFile):
     """A published file and its parts: `PLACE` records in base64."""
-
-    file: PublishedFile
-    places: str = ""
 
     @staticmethod
     def of(file: PublishedFile, parts: Iterable[Part]) -> File:

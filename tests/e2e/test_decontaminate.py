@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
+from corpusmill.schemas.report import Report
 from tests.e2e.cli import corpusmill, difference, published
 from tests.pipeline.decontaminate.helpers import ANSWER, QUESTION, SHORT, write_set
 
@@ -85,6 +87,11 @@ decontaminate: {{against: [{corpus}/evals/*.jsonl], action: cut}}
     plan = json.loads(corpusmill(*again).stdout)
     assert not any(entry["run"] for entry in plan)
     assert json.loads(corpusmill("verify", run, "--json").stdout)["problems"] == []
+    Contamination.model_validate_json((run / "decontaminate/contamination.json").read_bytes())
+    EvaluationIndex.model_validate_json((run / "decontaminate/index/index.json").read_bytes())
+    touched = (run / "decontaminate/touched_items.jsonl").read_bytes().splitlines()
+    assert len([TouchedItem.model_validate_json(line) for line in touched]) == 2
+    Report.model_validate_json((run / "report/report.json").read_bytes())
     figures = json.loads((run / "report/report.json").read_text())
     step = next(step for step in figures["flow"] if step["stage"] == "decontaminate")
     assert step["docs_in"] == step["kept"] + step["removed"] and step["bytes_kept"] < step["bytes_in"]

@@ -24,6 +24,7 @@ from tests.browser import check_page
 from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill, difference, published, write_recipe
 from tests.e2e.killing import killed_without_workers, points
+from tests.schemas.test_published import FILES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -57,6 +58,11 @@ def test_every_stage_did_real_work(finished: Path) -> None:
         ("removed", "dedup"),
         ("kept", "redact"),
     } <= by_stage
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_json_of_the_run_is_as_declared(file: str, finished: Path) -> None:
+    FILES[file].model_validate_json((finished / file).read_bytes())
 
 
 def test_verify_finds_no_problem(finished: Path) -> None:

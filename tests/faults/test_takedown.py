@@ -61,7 +61,7 @@ def test_killed_between_any_two_changes_of_files(
         if under_way(Folder(work / "shards")):
             states.add("between")
             assert len(problems) == 1 and "give the same command again" in problems[0], problems
-            with pytest.raises(UserError, match="under way"):
+            with pytest.raises(UserError, match="unfinished"):
                 take(work, names, dry_run=True)
         else:
             assert problems == [] and there in (old, new)

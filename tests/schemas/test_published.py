@@ -7,11 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.published import (
-    DedupPlan,
-    DedupQuality,
-    Report,
     RunInputs,
     RunRecord,
     Similarity,
@@ -19,6 +17,7 @@ from corpusmill.schemas.published import (
     TokenizerStats,
     UnitManifest,
 )
+from corpusmill.schemas.report import Report
 from corpusmill.schemas.tables import GROUPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

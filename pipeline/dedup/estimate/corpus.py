@@ -15,6 +15,7 @@ from pydantic import Field
 
 from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.banding import Banding
+from corpusmill.schemas.dedup_results import Interval
 from corpusmill.schemas.manifest import Strict
 
 FILE = "measured.json"
@@ -70,14 +71,6 @@ def measured() -> Measured:
 def path() -> Path:
     """Where the bench writes them."""
     return Path(__file__).with_name(FILE)
-
-
-class Interval(Strict):
-    """A number with its 95 % interval."""
-
-    value: float = Field(ge=0)
-    low: float = Field(ge=0)
-    high: float = Field(ge=0)
 
 
 class Corpus(Strict):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 
-from pydantic import Field
-
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.estimate.corpus import (
     OBJECT_STORE,
     Corpus,
-    Interval,
     Measured,
     Store,
     measured,
@@ -24,71 +21,9 @@ from corpusmill.pipeline.dedup.estimate.quantities import (
 )
 from corpusmill.pipeline.dedup.estimate.step_loads import Load, loads
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.dedup_results import Estimate, EstimatedStep
 
 ALONE = 4  # reads of a task that wait for each other: its marker, what it works on
-
-
-class Step(Strict):
-    """One step of the run. Bytes and requests are of all its tasks, `worker_bytes` of one."""
-
-    name: str
-    tasks: int
-    read_bytes: float
-    written_bytes: float
-    gets: float = Field(description="range reads")
-    puts: float
-    cpu_seconds: float
-    worker_bytes: float = Field(description="that its largest task holds, the process itself not counted")
-    entries: float = Field(description="slices of files whose places the driver holds")
-    seconds: float = Field(description="wall time on the given workers")
-
-
-class Estimate(Strict):
-    """A deduplication before it runs. Sums are over all steps."""
-
-    documents: int
-    text_bytes: int
-    partitions: int
-    workers: int
-    bands: int
-    rows: int
-    similarity: float
-    memory_mb: int
-    curve: dict[str, float]
-    candidates: float
-    verified: float
-    similar: Interval | None = Field(description="pairs at the similarity, where a pilot counted them")
-    exact_removed: float
-    near_removed: float
-    band_ranges: int
-    text_ranges: int
-    steps: tuple[Step, ...]
-    tasks: int
-    read_bytes: float
-    shuffled_bytes: float = Field(description="intermediate files")
-    output_bytes: float
-    requests: float
-    cpu_seconds: float
-    seconds: float
-    worker_bytes: float
-    driver_bytes: float = Field(description="the process itself, and the three below")
-    union_bytes: float = Field(description="of union-find, or the pilot")
-    places_bytes: float = Field(description="of where slices lie")
-    results_bytes: float = Field(description="of tasks and what they publish")
-    entries: float
-    not_counted: tuple[str, ...] = Field(
-        description="what is asked for and has no part in any of these numbers"
-    )
-
-    @property
-    def disk_bytes(self) -> float:
-        """Intermediate files, which stay until the stage is finished, and the output."""
-        return self.shuffled_bytes + self.output_bytes
-
-    def step(self, name: str) -> Step:
-        """The step of that name."""
-        return next(step for step in self.steps if step.name == name)
 
 
 def estimate(
@@ -173,14 +108,14 @@ def cpu_seconds(load: Load, constants: Measured) -> float:
     return sum(prices[unit] * amount for unit, amount in load.units.items())
 
 
-def _step(load: Load, constants: Measured, workers: int, store: Store) -> Step:
+def _step(load: Load, constants: Measured, workers: int, store: Store) -> EstimatedStep:
     tasks = max(1, math.ceil(load.tasks - 1e-9))
     cpu = cpu_seconds(load, constants)
     alone = min(load.gets, ALONE * tasks)
     waiting = (load.puts + alone + (load.gets - alone) / store.at_once) * store.request_seconds
     waiting += (load.read + load.written) / store.bytes_per_second
     waves = tasks if load.on_driver else math.ceil(tasks / workers)
-    return Step(
+    return EstimatedStep(
         name=load.name,
         tasks=tasks,
         read_bytes=load.read,

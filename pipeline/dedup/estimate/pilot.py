@@ -22,12 +22,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, Interval, degree_of
+from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, degree_of
 from corpusmill.pipeline.engine.shuffle import words
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.dedup_results import Interval
 
 GROUPS = 20  # of the jackknife
 F64 = npt.NDArray[np.float64]

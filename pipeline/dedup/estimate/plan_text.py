@@ -10,8 +10,8 @@ from pydantic import Field
 
 from corpusmill.common.format import count, plain_size, span
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.estimate.model import Estimate, Step
 from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.dedup_results import Estimate, EstimatedStep
 from corpusmill.schemas.manifest import Strict
 
 HEIGHT = 5  # lines of the S-curve
@@ -186,7 +186,7 @@ def _lighter(found: Estimate) -> str:
     return "fewer, larger partitions (ingest.partition_mb) and ranges (dedup.memory_mb)"
 
 
-def _smaller(step: Step) -> str:
+def _smaller(step: EstimatedStep) -> str:
     per_range = step.name in (
         "exact copies",
         "candidates",
@@ -199,7 +199,7 @@ def _smaller(step: Step) -> str:
     return "lower dedup.memory_mb" if per_range else "lower ingest.partition_mb"
 
 
-def _faster(step: Step, found: Estimate) -> str:
+def _faster(step: EstimatedStep, found: Estimate) -> str:
     if step.tasks < found.workers:
         return "it has fewer tasks than there are workers: more workers do not help"
     if step.cpu_seconds / found.workers > step.seconds / 2:

@@ -23,6 +23,7 @@ from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_table, publish_tables
 from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice, ids
 from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.schemas.dedup_results import RecordsFile
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.tables import CHANGES
 
@@ -81,7 +82,7 @@ class Status:
     stage: Folder
     members: Sequence[Slice]
     names: File
-    before: File | None
+    before: RecordsFile | None
     new: bool
 
 

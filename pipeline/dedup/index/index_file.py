@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.job import Job
@@ -18,7 +17,8 @@ from corpusmill.pipeline.engine.shuffle import Done, File, in_range, read_marker
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.manifest import Strict, hash_json
+from corpusmill.schemas.dedup_results import Indexed, IndexFile, RecordsFile
+from corpusmill.schemas.manifest import hash_json
 
 FILE = "index.json"
 RANGES = 64  # at least: an index grows, and its files stay cut as they are
@@ -31,42 +31,6 @@ FREE = {
     "sample", "planted", "max_source_loss", "max_cluster", "memory_mb", "scratch_bytes_per_doc", "index",
     "store_signatures", "recall", "bands", "rows",
 }  # fmt: skip
-
-
-class Indexed(Strict):
-    """A partition of the corpus, and its status after the last change: which of its documents stay."""
-
-    number: int
-    name: str
-    rows: int
-    text_bytes: int
-    xxh3: str = Field(description="of the documents as they were added")
-    generation: int = Field(description="the addition that it came with")
-    purged: bool = Field(default=False, description="documents of it were taken down since")
-    status: File | None = None
-    before: File | None = Field(default=None, description="the status before the last change")
-
-
-class IndexFile(Strict):
-    """What an index is."""
-
-    kind: Literal["corpusmill-dedup-index-v1"] = "corpusmill-dedup-index-v1"
-    version: str
-    params: dict[str, Any]
-    bands: int
-    rows: int
-    band_ranges: int
-    text_ranges: int
-    priorities: dict[str, int]
-    generation: int = 0
-    last: str = Field(default="", description="what the last change was: made again, it is the same change")
-    partitions: list[Indexed] = Field(default_factory=list)
-    seal: str = Field(default="", description="xxh3_128 of all the rest")
-
-    def sealed(self) -> IndexFile:
-        """The same with its seal."""
-        bare = self.model_copy(update={"seal": ""})
-        return bare.model_copy(update={"seal": checksum(bare.model_dump_json().encode())})
 
 
 class Index:
@@ -116,7 +80,7 @@ class Index:
         first = max(self.known, default=-1) + 1
         return dict(enumerate(partitions, first))
 
-    def before(self, number: int, change: str) -> File | None:
+    def before(self, number: int, change: str) -> RecordsFile | None:
         """The status of a partition before this change, also if it was made once and is made again."""
         known = self.known.get(number)
         if known is None:

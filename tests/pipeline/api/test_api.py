@@ -193,13 +193,13 @@ def test_a_recipe_from_a_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ([{"text": "a"}], "a dict is no table"),
-        ("text", "a str is no table"),
+        ([{"text": "a"}], "a dict is not a table"),
+        ("text", "a str is not a table"),
         (pa.table({"body": ["a"]}), "no column 'text' \\(columns: body\\)"),
         ([], "no tables"),
         ([pa.table({"text": ["a"]}), pa.table({"text": ["b"], "x": [1]}).select(["x"])], "no column 'text'"),
         ([pa.table({"text": ["a"], "x": [1]}), pa.table({"text": ["b"]})], "tables of different columns: text, x, and then text"),
-        (pa.table({"text": ["a"], "source": ["../x"]}), "source '../x': a name holds"),
+        (pa.table({"text": ["a"], "source": ["../x"]}), "source '../x': a name may contain only"),
     ],
 )  # fmt: skip
 def test_a_wrong_table_is_one_line(tmp_path: Path, documents: Any, message: str) -> None:

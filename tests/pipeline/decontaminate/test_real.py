@@ -15,10 +15,11 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import index as indexes
 from corpusmill.pipeline.decontaminate.evalsets import find_files
 from corpusmill.pipeline.decontaminate.matches import find_hits, judge
+from corpusmill.schemas.decontamination import EvaluationIndex
 from corpusmill.schemas.stages import DecontaminateParams
 
 SETS = {"gsm8k": 1319, "mmlu": 14_000, "hellaswag_val": 10_000, "blimp": 66_000}
-Loaded = tuple[indexes.Index, DecontaminateParams, indexes.IndexRecord]
+Loaded = tuple[indexes.Index, DecontaminateParams, EvaluationIndex]
 
 
 def lines(file: Path) -> list[dict[str, Any]]:

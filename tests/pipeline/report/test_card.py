@@ -123,7 +123,8 @@ def test_size_category(make_run: Maker) -> None:
 def test_the_card_is_written_where_the_recipe_says(make_run: Maker, tmp_path: Path) -> None:
     elsewhere = tmp_path / "cards/made.md"
     made = make_run(ordinary(), report={"card": str(elsewhere)})
-    assert elsewhere.read_bytes() == (made.report() / "card.md").read_bytes()
+    folder = made.report()
+    assert elsewhere.read_bytes() == (folder / "card.md").read_bytes()
     assert card(made.figures()) == elsewhere.read_text()
 
 

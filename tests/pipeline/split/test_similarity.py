@@ -121,7 +121,7 @@ def test_of_equals_the_least_id_is_named(tmp_path: Path, parts: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "one two", "?!"])
 def test_short_texts_and_texts_without_words(tmp_path: Path, text: str) -> None:
-    docs = documents([text, words(30, 1), text, words(30, 2), text], "web")
+    docs = documents([*[text] * 20, words(3, 1), words(3, 2)], "web")
     facts = run(tmp_path, docs, validation_share=0.4)
     assert facts is not None
     expected = [value for value, _, _ in brute(docs, tmp_path, DedupParams()).values()]

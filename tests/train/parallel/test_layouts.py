@@ -101,7 +101,7 @@ def test_a_layout_is_the_run_of_one_process_and_a_wrong_gradient_is_noticed(
         ({"zero": 1, "expert": 3}, MIXED, "expert 3 does not divide model.moe.experts 4: set expert to 2"),
         ({"zero": 1, "expert": 2}, {}, "expert 2, and the model has no experts"),
         ({"expert": 2}, MIXED, "expert 2 needs sharded states: set zero to 1, 2 or 3"),
-        ({"replicate": 2}, {}, "replicate 2 shares nothing out"),
+        ({"replicate": 2}, {}, "replicate 2 has nothing to shard"),
         ({"pipeline": 4, "schedule": "interleaved"}, {}, "8 pieces (pipeline 4 x chunks 2) are more than model.layers 4"),
     ],
 )  # fmt: skip

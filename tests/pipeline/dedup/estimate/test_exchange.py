@@ -14,7 +14,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding, banding
 from corpusmill.pipeline.dedup.deduplication import new_job
 from corpusmill.pipeline.dedup.estimate.corpus import assumed, measured
-from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
+from corpusmill.pipeline.dedup.estimate.model import estimate
 from corpusmill.pipeline.dedup.estimate.quantities import (
     Exchange,
     Quantities,
@@ -30,6 +30,7 @@ from corpusmill.pipeline.dedup.exact_similarity import TASKS, groups_of
 from corpusmill.pipeline.dedup.job import BAND, COPIES, MOST_SLICES, NUMBERS, parts
 from corpusmill.pipeline.engine.shuffle import Done, once, write
 from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.dedup_results import Estimate
 
 DEFAULTS = DedupParams()
 

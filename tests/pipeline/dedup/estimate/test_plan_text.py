@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.banding import Banding, banding
-from corpusmill.pipeline.dedup.estimate.corpus import Interval, assumed
-from corpusmill.pipeline.dedup.estimate.model import Estimate, estimate
+from corpusmill.pipeline.dedup.estimate.corpus import assumed
+from corpusmill.pipeline.dedup.estimate.model import estimate
 from corpusmill.pipeline.dedup.estimate.plan_text import (
     curve,
     show,
@@ -19,6 +19,7 @@ from corpusmill.pipeline.dedup.estimate.plan_text import (
     unpromised,
 )
 from corpusmill.schemas.dedup import DedupParams
+from corpusmill.schemas.dedup_results import Estimate, Interval
 
 
 def plan(documents: int, similarity: float = 0.8, similar: Interval | None = None) -> Estimate:

@@ -1,0 +1,178 @@
+"""The index of evaluation sets that `decontaminate` searches for, the tables in it, and `contamination.json`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from corpusmill.schemas.manifest import PublishedFile, Strict
+
+# `index/items.parquet`: a row an item of an evaluation set.
+ITEMS = pa.schema(
+    [
+        pa.field("set", pa.string(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),  # the file's own, or the record's number
+        pa.field("file", pa.string(), nullable=False),  # its name
+        pa.field("record", pa.int64(), nullable=False),  # counted from 1
+        pa.field("used", pa.bool_(), nullable=False),  # false: too short, or nothing left to look for
+    ]
+)
+# `index/units.parquet`: a row a distinct text (question, answer) of an item.
+UNITS = pa.schema(
+    [
+        pa.field("set", pa.string(), nullable=False),
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("items", pa.list_(pa.uint32()), nullable=False),  # rows of ITEMS
+        pa.field("words", pa.int64(), nullable=False),
+        pa.field("grams", pa.int64(), nullable=False),  # distinct n-grams that are searched for
+        pa.field("covered", pa.int64(), nullable=False),  # words of the unit in one of these
+    ]
+)
+# `index/grams.parquet`: an n-gram, and the units that hold it.
+GRAMS = pa.schema(
+    [
+        pa.field("key", pa.uint64(), nullable=False),
+        pa.field("check", pa.uint64(), nullable=False),
+        pa.field("length", pa.uint8(), nullable=False),  # words: `ngram`, or those of a short item
+        pa.field("units", pa.list_(pa.uint32()), nullable=False),
+        pa.field("places", pa.list_(pa.uint32()), nullable=False),  # word of each unit at which it begins
+    ]
+)
+# `index/answers.parquet`: answers that must follow short questions, and (unit null) prefixes by which short items are found.
+ANSWERS = pa.schema(
+    [
+        pa.field("unit", pa.uint32()),
+        pa.field("key", pa.uint64(), nullable=False),
+        pa.field("check", pa.uint64(), nullable=False),
+        pa.field("length", pa.uint8(), nullable=False),
+    ]
+)
+
+
+class SetCounts(Strict):
+    """Items and n-grams of one evaluation set."""
+
+    items: int = 0
+    unused: int = 0  # items too short, or with nothing left to look for
+    ngrams: int = 0  # distinct runs that are searched for
+    boilerplate: int = 0  # distinct runs left out: in more than `max_items` units
+    no_letter: int = 0  # n-grams left out: no word with a letter
+
+
+class EvaluationIndex(Strict):
+    """`index/index.json`: names the files of the index of evaluation sets; written after them."""
+
+    key: str
+    files: dict[str, PublishedFile]
+    sets: dict[str, SetCounts]
+
+
+class HitsRecord(Strict):
+    """`hits/<partition>.json`: what a file of hits was made from; written after it."""
+
+    key: str
+    file: PublishedFile
+
+
+class ContaminatedSource(Strict):
+    """Documents of one source that hold items of one evaluation set."""
+
+    source: str
+    touched: int = Field(description="documents with any n-gram of an item")
+    found: int = Field(description="documents that hold enough of an item")
+    documents: int = Field(description="documents removed, cut or reported for it")
+
+
+class ContaminationExample(Strict):
+    """A document that holds an item: `words` of the item's `of` words, a share of `value`."""
+
+    doc_id: str
+    source: str
+    value: float
+    words: int
+    of: int
+
+
+class ContaminatedItem(Strict):
+    """One of the items found in most documents."""
+
+    item: str
+    file: str
+    record: int
+    part: str
+    documents: int
+    share: float = Field(description="largest share of the item that one document holds")
+    examples: list[ContaminationExample]
+
+
+class ContaminatedSet(SetCounts):
+    """What was found of one evaluation set."""
+
+    set: str
+    touched: int = Field(description="items of which any n-gram was found")
+    contaminated: int = Field(description="items to leave out of the evaluation")
+    passages: int
+    documents: int
+    sources: list[ContaminatedSource]
+    worst: list[ContaminatedItem]
+
+
+class IndexSize(Strict):
+    """Size of the index in memory."""
+
+    grams: int
+    bytes_per_gram: float
+
+
+class Contamination(Strict):
+    """`contamination.json`: what `decontaminate` found of each evaluation set."""
+
+    kind: Literal["corpusmill-contamination-v1"]
+    action: str
+    ngram: int
+    measure: str
+    threshold: float
+    parts: list[str]
+    dropped_by_documents: int = Field(description="n-grams ignored because they are in too many documents")
+    index: IndexSize
+    documents: dict[str, int] = Field(description="source -> documents removed, cut or reported")
+    sets: list[ContaminatedSet]
+
+
+class ContaminationRow(ContaminatedSet):
+    """An evaluation set in the report. `share`: contaminated items of all."""
+
+    by_source: dict[str, int]
+    share: float
+
+
+class ContaminationSection(Contamination):
+    """`contamination.json` in the report, with totals; the sets with most documents first."""
+
+    sets: list[ContaminationRow]  # type: ignore[assignment]  # a list of a subclass, never changed
+    sources: list[str]
+    done: str
+    total: int
+    contaminated: int
+    items: int
+
+
+class TouchedPart(Strict):
+    """One part of a touched item: the largest share found, and in how many documents."""
+
+    share: float
+    documents: int = Field(description="documents that hold enough of it")
+    touched: int = Field(description="documents with any n-gram of it")
+
+
+class TouchedItem(Strict):
+    """A line of `touched_items.jsonl`: an item of which something was found."""
+
+    set: str
+    id: str
+    file: str
+    record: int
+    drop: bool = Field(description="whether to leave it out of the evaluation")
+    parts: dict[str, TouchedPart]
