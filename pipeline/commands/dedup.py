@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.commands.options import (
-    Address,
-    IdColumn,
-    InputFormat,
-    Json,
-    Output,
-    Quiet,
-    Set,
-    TextColumn,
-    WorkerCount,
-    parameter,
-    print_json,
-)
+from corpusmill.pipeline.commands.options import Given, Json, Output, print_json, stage_command
 from corpusmill.pipeline.commands.run import run_stage
 from corpusmill.pipeline.commands.takedown import take_down_from_index
 from corpusmill.schemas.dedup import DedupParams
@@ -28,7 +16,7 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.dedup.estimate.corpus import Corpus
     from corpusmill.pipeline.engine.stage import Partition
 
-OptionalInputs = Annotated[
+OPTIONAL_INPUTS = Annotated[
     list[str] | None, typer.Argument(metavar="IN...", help="Files, folders, globs or URLs.")
 ]
 # Models of their own among the parameters, and what is no parameter.
@@ -42,60 +30,35 @@ SHARDS = typer.Option(
 )
 
 
-def dedup(
-    input: OptionalInputs = None,
-    output: Output = ...,  # type: ignore[assignment]  # required, after one that is not
-    url: Annotated[bool | None, parameter(DedupParams, "url")] = None,
-    exact: Annotated[bool | None, parameter(DedupParams, "exact")] = None,
-    normalized: Annotated[bool | None, parameter(DedupParams, "normalized")] = None,
-    minhash: Annotated[bool | None, parameter(DedupParams, "minhash")] = None,
-    preset: Annotated[str | None, parameter(DedupParams, "preset")] = None,
-    similarity: Annotated[float | None, parameter(DedupParams, "similarity")] = None,
-    recall: Annotated[float | None, parameter(DedupParams, "recall")] = None,
-    containment: Annotated[float | None, parameter(DedupParams, "containment")] = None,
-    shingle: Annotated[str | None, parameter(DedupParams, "shingle")] = None,
-    ngram: Annotated[int | None, parameter(DedupParams, "ngram")] = None,
-    max_shingles: Annotated[int | None, parameter(DedupParams, "max_shingles")] = None,
-    num_perm: Annotated[int | None, parameter(DedupParams, "num_perm")] = None,
-    bands: Annotated[int | None, parameter(DedupParams, "bands")] = None,
-    rows: Annotated[int | None, parameter(DedupParams, "rows")] = None,
-    seed: Annotated[int | None, parameter(DedupParams, "seed")] = None,
-    memory_mb: Annotated[int | None, parameter(DedupParams, "memory_mb")] = None,
-    scratch_bytes_per_doc: Annotated[int | None, parameter(DedupParams, "scratch_bytes_per_doc")] = None,
-    keep: Annotated[str | None, parameter(DedupParams, "keep")] = None,
-    keep_order: Annotated[list[str] | None, parameter(DedupParams, "keep_order")] = None,
-    max_source_loss: Annotated[float | None, parameter(DedupParams, "max_source_loss")] = None,
-    max_cluster: Annotated[int | None, parameter(DedupParams, "max_cluster")] = None,
-    sample: Annotated[int | None, parameter(DedupParams, "sample")] = None,
-    planted: Annotated[int | None, parameter(DedupParams, "planted")] = None,
-    store_signatures: Annotated[bool | None, parameter(DedupParams, "store_signatures")] = None,
-    index: Annotated[str | None, parameter(DedupParams, "index")] = None,
-    lines: Annotated[str | None, LINES] = None,
-    substrings: Annotated[int | None, SUBSTRINGS] = None,
-    takedown: Annotated[str | None, TAKEDOWN] = None,
-    shards: Annotated[str | None, SHARDS] = None,
-    format: InputFormat = "auto",
-    text_column: TextColumn = "text",
-    id_column: IdColumn = None,
-    set_: Set = None,
-    scheduler: Address = None,
-    workers: WorkerCount = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """See `DedupParams` for the parameters."""
-    given = dict(locals())
-    del given["takedown"], given["shards"]
+def _dedup(given: dict[str, Any]) -> None:
+    takedown, shards = given.pop("takedown"), given.pop("shards")
     if takedown is not None:
-        if input:
+        if given["input"]:
             raise UserError("--takedown: takes only OUT; add documents with a separate command")
-        take_down_from_index(index, takedown, output, shards, workers, scheduler, json, quiet)
+        names = ("workers", "scheduler", "json", "quiet")
+        take_down_from_index(
+            given["index"], takedown, given["output"], shards, *(given[name] for name in names)
+        )
         return
-    if not input:
+    if not given["input"]:
         raise UserError("dedup: give IN... and OUT")
+    lines, substrings = given["lines"], given["substrings"]
     given["lines"] = lines and {"unit": lines}
     given["substrings"] = substrings and {"min_tokens": substrings}
     run_stage("dedup", given)
+
+
+dedup = stage_command(
+    _dedup,
+    DedupParams,
+    (Given("input", OPTIONAL_INPUTS, None), Given("output", Output)),
+    (
+        Given("lines", Annotated[str | None, LINES], None),
+        Given("substrings", Annotated[int | None, SUBSTRINGS], None),
+        Given("takedown", Annotated[str | None, TAKEDOWN], None),
+        Given("shards", Annotated[str | None, SHARDS], None),
+    ),
+)
 
 
 PLAN_EXAMPLE = "corpusmill dedup-plan --documents 10e9 --bytes-per-document 3000 --workers 100 --recall 0.95"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from inspect import Parameter, Signature, isclass
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import typer
 
@@ -48,3 +51,61 @@ def parameter(model: type[Strict], name: str) -> Any:
     text = (field.description or "").rstrip(".")
     help_text = text if shown in (None, "") else f"{text} (default: {shown})".strip()
     return typer.Option(flag, help=help_text, show_default=False)
+
+
+class Given(NamedTuple):
+    """An argument of a stage's command: its name, its type with typer's description, its default."""
+
+    name: str
+    annotation: Any
+    default: Any = Parameter.empty  # it is required
+
+
+IN_OUT: Final = (Given("input", Inputs), Given("output", Output))
+SHARED: Final = (
+    Given("text_column", TextColumn, "text"), Given("id_column", IdColumn, None), Given("set_", Set, None),
+    Given("scheduler", Address, None), Given("workers", WorkerCount, None), Given("json", Json, False),
+    Given("quiet", Quiet, False),
+)  # fmt: skip
+RECIPE_ONLY: Final = ("remove_only_from",)  # a command of its own has one source
+
+
+def stage_command(
+    run: Callable[[dict[str, Any]], None],
+    model: type[Strict] | None = None,
+    first: Sequence[Given] = IN_OUT,
+    more: Sequence[Given] = (),
+) -> Callable[..., None]:
+    """The command of a stage, which calls `run` with its arguments by name: `first`, the parameters of `model` whose types
+    fit on a command line, `more`, and what all such commands have. Without `model`, parameters are reached by `--set`."""
+    types = {} if model is None else {n: _kind(f.annotation) for n, f in model.model_fields.items()}
+    options = [
+        Given(name, Annotated[kind | None, parameter(model, name)], None)
+        for name, kind in types.items()
+        if model and kind and name not in RECIPE_ONLY
+    ]
+    form = Given("input_format" if "format" in types else "format", InputFormat, "auto")
+
+    def command(**given: Any) -> None:
+        run(given)
+
+    command.__signature__ = Signature(  # type: ignore[attr-defined]  # which typer reads
+        [
+            Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation)
+            for one in (*first, *options, *more, form, *SHARED)
+        ]
+    )
+    return command
+
+
+def _kind(annotation: Any) -> Any:
+    """The type of a parameter on the command line, without None: its own if it is a number or a string, `str` for a choice,
+    `list[str]` for a list of either; None for all others."""
+    arguments = [kind for kind in get_args(annotation) if kind is not type(None)]
+    if type(None) in get_args(annotation):
+        return _kind(arguments[0]) if len(arguments) == 1 else None
+    if get_origin(annotation) is Literal or (isclass(annotation) and issubclass(annotation, StrEnum)):
+        return str
+    if get_origin(annotation) is list:
+        return list[str] if _kind(arguments[0]) is str else None
+    return annotation if annotation in (bool, int, float, str) else None

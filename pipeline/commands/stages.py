@@ -7,25 +7,14 @@ A parameter of a stage whose type fits on a command line is an option; the rest 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from corpusmill.pipeline.commands.classifier import app as classifier
 from corpusmill.pipeline.commands.dedup import PLAN_EXAMPLE, dedup, dedup_plan
-from corpusmill.pipeline.commands.options import (
-    Address,
-    IdColumn,
-    InputFormat,
-    Inputs,
-    Json,
-    Output,
-    Quiet,
-    Set,
-    TextColumn,
-    WorkerCount,
-    parameter,
-)
+from corpusmill.pipeline.commands.options import IN_OUT, Given, stage_command
 from corpusmill.pipeline.commands.rules import (
     PARITY_EXAMPLE,
     SIGNALS_EXAMPLE,
@@ -57,8 +46,7 @@ from corpusmill.schemas.tokenizer import TokenizerParams
 ExistingTokenizer = Annotated[
     str,
     typer.Option(
-        "--tokenizer",
-        help="tokenizer.json to encode with, or its folder; text shards record it too.",
+        "--tokenizer", help="tokenizer.json to encode with, or its folder; text shards record it too."
     ),
 ]
 
@@ -87,171 +75,20 @@ def register(app: typer.Typer) -> None:
 
 
 def _plain(spec: StageSpec) -> Callable[..., None]:
-    """The command of a stage that has no function here: its parameters are reached by `--set`."""
-
-    def command(
-        input: Inputs,
-        output: Output,
-        format: InputFormat = "auto",
-        text_column: TextColumn = "text",
-        id_column: IdColumn = None,
-        set_: Set = None,
-        scheduler: Address = None,
-        workers: WorkerCount = None,
-        json: Json = False,
-        quiet: Quiet = False,
-    ) -> None:
-        shared = dict(locals())
-        shared.pop("spec", None)
-        run_stage(spec.name, shared)
-
-    return command
+    """The command of a stage that has none below: its parameters are reached by `--set`."""
+    return stage_command(partial(run_stage, spec.name))
 
 
-def ingest(
-    input: Inputs,
-    output: Output,
-    partition_mb: Annotated[float | None, parameter(IngestParams, "partition_mb")] = None,
-    max_record_mb: Annotated[float | None, parameter(IngestParams, "max_record_mb")] = None,
-    html_extractor: Annotated[str | None, parameter(IngestParams, "html_extractor")] = None,
-    repair_encoding: Annotated[bool | None, parameter(IngestParams, "repair_encoding")] = None,
-    min_chars: Annotated[int | None, parameter(IngestParams, "min_chars")] = None,
-    format: InputFormat = "auto",
-    text_column: TextColumn = "text",
-    id_column: IdColumn = None,
-    set_: Set = None,
-    scheduler: Address = None,
-    workers: WorkerCount = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """See `IngestParams` for the parameters."""
-    run_stage("ingest", locals())
-
-
-def filter_(
-    input: Inputs,
-    output: Output,
-    rules: Annotated[list[str] | None, parameter(FilterParams, "rules")] = None,
-    disable: Annotated[list[str] | None, parameter(FilterParams, "disable")] = None,
-    cut_lines: Annotated[bool | None, parameter(FilterParams, "cut_lines")] = None,
-    plugins: Annotated[list[str] | None, parameter(FilterParams, "plugins")] = None,
-    format: InputFormat = "auto",
-    text_column: TextColumn = "text",
-    id_column: IdColumn = None,
-    set_: Set = None,
-    scheduler: Address = None,
-    workers: WorkerCount = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """See `FilterParams` for the parameters."""
-    run_stage("filter", locals())
-
-
-def decontaminate(
-    input: Inputs,
-    output: Output,
-    against: Annotated[list[str] | None, parameter(DecontaminateParams, "against")] = None,
-    fields: Annotated[list[str] | None, parameter(DecontaminateParams, "fields")] = None,
-    ngram: Annotated[int | None, parameter(DecontaminateParams, "ngram")] = None,
-    measure: Annotated[str | None, parameter(DecontaminateParams, "measure")] = None,
-    threshold: Annotated[float | None, parameter(DecontaminateParams, "threshold")] = None,
-    parts: Annotated[list[str] | None, parameter(DecontaminateParams, "parts")] = None,
-    min_words: Annotated[int | None, parameter(DecontaminateParams, "min_words")] = None,
-    answer_within: Annotated[int | None, parameter(DecontaminateParams, "answer_within")] = None,
-    max_items: Annotated[int | None, parameter(DecontaminateParams, "max_items")] = None,
-    max_documents: Annotated[int | None, parameter(DecontaminateParams, "max_documents")] = None,
-    action: Annotated[str | None, parameter(DecontaminateParams, "action")] = None,
-    span: Annotated[str | None, parameter(DecontaminateParams, "span")] = None,
-    min_left: Annotated[int | None, parameter(DecontaminateParams, "min_left")] = None,
-    format: InputFormat = "auto",
-    text_column: TextColumn = "text",
-    id_column: IdColumn = None,
-    set_: Set = None,
-    scheduler: Address = None,
-    workers: WorkerCount = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """See `DecontaminateParams` for the parameters."""
-    run_stage("decontaminate", locals())
-
-
-def redact(
-    input: Inputs,
-    output: Output,
-    kinds: Annotated[list[str] | None, parameter(RedactParams, "kinds")] = None,
-    replacement: Annotated[str | None, parameter(RedactParams, "replacement")] = None,
-    ip: Annotated[str | None, parameter(RedactParams, "ip")] = None,
-    phone_regions: Annotated[list[str] | None, parameter(RedactParams, "phone_regions")] = None,
-    key_env: Annotated[str | None, parameter(RedactParams, "key_env")] = None,
-    model: Annotated[str | None, parameter(RedactParams, "model")] = None,
-    format: InputFormat = "auto",
-    text_column: TextColumn = "text",
-    id_column: IdColumn = None,
-    set_: Set = None,
-    scheduler: Address = None,
-    workers: WorkerCount = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """See `RedactParams` for the parameters."""
-    run_stage("redact", locals())
-
-
-def tokenizer(
-    input: Inputs,
-    output: Output,
-    vocab_size: Annotated[int | None, parameter(TokenizerParams, "vocab_size")] = None,
-    vocab_multiple: Annotated[int | None, parameter(TokenizerParams, "vocab_multiple")] = None,
-    pre_tokenizer: Annotated[str | None, parameter(TokenizerParams, "pre_tokenizer")] = None,
-    digits: Annotated[str | None, parameter(TokenizerParams, "digits")] = None,
-    nfc: Annotated[bool | None, parameter(TokenizerParams, "nfc")] = None,
-    special_tokens: Annotated[list[str] | None, parameter(TokenizerParams, "special_tokens")] = None,
-    max_token_bytes: Annotated[int | None, parameter(TokenizerParams, "max_token_bytes")] = None,
-    path: Annotated[str | None, parameter(TokenizerParams, "path")] = None,
-    sample_mb: Annotated[float | None, parameter(TokenizerParams, "sample_mb")] = None,
-    min_frequency: Annotated[int | None, parameter(TokenizerParams, "min_frequency")] = None,
-    eos_token: Annotated[str | None, parameter(TokenizerParams, "eos_token")] = None,
-    compare: Annotated[list[str] | None, parameter(TokenizerParams, "compare")] = None,
-    format: InputFormat = "auto",
-    text_column: TextColumn = "text",
-    id_column: IdColumn = None,
-    set_: Set = None,
-    scheduler: Address = None,
-    workers: WorkerCount = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """See `TokenizerParams` for the parameters."""
-    given = dict(locals())
-    if path is not None:
+def _tokenizer(given: dict[str, Any]) -> None:
+    if given["path"] is not None:
         from corpusmill.common.hugging_face import TRAIN, read_given
 
-        read_given("--path", path, TRAIN)
+        read_given("--path", given["path"], TRAIN)
     everything = {"validation_share": 0.0, "min_documents": 0}  # every document is for training
     run_stage("tokenizer", given, {"split": everything})
 
 
-def shard(
-    input: Inputs,
-    output: Output,
-    tokenizer: ExistingTokenizer,
-    format: Annotated[str | None, parameter(ShardParams, "format")] = None,
-    block_tokens: Annotated[int | None, parameter(ShardParams, "block_tokens")] = None,
-    shard_mb: Annotated[float | None, parameter(ShardParams, "shard_mb")] = None,
-    input_format: InputFormat = "auto",
-    text_column: TextColumn = "text",
-    id_column: IdColumn = None,
-    set_: Set = None,
-    scheduler: Address = None,
-    workers: WorkerCount = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """See `ShardParams` for the parameters."""
-    given = dict(locals())
+def _shard(given: dict[str, Any]) -> None:
     from corpusmill.common.hugging_face import read_given
 
     path = given.pop("tokenizer")
@@ -260,6 +97,11 @@ def shard(
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "ingest": ingest, "filter": filter_, "dedup": dedup, "decontaminate": decontaminate, "redact": redact,
-    "tokenizer": tokenizer, "shard": shard,
-}  # fmt: skip
+    "ingest": stage_command(partial(run_stage, "ingest"), IngestParams),
+    "filter": stage_command(partial(run_stage, "filter"), FilterParams),
+    "dedup": dedup,
+    "decontaminate": stage_command(partial(run_stage, "decontaminate"), DecontaminateParams),
+    "redact": stage_command(partial(run_stage, "redact"), RedactParams),
+    "tokenizer": stage_command(_tokenizer, TokenizerParams),
+    "shard": stage_command(_shard, ShardParams, (*IN_OUT, Given("tokenizer", ExistingTokenizer))),
+}

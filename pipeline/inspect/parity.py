@@ -1,5 +1,5 @@
-"""Two rule sets over the same documents: both sides judged on one table of signals, counted as documents stream by; how far their
-decisions agree, and which rules part them, with examples."""
+"""Two rule sets over the same documents: both sides are judged on one table of signals and counted as documents stream by. How far
+their decisions agree, and on which rules they differ, with examples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +22,7 @@ SHOWN_CHARS = 200  # of an example's text, line feeds and all
 
 @dataclass(frozen=True)
 class Example:
-    """A document on which two rules of one name part; a value is None where a side has no such rule, or did not
+    """A document on which two rules of one name differ; a value is None where a side has no such rule, or did not
     measure it."""
 
     locator: str
@@ -35,7 +34,7 @@ class Example:
 
 @dataclass
 class Tally:
-    """What the rules of one name did, in documents."""
+    """How many documents fail the rules of one name."""
 
     name: str
     a: Rule | None
@@ -52,7 +51,7 @@ class Tally:
 
 
 class Parity:
-    """Two sides, each the rules of one or more sets, and what came of them so far.
+    """Two sides, each the rules of one or more sets, and the counts so far.
 
     Rules of both sides that have the same name apart from their set's (`gopher_quality.word_count_min` and
     `gopher@nemo.word_count_min`) are compared with each other.
@@ -93,29 +92,24 @@ class Parity:
         removed = [
             np.any([failed[rule.name] for rule in side], axis=0) if side else nothing for side in self.sides
         ]
-        for x in (0, 1):
-            for y in (0, 1):
-                self.table[x, y] += int(((removed[0] == x) & (removed[1] == y)).sum())
+        np.add.at(self.table, tuple(side.astype(np.intp) for side in removed), 1)
         for tally in self.tallies:
             one = failed[tally.a.name] if tally.a is not None else nothing
             other = failed[tally.b.name] if tally.b is not None else nothing
             tally.only_a += int((one & ~other).sum())
             tally.only_b += int((other & ~one).sum())
             tally.both += int((one & other).sum())
-            wanted = self.limit - len(tally.examples)
-            for row in np.flatnonzero(one ^ other)[: max(wanted, 0)]:
-                tally.examples.append(self._example(tally, docs, signals, int(row), one))
+            for row in np.flatnonzero(one ^ other)[: self.limit - len(tally.examples)].tolist():
+                tally.examples.append(self._example(tally, docs, signals, row, one[row]))
 
-    def _example(
-        self, tally: Tally, docs: pa.Table, signals: pa.Table, row: int, fails_a: npt.NDArray[np.bool_]
-    ) -> Example:
+    def _example(self, tally: Tally, docs: pa.Table, signals: pa.Table, row: int, fails_a: bool) -> Example:
         def value(rule: Rule | None) -> float | None:
             found = None if rule is None else signals[rule.signal][row].as_py()
             return float(found) if isinstance(found, int | float) else None
 
         text = pc.utf8_slice_codeunits(docs["text"].slice(row, 1), 0, SHOWN_CHARS)[0].as_py()
         where = docs["source_id"][row].as_py() or docs["locator"][row].as_py()
-        return Example(where, "a" if fails_a[row] else "b", value(tally.a), value(tally.b), text)
+        return Example(where, "a" if fails_a else "b", value(tally.a), value(tally.b), text)
 
     def as_json(self) -> dict[str, Any]:
         """The result as plain data."""
@@ -151,7 +145,7 @@ SIGNS = {"at_least": ">=", "at_most": "<=", "more_than": ">", "less_than": "<"}
 
 
 def shown(parity: Parity) -> str:
-    """The table of decisions, then the rules that part the sides, the most frequent first, with examples."""
+    """The table of decisions, then the rules on which the sides differ, the most frequent first, with examples."""
     a, b = "+".join(parity.a), "+".join(parity.b)
     (keep, only_b), (only_a, remove) = parity.table
     lines = [
@@ -175,7 +169,7 @@ def shown(parity: Parity) -> str:
 
 
 def _share(parity: Parity) -> str:
-    """Never rounded up to all of them."""
+    """The share in percent, rounded down, so that 100 means all."""
     agree = int(parity.table.trace())
     return f"{agree * 10_000 // parity.documents / 100 if parity.documents else 100:.2f} %"
 
@@ -183,9 +177,7 @@ def _share(parity: Parity) -> str:
 def _examples(tally: Tally) -> list[str]:
     if not tally.examples:
         return []
-    lines = ["", tally.name]
-    for letter, rule in (("A", tally.a), ("B", tally.b)):
-        lines.append(f"  {letter}: {_rule(rule)}")
+    lines = ["", tally.name, f"  A: {_rule(tally.a)}", f"  B: {_rule(tally.b)}"]
     for example in tally.examples:
         lines += [
             _cut(f"  {_values(example)}  {_tail(example.locator, 40)}", WIDTH),

@@ -59,13 +59,8 @@ def _piece(piece: Piece, traced: Traced, show_redacted: bool) -> dict[str, Any]:
     }  # fmt: skip
     if piece.inside:
         found["written_by"] = [
-            {
-                "stage": edit.stage,
-                "kinds": list(edit.kinds),
-                "offset": edit.start,
-                "length": edit.end - edit.start,
-            }
-            for edit in piece.inside
+            {"stage": one.stage, "kinds": list(one.kinds), "offset": one.start, "length": one.end - one.start}
+            for one in piece.inside
         ]
         if show_redacted and traced.document.ingested is not None:
             found["stands_for"] = traced.document.ingested[piece.old_start : piece.old_end]
@@ -104,46 +99,34 @@ def in_words(traced: Traced, explain: Explain, show_redacted: bool = False) -> s
     stretch, document = traced.stretch, traced.document
     values = as_json(traced, show_redacted)
     here = traced.address._replace(shard=traced.address.stem, first=stretch.first, last=stretch.last)
-    lines = [str(here), *_tokens(traced)]
-    add = _Lines(lines)
-    add("document", f"{stretch.doc_id.hex()}, {traced.split}")
-    add("cleaned", _cleaned(traced))
-    for piece in values.get("pieces", ()):
-        add("ingested", _ingested(piece, document.text))
+    lines = [str(here), _tokens(traced)]
+    lines.append(_line("document", f"{stretch.doc_id.hex()}, {traced.split}"))
+    lines.append(_line("cleaned", _cleaned(traced)))
+    lines += [_line("ingested", _ingested(piece, document.text)) for piece in values.get("pieces", ())]
     for stage in values.get("stages", ()):
-        if stage["edits_before"]:
-            many = "edit" if stage["edits_before"] == 1 else "edits"
-            add(
-                "edits",
-                f"{stage['edits_before']} {many} of {stage['stage']} before it: {stage['shift']:+,} characters",
-            )
+        if count := stage["edits_before"]:
+            edits = f"{count} {'edit' if count == 1 else 'edits'} of {stage['stage']} before it"
+            lines.append(_line("edits", f"{edits}: {stage['shift']:+,} characters"))
     if document.raw is not None:
-        _add_raw(add, document.raw, traced.spans)
+        lines += _raw_lines(document.raw, traced.spans)
     if document.end:
-        add("ends here", document.end)
+        lines.append(_line("ends here", document.end))
     for hop in document.hops:
         lines += [f"  {line}" for line in explain({**readable(hop.row.values), "signals": {}}).split("\n")]
     return "\n".join(map(spelled, lines))
 
 
-class _Lines:
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-
-    def __call__(self, name: str, text: str) -> None:
-        self.lines.append(f"  {name:<11} {text}")
+def _line(name: str, text: str) -> str:
+    return f"  {name:<11} {text}"
 
 
-def _tokens(traced: Traced) -> list[str]:
+def _tokens(traced: Traced) -> str:
     if len(traced.tokens) == 1:
-        if traced.stretch.ends:
-            return [f"  token       {traced.tokens[0]}: the end of a document"]
-        part = traced.parts[0]
-        whole = _shown(part)
-        return [f"  token       {traced.tokens[0]}: {whole}"]
+        shown = "the end of a document" if traced.stretch.ends else _shown(traced.parts[0])
+        return _line("token", f"{traced.tokens[0]}: {shown}")
     count = len(traced.tokens) - traced.stretch.ends
     end = ", and the end of the document" if traced.stretch.ends else ""
-    return [f"  tokens      {count}: {_shown(b''.join(traced.parts))}{end}"]
+    return _line("tokens", f"{count}: {_shown(b''.join(traced.parts))}{end}")
 
 
 def _shown(part: bytes) -> str:
@@ -159,9 +142,7 @@ def _cleaned(traced: Traced) -> str:
     if stretch.start == stretch.end:
         return f"after the last character{of}"
     around = _around(traced)
-    shown = ""
-    if around:
-        shown = f": …{around['before']}⟦{around['text']}⟧{around['after']}…"
+    shown = f": …{around['before']}⟦{around['text']}⟧{around['after']}…" if around else ""
     return f"characters {_range(stretch.start, stretch.end - 1)}{of}{shown}"
 
 
@@ -175,24 +156,29 @@ def _ingested(piece: dict[str, Any], text: str | None) -> str:
     return f"{where}: inside what {by} wrote in their place{what and ', here' + what}{shown}"
 
 
-def _add_raw(add: _Lines, raw: Raw, spans: list[Span]) -> None:
+# What is known of the bytes in each state of `Raw`; of those that are `equal` their places tell enough.
+_STATES = {
+    "gone": "not there any more",
+    "unfound": "not found from here",
+    "differs": "read again it gives another text",
+    "unchecked": "as far as can be known: the text as ingested is no longer there to compare with",
+}
+
+
+def _raw_lines(raw: Raw, spans: list[Span]) -> list[str]:
     note = f" ({raw.note})" if raw.note else ""
-    add("source", f"{raw.file}, record {raw.record}{note}")
-    if raw.state == "gone":
-        add("bytes", "not there any more")
-    elif raw.state == "unfound":
-        add("bytes", "not found from here")
-    elif raw.state == "differs":
-        add("bytes", "read again it gives another text")
-    elif raw.state == "unchecked":
-        add("bytes", "as far as can be known: the text as ingested is no longer there to compare with")
+    lines = [_line("source", f"{raw.file}, record {raw.record}{note}")]
+    if raw.state in _STATES:
+        lines.append(_line("bytes", _STATES[raw.state]))
     for span in spans:
         how = "" if span.exact else ", from which it was made"
-        add("bytes", f"{_range(span.start, span.end - 1)} of {raw.unit}{how}")
+        lines.append(_line("bytes", f"{_range(span.start, span.end - 1)} of {raw.unit}{how}"))
     if raw.mended is not None and raw.mended.edits:
         kinds = sorted({kind for edit in raw.mended.edits for kind in edit.kinds})
         count = len(raw.mended.edits)
-        add("mended", f"by ingest, in {count} {'place' if count == 1 else 'places'}: {', '.join(kinds)}")
+        places = f"in {count} {'place' if count == 1 else 'places'}"
+        lines.append(_line("mended", f"by ingest, {places}: {', '.join(kinds)}"))
+    return lines
 
 
 def _range(first: int, last: int) -> str:
@@ -215,19 +201,16 @@ def found_in_words(found: Found) -> str:
     """A found document for a terminal."""
     values = found_json(found)
     lines = [f"{values['doc_id']}  {values['source'] or ''}  {values['locator'] or ''}".rstrip()]
-    add = _Lines(lines)
     if values["outcome"] not in (None, KEPT):
-        add("no tokens", f"{values['outcome']} at {values['stage']} by {values['rule']}")
+        lines.append(_line("no tokens", f"{values['outcome']} at {values['stage']} by {values['rule']}"))
     elif not found.places and (why := _no_tokens(found)):
-        add("no tokens", why)
+        lines.append(_line("no tokens", why))
     for place in found.places:
+        characters = _range(place.start, max(place.end - 1, place.start))
         end = ", to the end of the document" if place.ends else ""
-        add(
-            place.split,
-            f"{place.address}  characters {_range(place.start, max(place.end - 1, place.start))}{end}",
-        )
+        lines.append(_line(place.split, f"{place.address}  characters {characters}{end}"))
     for text in found.texts:
-        add(text.split, f"{text.tar}  sample {text.number}, {text.member}")
+        lines.append(_line(text.split, f"{text.tar}  sample {text.number}, {text.member}"))
     return "\n".join(map(spelled, lines))
 
 

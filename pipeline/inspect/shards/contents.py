@@ -1,4 +1,4 @@
-"""What a block's members say against each other, against the index and against the tokenizer."""
+"""Check a block's members against each other, against the index and against the tokenizer."""
 
 from __future__ import annotations
 
@@ -70,14 +70,13 @@ class Contents:
         self._open = 0  # 1: a document goes on in the next block; -1: not known, a block could not be read
         self._char_end = 0
         self._begun: list[bytes] = []
-        self._complete = True
         self._text_bytes = 0
         self._pending: list[npt.NDArray[np.unsignedinteger]] | None = None  # of a chosen document
         self._chosen: list[tuple[bytes, bytes]] = []
 
     def lost(self) -> None:
         """A block could not be read: the next one's first document cannot be judged."""
-        self._open, self._pending, self._complete = -1, None, False
+        self._open, self._pending = -1, None
 
     def judge(self, data: BlockData, block: Block) -> list[str]:
         """Problems of the next block."""
@@ -108,9 +107,7 @@ class Contents:
 
     def found(self) -> tuple[npt.NDArray[np.void], DocumentHashes]:
         """(documents that begin here, the chosen ones with the hash of their text)."""
-        ids, hashes = (
-            (b"".join(part) for part in zip(*self._chosen, strict=True)) if self._chosen else (b"", b"")
-        )
+        ids, hashes = (b"".join(pair[i] for pair in self._chosen) for i in (0, 1))
         return _void(b"".join(self._begun)), DocumentHashes(_void(ids), _void(hashes))
 
     def _tokens(self, data: BlockData, block: Block) -> list[str]:
@@ -139,9 +136,8 @@ class Contents:
 
     def _characters(self, data: BlockData) -> list[str]:
         """Character ranges follow from the tokens: as many as UTF-8 sequences begin in them."""
-        firsts, lasts = (
-            np.array(x, np.int64) for x in (data.documents.char_starts, data.documents.char_ends)
-        )
+        firsts = np.array(data.documents.char_starts, np.int64)
+        lasts = np.array(data.documents.char_ends, np.int64)
         if len(firsts) == 0:
             return []
         before, self._char_end = self._char_end, int(lasts[-1])

@@ -16,7 +16,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.encode import normalized
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, below, joined
-from corpusmill.pipeline.inspect.shards.sets import ShardsChecked
+from corpusmill.pipeline.inspect.shards.sets import ShardsChecked, on_all
 from corpusmill.pipeline.shard.read import read_tokenizer
 from corpusmill.pipeline.shard.text_members import id_bytes
 
@@ -31,13 +31,12 @@ def compare(
     Of the documents chosen by the hash of their id, each must be in the shards with the same text, byte by byte, and
     the shards may hold no other. No duplicate cluster may have documents in both splits.
     """
-    composes = (
-        found.tokenizer is not None and bool(found.tokens_sample) and read_tokenizer(*found.tokenizer).nfc
-    )
-    read = partial(_read, found.limit, found.validation, found.tokenizer if composes else None)
+    tokenizer = found.tokenizer if found.tokens_sample else None
+    composes = tokenizer is not None and read_tokenizer(*tokenizer).nfc
+    read = partial(_read, found.limit, found.validation, tokenizer if composes else None)
     sizes = [part.text_bytes for part in partitions]
     label = "verify: documents"
-    rows = scheduler.map(read, partitions, label, sizes) if scheduler else [read(part) for part in partitions]
+    rows: list[_Read] = on_all(scheduler, read, partitions, label, sizes)
     ids = joined([read.ids for read in rows])
     left = ~np.isin(ids, found.taken)
     problems = []
@@ -50,12 +49,7 @@ def compare(
     held_out = np.unique(joined([read.clusters for read in rows]))
     if len(held_out):
         clusters = partial(_train_clusters, found.validation, held_out)
-        met = (
-            scheduler.map(clusters, partitions, label, sizes)
-            if scheduler
-            else [clusters(p) for p in partitions]
-        )
-        both = np.unique(joined(met))
+        both = np.unique(joined(on_all(scheduler, clusters, partitions, label, sizes)))
         if len(both):
             problems.append(
                 f"{shards}: {len(both)} duplicate clusters have documents in train and validation, first {_hex(both)}"
@@ -95,9 +89,8 @@ def _read(limit: int, validation: Ids, composes: tuple[Folder, int] | None, part
     chosen = below(ids.tobytes(), limit)
     hashes = composed = _bytes(docs["text_hash"])[chosen]
     if composes is not None:  # the tokens stand for the text in its canonical composition
-        texts = normalized(
-            read_tokenizer(*composes), partition.read(["text"])["text"].filter(pa.array(chosen))
-        )
+        texts = partition.read(["text"])["text"].filter(pa.array(chosen))
+        texts = normalized(read_tokenizer(*composes), texts)
         composed = joined([np.frombuffer(text_hash(text.as_py()), IDS) for text in texts])
     clustered = docs.filter(pc.and_(pc.is_valid(docs["cluster_id"]), pa.array(np.isin(ids, validation))))
     return _Read(ids[chosen], hashes, composed, np.unique(_bytes(clustered["cluster_id"])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,17 +129,13 @@ def _index(folder: Folder, entry: SetEntry, top: ShardSet, result: ShardsChecked
         result.problems.append(str(error))
         return None
     if checksum(data) != entry.index_xxh3:
-        other = (
-            ""
-            if (index.source, index.split) == (entry.source, entry.split)
-            else f"; it is that of {index.name}"
-        )
+        same = (index.source, index.split) == (entry.source, entry.split)
+        other = "" if same else f"; it is that of {index.name}"
         result.problems.append(
             f"{file}: checksum differs from the one in {folder / INDEX}{other}; its tars were not checked"
         )
         return None
-    problems = _totals(index, entry, top)
-    result.problems += [f"{file}: {problem}" for problem in problems]
+    result.problems += [f"{file}: {problem}" for problem in _totals(index, entry, top)]
     return _Held(file.parent, entry, index)
 
 
@@ -177,20 +173,15 @@ def _source(
         for start in range(0, len(tasks), AT_ONCE):
             some = tasks[start : start + AT_ONCE]
             sizes = [task.shard.filesize for task in some]
-            label = f"verify: {one.index.name}"
-            reports += (
-                scheduler.map(check, some, label, sizes) if scheduler else [check(task) for task in some]
-            )
+            reports += on_all(scheduler, check, some, f"verify: {one.index.name}", sizes)
         for task, report in zip(tasks, reports, strict=True):
             _take(task, report, owners, result)
         whole = [r.ids for task, r in zip(tasks, reports, strict=True) if r.sha256 == task.shard.sha256]
         ids = splits[one.entry.split] = joined(whole)  # what a damaged tar holds is not believed
         found, times = np.unique(ids, return_counts=True)
-        _report(result, f"{folder / one.entry.index}", found[times > 1], "are there twice")
-        gone = np.intersect1d(found, result.taken)
-        _report(
-            result, f"{folder / one.entry.index}", gone, f"stand in {TAKEDOWNS} as taken down, and are there"
-        )
+        file, gone = f"{folder / one.entry.index}", np.intersect1d(found, result.taken)
+        _report(result, file, found[times > 1], "are there twice")
+        _report(result, file, gone, f"stand in {TAKEDOWNS} as taken down, and are there")
         if one.entry.split == "validation":
             result.validation = np.union1d(result.validation, ids)
     if len(splits) == 2:
@@ -198,16 +189,24 @@ def _source(
         _report(result, f"{folder / mine[0].entry.index}", both, "are in both splits, train and validation")
 
 
+def on_all(
+    scheduler: Scheduler | None,
+    work: Callable[[Any], Any],
+    items: Sequence[Any],
+    label: str,
+    sizes: list[int],
+) -> list[Any]:
+    """What `work` makes of each item, by the scheduler's workers or, without one, here."""
+    return scheduler.map(work, items, label, sizes) if scheduler else list(map(work, items))
+
+
 def _tasks(one: _Held, files: dict[str, PublishedFile], limit: int) -> list[Any]:
-    tasks: list[Any] = []
     published = {shard.url: files.get(one.entry.path(shard.url)) for shard in one.index.shardlist}
     if isinstance(one.index, TextIndex):
         source = one.entry.source
-        tasks += [TextTask(one.folder, source, s, limit, published[s.url]) for s in one.index.shardlist]
-    else:
-        bare = one.index.model_copy(update={"shardlist": []})
-        tasks += [TarTask(one.folder, bare, s, limit, published[s.url]) for s in one.index.shardlist]
-    return tasks
+        return [TextTask(one.folder, source, s, limit, published[s.url]) for s in one.index.shardlist]
+    bare = one.index.model_copy(update={"shardlist": []})
+    return [TarTask(one.folder, bare, s, limit, published[s.url]) for s in one.index.shardlist]
 
 
 def _take(task: Any, report: TarReport, owners: dict[str, str], result: ShardsChecked) -> None:

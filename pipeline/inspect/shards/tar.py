@@ -105,9 +105,7 @@ class TarTask:
 def check_tar(task: TarTask) -> TarReport:
     """Every byte of the tar and of its `.idx`. One damage makes one line, which begins with the file."""
     file = task.folder / task.shard.url
-    bpe = _tokenizer(task)
-    contents = Contents(task.index, bpe, task.limit)
-    walk = _Walk(task, contents)
+    walk = _Walk(task, Contents(task.index, _tokenizer(task), task.limit))
     try:
         with file.open() as stream:
             walk.run(stream)
@@ -172,8 +170,8 @@ class _Walk(Walk):
             payload, padding = there
             if header != member_header(name, size):
                 self._header(name, header)
-            elif checksum(payload) != xxh3:
-                self._payload(name, payload)
+            elif (digest := checksum(payload)) != xxh3:
+                self._payload(name, digest)
             elif self.filled(name, padding):
                 payloads.append(payload)
         return payloads
@@ -187,15 +185,10 @@ class _Walk(Walk):
         else:
             self.lines.append(f"{name}: header differs")
 
-    def _payload(self, name: str, payload: bytes) -> None:
-        digest = checksum(payload)
+    def _payload(self, name: str, digest: str) -> None:
         owner = next((other for other, xxh3 in self.names.items() if xxh3 == digest and other != name), None)
-        found = (
-            "payload differs (checksum)"
-            if owner is None
-            else f"payload differs: swapped, it is that of {owner}"
-        )
-        self.lines.append(f"{name}: {found}")
+        how = " (checksum)" if owner is None else f": swapped, it is that of {owner}"
+        self.lines.append(f"{name}: payload differs{how}")
 
     def _judge(self, block: Block, payloads: list[bytes]) -> None:
         if len(payloads) < 3:

@@ -48,12 +48,10 @@ def check_text(task: TextTask) -> TarReport:
     problems += _sidecar(task.folder / f"{task.shard.url}.idx", walk, bool(problems))
     ids = np.frombuffer(b"".join(walk.ids), IDS)
     hashes = np.frombuffer(b"".join(walk.hashes), IDS)
-    chosen = (
-        np.flatnonzero(below(ids.tobytes(), task.limit)) if len(ids) == len(hashes) else np.zeros(0, np.int64)
-    )
-    return TarReport(
-        problems, walk.position, walk.sha256.hexdigest(), ids, DocumentHashes(ids[chosen], hashes[chosen])
-    )
+    whole = len(ids) == len(hashes)  # an id that is not one was reported
+    chosen = np.flatnonzero(below(ids.tobytes(), task.limit)) if whole else np.zeros(0, np.int64)
+    sample = DocumentHashes(ids[chosen], hashes[chosen])
+    return TarReport(problems, walk.position, walk.sha256.hexdigest(), ids, sample)
 
 
 class _Walk(Walk):
@@ -87,9 +85,7 @@ class _Walk(Walk):
         at = self.position
         header = self.take(UNIT)
         if len(header) < UNIT:
-            self.why = (
-                f"ends inside a header at byte {at}" if header else f"ends between members at byte {at}"
-            )
+            self.why = f"ends {'inside a header' if header else 'between members'} at byte {at}"
             return None
         info = read_header(header)
         if isinstance(info, str):
@@ -135,17 +131,13 @@ class _Walk(Walk):
     def settled(self) -> list[str]:
         """The lines to show: the one that explains the others, where there is such a one."""
         shard, size = self.task.shard, self.position
+        counted = f"{size} bytes, the index says {shard.filesize}"
         if size < shard.filesize:
-            return [
-                f"truncated: {size} bytes, the index says {shard.filesize}; it {self.why or 'ends in its zeros'}"
-            ]
+            return [f"truncated: {counted}; it {self.why or 'ends in its zeros'}"]
         if self.why:
             return [self.why]
         if size > shard.filesize:
-            return [
-                f"{size} bytes, the index says {shard.filesize}: {size - shard.filesize} trail",
-                *self.lines,
-            ]
+            return [f"{counted}: {size - shard.filesize} trail", *self.lines]
         if self.lines:
             return self.lines
         if self.sha256.hexdigest() != shard.sha256:
