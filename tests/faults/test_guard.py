@@ -115,10 +115,10 @@ def test_a_poisoned_shard_is_passed_over(
     clean_run: dict[str, Any], poisoned_run: dict[str, Any], poisoned: tuple[Folder, set[str]]
 ) -> None:
     output = poisoned_run["output"]
-    told = story(output)
-    assert [kind for kind, _ in told] == ["skip"] * 4 + ["rollback"]
-    first = told[0][1]
-    assert first in BAD and [step for _, step in told] == list(range(first, first + 5))
+    entries = story(output)
+    assert [kind for kind, _ in entries] == ["skip"] * 4 + ["rollback"]
+    first = entries[0][1]
+    assert first in BAD and [step for _, step in entries] == list(range(first, first + 5))
     back = journal(output)[-1]
     assert (back.to_step, back.healthy) == (70, True) and poisoned_run["rollbacks"] == 1
     assert back.skipped and (back.skipped.step, back.skipped.batches) == (first, 13)
@@ -216,8 +216,8 @@ def test_bad_gradients_in_one_process_of_two(
     config["data"]["micro_batch"] = 8
     done = started(config, tmp_path, "inf", "1", "40,41,42,43,44,90", processes=2)
     assert done.returncode == 0, done.stderr
-    told = [("skip", 40), ("skip", 41), ("skip", 42), ("skip", 43), ("rollback", 44), ("skip", 90)]
-    assert story(tmp_path / "run") == told
+    entries = [("skip", 40), ("skip", 41), ("skip", 42), ("skip", 43), ("rollback", 44), ("skip", 90)]
+    assert story(tmp_path / "run") == entries
     back = journal(tmp_path / "run")[4]
     assert back.to_step == 30 and back.why[0].signal == "grad_norm"
     assert end(tmp_path / "run") == pytest.approx(end(clean_run["output"]), rel=0.02)
@@ -262,11 +262,13 @@ def test_too_many_rollbacks_stop_the_run_and_say_what_was_tried(
         patch.setattr(trainer, "train_step", planted(trainer.train_step, set(range(35, 99)), math.inf))
         with pytest.raises(WorkError) as error:
             run(config)
-    told = str(error.value)
+    message = str(error.value)
     assert (
-        len(told.splitlines()) == 1 and "stopped the run at step 36: " in told and "max_rollbacks (2)" in told
+        len(message.splitlines()) == 1
+        and "stopped the run at step 36: " in message
+        and "max_rollbacks (2)" in message
     )
-    assert "grad_norm nan" in told
+    assert "grad_norm nan" in message
     tried = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tried: ")]
     assert len(tried) == 2 and all("rolled back to step 30" in line for line in tried)
     assert [kind for kind, _ in story(tmp_path / "run")] == ["skip", "rollback"] * 2 + ["skip", "stop"]
