@@ -166,9 +166,9 @@ def main() -> None:
     """A row, or why there is none, as the last line."""
     import torch
 
-    said = _bare.stand_in()
-    if said:
-        print(said, file=sys.stderr)
+    message = _bare.stand_in()
+    if message:
+        print(message, file=sys.stderr)
     try:
         row = run(Case(**json.loads(sys.argv[1])))
     except NotHere as reason:

@@ -56,8 +56,8 @@ print(len(names))
 STEPS = """
 import json, torch
 from bench import _bare
-said = _bare.stand_in()
-assert said and "not installed" in said
+note = _bare.stand_in()
+assert note and "not installed" in note
 from bench._train_ours import memory_batch, make_state
 from corpusmill.train.step import train_step
 torch.manual_seed(0)

@@ -51,7 +51,7 @@ def test_a_mistake_is_one_line_with_key_and_nearest_name(change: dict[str, Any],
     assert str(caught.value).startswith("r.yaml: ")
 
 
-def test_every_mistake_is_told_at_once() -> None:
+def test_every_mistake_is_reported_at_once() -> None:
     with pytest.raises(UserError) as caught:
         validate(Recipe, {"nam": "r", "sources": SOURCES, "sede": 1}, "r.yaml")
     assert len(str(caught.value).splitlines()) == 3  # two unknown keys, and `name` is missing

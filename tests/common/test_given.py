@@ -55,7 +55,7 @@ def test_a_folder_or_a_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b'{"text": "a"}\n{"text": "b"}\n', b"{}", b"7", b"null", b"\xff", b"[" * 10_000]
 )
-def test_what_is_no_tokenizer_is_told(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_tokenizer_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "en.jsonl").write_bytes(content)
     path, give = str(tmp_path / "en.jsonl"), "give a tokenizer.json, or a folder that has one"
     for key, otherwise in (("--tokenizer", ""), ("tokenizer.path", TRAIN)):
@@ -69,7 +69,7 @@ def test_what_is_no_tokenizer_is_told(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(("command", "option"), [("shard", "--tokenizer"), ("tokenizer", "--path")])
-def test_a_commands_mistake_is_told_of_its_option(command: str, option: str, tmp_path: Path) -> None:
+def test_a_commands_mistake_names_its_option(command: str, option: str, tmp_path: Path) -> None:
     (tmp_path / "en.jsonl").write_text('{"text": "a"}\n')
     arguments = [
         command,
@@ -98,7 +98,7 @@ def test_a_given_tokenizer_is_measured_like_a_trained_one(tmp_path: Path) -> Non
     assert files["tokenizer_config.json"] == own
 
 
-def test_its_own_end_of_documents_is_used_and_told(tmp_path: Path) -> None:
+def test_its_own_end_of_documents_is_used_and_reported(tmp_path: Path) -> None:
     from corpusmill.pipeline.engine.stage import Context
     from corpusmill.pipeline.tokenizer.stage import Tokenizer
 

@@ -80,7 +80,7 @@ def test_s3(s3: str) -> None:
 
 
 @pytest.mark.s3
-def test_a_bucket_that_is_not_there_is_told(s3: str) -> None:
+def test_a_bucket_that_is_not_there_is_reported(s3: str) -> None:
     file = Folder("s3://no-such-bucket-there/a.bin")
     with pytest.raises(UserError, match="s3://no-such-bucket-there: no such bucket"):
         file.write(b"x")

@@ -90,7 +90,7 @@ def test_a_long_example_is_broken_between_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["runn", "x"], "No such command 'runn'"),
         (["run", "nothing.yaml"], "nothing.yaml: no such file"),
@@ -106,10 +106,10 @@ def test_a_long_example_is_broken_between_its_words() -> None:
         (["train", "nothing.yaml"], "nothing.yaml: no such file"),
     ],
 )
-def test_a_users_mistake_is_told_in_a_line_with_exit_code_2(arguments: list[str], said: str) -> None:
+def test_a_users_mistake_is_reported_in_a_line_with_exit_code_2(arguments: list[str], message: str) -> None:
     result = corpusmill(*arguments, check=False)
     assert result.returncode == 2, result.stderr
-    assert said in " ".join(result.stderr.split()) and "Traceback" not in result.stderr
+    assert message in " ".join(result.stderr.split()) and "Traceback" not in result.stderr
 
 
 def test_an_unwritable_output_is_exit_code_1(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ decontaminate: {{against: [{corpus}/evals/*.jsonl], action: cut}}
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "said"),
+    ("content", "options", "message"),
     [
         ("", [], "holds no evaluation items"),
         ('{"question": ', [], "riddles.jsonl:1: not JSON"),
@@ -116,14 +116,16 @@ decontaminate: {{against: [{corpus}/evals/*.jsonl], action: cut}}
         ('{"question": "Why so?"}', ["--action", "keep"], "'keep' is not allowed"),
     ],
 )
-def test_a_mistake_is_told_in_a_line(corpus: Path, content: str, options: list[str], said: str) -> None:
+def test_a_mistake_is_reported_in_a_line(
+    corpus: Path, content: str, options: list[str], message: str
+) -> None:
     (corpus / "evals/riddles.jsonl").write_text(content)
     result = corpusmill(
         "decontaminate", corpus / "docs", corpus / "out", "--against", corpus / "evals", "--workers", "0", "-q", *options,
         check=False,
     )  # fmt: skip
     assert result.returncode == 2 and "Traceback" not in result.stderr
-    assert said in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1
 
 
 def test_without_against_it_says_so(corpus: Path) -> None:

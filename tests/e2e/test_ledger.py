@@ -124,21 +124,23 @@ def test_why_tells_of_every_stage(edited: Path) -> None:
     )
     stages = {edit["stage"] for edit in most["edits"]}
     assert len(stages) >= 2
-    said = corpusmill("why", most["doc_id"].hex(), "--run", edited).stdout
-    assert "kept        by every stage" in said and "signal      gopher.word_count = " in said
-    assert said.count("  edited  ") == len(most["edits"]) and all(f"({stage})" in said for stage in stages)
+    message = corpusmill("why", most["doc_id"].hex(), "--run", edited).stdout
+    assert "kept        by every stage" in message and "signal      gopher.word_count = " in message
+    assert message.count("  edited  ") == len(most["edits"]) and all(
+        f"({stage})" in message for stage in stages
+    )
     worst = max(ledger, key=lambda row: len(row["failed"] or ()))
-    said = corpusmill("why", worst["doc_id"].hex(), "--run", edited).stdout
-    assert said.count("  failed  ") == len(worst["failed"]) > 3
+    message = corpusmill("why", worst["doc_id"].hex(), "--run", edited).stdout
+    assert message.count("  failed  ") == len(worst["failed"]) > 3
     for failed in worst["failed"]:
-        assert f"failed      {failed['rule']}: {failed['value']:.6g} against " in said
-    assert f"removed     at filter by {worst['rule']} (value {worst['value']:.6g}" in said
+        assert f"failed      {failed['rule']}: {failed['value']:.6g} against " in message
+    assert f"removed     at filter by {worst['rule']} (value {worst['value']:.6g}" in message
     later = [
         row for row in ledger if row["outcome"] == "removed" and row["stage"] == "dedup" and row["edits"]
     ]
     assert later  # lines were cut at filter, and the document removed as a copy after it
-    said = corpusmill("why", later[0]["doc_id"].hex(), "--run", edited).stdout
-    assert "removed     at dedup" in said and "(filter)" in said and "duplicate   of " in said
+    message = corpusmill("why", later[0]["doc_id"].hex(), "--run", edited).stdout
+    assert "removed     at dedup" in message and "(filter)" in message and "duplicate   of " in message
 
 
 def test_what_if_on_a_run_and_on_a_stages_output(finished: Path, corpus: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     return shared(tmp_path_factory, "traced", make) / "run"
 
 
-def said_by(*arguments: str | Path) -> Any:
+def printed_by(*arguments: str | Path) -> Any:
     """What a command answers, run in this process; `corpusmill` starts one of its own."""
     result = CliRunner().invoke(build(), [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -226,15 +226,15 @@ def test_ten_thousand_tokens_of_the_example_corpus(tmp_path: Path) -> None:
 
 def test_commands(run: Path) -> None:
     (address,) = addresses(run, 1, 3)
-    answer = json.loads(said_by("trace", str(address), "--run", run, "--json").stdout)[0]
-    found = json.loads(said_by("find", answer["doc_id"], "--run", run, "--json").stdout)["documents"][0]
+    answer = json.loads(printed_by("trace", str(address), "--run", run, "--json").stdout)[0]
+    found = json.loads(printed_by("find", answer["doc_id"], "--run", run, "--json").stdout)["documents"][0]
     places = [p for p in found["places"] if p["address"].startswith(f"{address.shard}:{address.block}:")]
     assert any(p["first"] <= address.first <= p["last"] for p in places)
     start, end = answer["cleaned"]["start"], answer["cleaned"]["end"]
-    chars = said_by("find", answer["locator"], "--run", run, "--chars", f"{start}-{end - 1}").stdout
+    chars = printed_by("find", answer["locator"], "--run", run, "--chars", f"{start}-{end - 1}").stdout
     assert f"{address.shard}:{address.block}:{address.first}  " in chars
     tar = run / "shards" / places[0]["tar"]
-    by_path = json.loads(said_by("trace", f"{tar}:{address.block}:{address.first}", "--json").stdout)[0]
+    by_path = json.loads(printed_by("trace", f"{tar}:{address.block}:{address.first}", "--json").stdout)[0]
     assert {**by_path, "address": ""} == {**answer, "address": ""}
     words = corpusmill("trace", str(address), "--run", run)
     assert answer["doc_id"] in words.stdout and "kept        by every stage" in words.stdout
@@ -250,15 +250,15 @@ def test_what_was_redacted_is_shown_only_if_asked_for(run: Path) -> None:
     doc_id = next(i for i, t in texts_of(run, "redact").items() if t == text)
     start = text.index("<PHONE>")
     (found,) = json.loads(
-        said_by("find", doc_id, "--run", run, "--chars", f"{start - 20}-{start + 25}", "--json").stdout
+        printed_by("find", doc_id, "--run", run, "--chars", f"{start - 20}-{start + 25}", "--json").stdout
     )["documents"]
     address = found["places"][0]["address"]
-    edits = json.loads(said_by("trace", address, "--run", run, "--json").stdout)[0]
+    edits = json.loads(printed_by("trace", address, "--run", run, "--json").stdout)[0]
     piece = next(piece for piece in edits["pieces"] if not piece["same"])
     number = texts_of(run, "ingest")[doc_id][piece["ingested_start"] : piece["ingested_end"]]
     assert sum(char.isdigit() for char in number) >= 7
     middle = f"{piece['ingested_start'] + 2}-{piece['ingested_start'] + 3}"
-    (back,) = json.loads(said_by("find", doc_id, "--run", run, "--ingested", middle, "--json").stdout)[
+    (back,) = json.loads(printed_by("find", doc_id, "--run", run, "--ingested", middle, "--json").stdout)[
         "documents"
     ]
     first, last = back["places"][0], back["places"][-1]  # whole tokens
@@ -269,9 +269,9 @@ def test_what_was_redacted_is_shown_only_if_asked_for(run: Path) -> None:
         (["--show-redacted"], True),
         (["--show-redacted", "--json"], True),
     ):
-        result = said_by("trace", address, "--run", run, *options)
+        result = printed_by("trace", address, "--run", run, *options)
         assert (number in result.stdout) == shown and number not in result.stderr
-    words = said_by("trace", address, "--run", run).stdout
+    words = printed_by("trace", address, "--run", run).stdout
     assert "inside what redact (phone) wrote" in words and "'<PHONE>'" in words
 
 
@@ -287,7 +287,7 @@ def test_stage_by_stage_and_shards_by_themselves(run: Path, corpus: Path, tmp_pa
         "--set",
         "shard.block_tokens=4096",
     ]
-    said_by("shard", run / "redact/documents", again, *options)
+    printed_by("shard", run / "redact/documents", again, *options)
     seen = Counter[str]()
     shards, places = shards_of(str(again), lambda line: None)
     tracer = Tracer(shards, places)
@@ -301,16 +301,16 @@ def test_stage_by_stage_and_shards_by_themselves(run: Path, corpus: Path, tmp_pa
         seen += check(answer, cleaned, ingested)
     assert seen["after edits"] > 5 and seen["bytes: jsonl"] > 5
 
-    said_by("shard", corpus / "speeches.jsonl.gz", alone, *options)
+    printed_by("shard", corpus / "speeches.jsonl.gz", alone, *options)
     (address,) = addresses_of(alone, 1, 6)
-    (answer,) = json.loads(said_by("trace", str(address), "--run", alone, "--json").stdout)
+    (answer,) = json.loads(printed_by("trace", str(address), "--run", alone, "--json").stdout)
     assert answer["raw"]["state"] == "equal" and [s["stage"] for s in answer["stages"]] == []
     assert answer["raw"]["spans"] and answer["lineage_ends"] is None
 
     shutil.copytree(alone, copy, ignore=shutil.ignore_patterns("run.json", "ledger", "before"))
-    (answer,) = json.loads(said_by("trace", str(address), "--run", copy, "--json").stdout)
+    (answer,) = json.loads(printed_by("trace", str(address), "--run", copy, "--json").stdout)
     assert "no run is there" in answer["lineage_ends"] and "raw" not in answer and answer["tokens"][0]["text"]
-    (found,) = json.loads(said_by("find", answer["doc_id"], "--run", copy, "--json").stdout)["documents"]
+    (found,) = json.loads(printed_by("find", answer["doc_id"], "--run", copy, "--json").stdout)["documents"]
     assert any(p["first"] <= address.first <= p["last"] for p in found["places"])
 
 
@@ -328,9 +328,10 @@ def test_sources_that_changed_or_went(run: Path, corpus: Path, tmp_path: Path) -
             source.write_text(change)
         if change == "":
             source.unlink()
-        (answer,) = json.loads(said_by("trace", str(address), "--run", out, "--json").stdout)
+        (answer,) = json.loads(printed_by("trace", str(address), "--run", out, "--json").stdout)
         assert answer["raw"]["state"] == state and answer["locator"] == "a.txt#0"
         assert (answer["raw"]["spans"] != []) == (state == "equal")
     assert (
-        "raw" not in json.loads(said_by("trace", str(address), "--run", out, "--json", "--no-raw").stdout)[0]
+        "raw"
+        not in json.loads(printed_by("trace", str(address), "--run", out, "--json", "--no-raw").stdout)[0]
     )

@@ -60,7 +60,7 @@ def weights(output: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(newest.glob("*.safetensors"))}
 
 
-def test_the_loss_falls_and_is_told(trained: Path) -> None:
+def test_the_loss_falls_and_is_reported(trained: Path) -> None:
     values = list(losses(trained / "out").values())
     assert values[-1] < values[0] - 0.5
     assert list((trained / "out").rglob("events.out.tfevents*"))

@@ -23,7 +23,7 @@ from tests.pipeline.dedup.helpers import edited, words
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--keep", "two"], ["dedup.keep", "'two'", "one, none, all, or a number"]),
         (["--keep", "0"], ["dedup.keep", "of 1 or more"]),
@@ -44,18 +44,18 @@ from tests.pipeline.dedup.helpers import edited, words
         (["--takedown", "@/list"], ["--takedown", "takes only OUT"]),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_in_one_line(
-    main: Main, crawls: Path, tmp_path: Path, arguments: list[str], said: list[str]
+def test_a_mistake_is_reported_in_one_line(
+    main: Main, crawls: Path, tmp_path: Path, arguments: list[str], message: list[str]
 ) -> None:
     given = [argument.replace("@", str(crawls)) for argument in arguments]
     code, error = main("dedup", crawls / "a.jsonl", tmp_path / "out", "--workers", "0", "--quiet", *given)
     assert code == 2
-    one_line(error, *said)
+    one_line(error, *message)
     assert not (tmp_path / "out").exists() and not (crawls / "new").exists(), "nothing was begun"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["@/c.jsonl", "OUT"], ["c.jsonl", "no such file", "did you mean"]),
         (["OUT"], ["IN", "OUT"]),
@@ -67,8 +67,8 @@ def test_a_mistake_is_told_in_one_line(
         (["OUT", "--index", "@/index", "--takedown", "@/list", "--shards", "@/nowhere"], ["nowhere", "no shards there"]),
     ],
 )  # fmt: skip
-def test_a_wrong_path_is_told_in_one_line_and_changes_nothing(
-    main: Main, crawls: Path, tmp_path: Path, arguments: list[str], said: list[str]
+def test_a_wrong_path_is_reported_in_one_line_and_changes_nothing(
+    main: Main, crawls: Path, tmp_path: Path, arguments: list[str], message: list[str]
 ) -> None:
     index, out = tmp_path / "index", tmp_path / "out"
     shutil.copytree(crawls / "both", index)
@@ -81,7 +81,7 @@ def test_a_wrong_path_is_told_in_one_line_and_changes_nothing(
         given.append(argument)
     code, error = main("dedup", *given, "--workers", "0", "--quiet")
     assert code == 2
-    one_line(error, *said)
+    one_line(error, *message)
     assert difference(before, published(index)) == []
     assert not out.exists(), "nothing was begun"
 
@@ -115,8 +115,8 @@ def interrupted(command: Sequence[str], out: Path, count: int, whole: bool) -> t
         time.sleep(0.02)
     assert process.poll() is None, process.communicate()
     os.killpg(process.pid, signal.SIGINT) if whole else process.send_signal(signal.SIGINT)
-    said, error = process.communicate(timeout=300)
-    return process.returncode, said, error
+    message, error = process.communicate(timeout=300)
+    return process.returncode, message, error
 
 
 @pytest.fixture(scope="session")
@@ -142,10 +142,10 @@ def deduplicate(folder: Path, out: Path, workers: int) -> list[str]:
 @pytest.mark.parametrize("whole", [False, True], ids=["driver", "terminal"])
 def test_ctrl_c_says_how_to_go_on(copied: Path, tmp_path: Path, whole: bool) -> None:
     out = tmp_path / "out"
-    code, said, error = interrupted(deduplicate(copied, out, workers=2), out, 90, whole)
+    code, message, error = interrupted(deduplicate(copied, out, workers=2), out, 90, whole)
     assert code == 130, error
     assert "run the same command to continue" in error and "Traceback" not in error, error
-    assert said == "" and not (out / "manifest.json").exists()
+    assert message == "" and not (out / "manifest.json").exists()
     result = corpusmill(*deduplicate(copied, out, workers=0))
     assert "ingest" in result.stdout and "finished and valid" in result.stderr
     assert difference(published(copied / "unbroken"), published(out)) == []

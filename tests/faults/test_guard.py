@@ -310,7 +310,7 @@ def test_a_loss_scale_that_fell_to_its_floor_comes_back(
     assert end(tmp_path / "run") == pytest.approx(end(clean_run["output"]), rel=0.02)
 
 
-def test_a_scale_at_its_floor_begins_anew_if_nothing_better_is_left(
+def test_a_scale_at_its_floor_begins_again_if_nothing_better_is_left(
     clean: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = {**settings(clean, str(tmp_path / "run")), "precision": "fp16"}

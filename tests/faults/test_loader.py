@@ -226,7 +226,7 @@ def test_a_store_that_does_not_answer_stops_the_run(
 
 
 @pytest.mark.parametrize("kind", ["flipped", "swapped", "short", "empty", "truncated", "missing"])
-def test_a_damaged_block_is_replaced_and_told(
+def test_a_damaged_block_is_replaced_and_reported(
     store: str,
     healthy: Folder,
     broken: Server,

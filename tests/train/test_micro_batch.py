@@ -70,8 +70,8 @@ def test_the_run_is_to_the_bit_the_one_configured_so(
     asked = fail_above(monkeypatch, fits)
     train(TrainConfig.model_validate(config(**settings)))
     assert outcome(str(tmp_path / "run")) == outcome(str(tmp_path / "set"))
-    said = capsys.readouterr().err
-    assert [f"micro_batch {n} does not fit" in said for n in (8, 4, 2, 1)] == [
+    message = capsys.readouterr().err
+    assert [f"micro_batch {n} does not fit" in message for n in (8, 4, 2, 1)] == [
         n > settled for n in (8, 4, 2, 1)
     ]
     assert max(asked[asked.index(settled) :]) == settled  # never tried again

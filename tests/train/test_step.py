@@ -86,7 +86,7 @@ def test_biases_move_once_a_step_by_the_load_of_all_micro_batches(
         assert torch.equal(layer.bias, 0.25 * (96 - row).sign().float())
 
 
-def test_the_gradient_is_clipped_and_its_norm_told(shards: Folder, config: Callable[..., Any]) -> None:
+def test_the_gradient_is_clipped_and_its_norm_reported(shards: Folder, config: Callable[..., Any]) -> None:
     clipped = gradients(config(**{"optimizer.grad_clip": 0.01}), shards)
     norm = torch.stack([g.norm() for g in clipped.values()]).norm()
     torch.testing.assert_close(norm, torch.tensor(0.01), atol=1e-6, rtol=1e-3)

@@ -141,7 +141,7 @@ def test_filter_measures_every_document_that_came_in() -> None:
     assert alone.equals(result.signals)
 
 
-def test_sources_are_told_apart() -> None:
+def test_sources_are_distinguished() -> None:
     table = TABLE.append_column("source", pa.array(["a-1", "b_2"] * (len(ROWS) // 2)))
     kept = corpusmill.ingest(table).kept
     assert sorted(set(kept["source"].to_pylist())) == ["a-1", "b_2"]

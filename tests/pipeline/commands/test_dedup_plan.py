@@ -83,7 +83,7 @@ def test_a_look_at_real_partitions(tmp_path: Path) -> None:
     assert more["documents"] == 8000 and more["text_bytes"] == pytest.approx(100 * seen["text_bytes"])
 
 
-def test_the_plan_of_partitions_cut_anew(tmp_path: Path) -> None:
+def test_the_plan_of_partitions_cut_again(tmp_path: Path) -> None:
     """`--partition-mb` plans as if IN had been ingested so: the same corpus in other partitions."""
     texts = [f"page {i} of the book with a few words that are its own {i * i} {i * 7}" for i in range(60)]
     folder = finished_stage(tmp_path / "a", texts, 4)

@@ -98,7 +98,7 @@ MISTAKES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_file_that_cannot_be_used_is_told_in_a_line(tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_used_is_reported_in_a_line(tmp_path: Path, name: str) -> None:
     data, message = MISTAKES[name]
     (tmp_path / name).write_bytes(data)
     with pytest.raises(UserError, match=message) as error:
@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_used_is_told_in_a_line(tmp_path: Path, name: str)
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changes_meanwhile_is_reported(tmp_path: Path) -> None:
     (tmp_path / "set.jsonl").write_bytes(LINES)
     (source,) = find_files([str(tmp_path / "set.jsonl")])
     (tmp_path / "set.jsonl").write_bytes(LINES + LINES)
@@ -117,7 +117,7 @@ def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
         records(source)
 
 
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"x")
     for place, message in (
         ("nothing.jsonl", "no such file"),
@@ -180,7 +180,7 @@ def _sum(file: Path) -> str:
         ({"question": "q", "answer": True}, "q", (), ()),
     ],
 )
-def test_answers_are_told_from_other_choices(
+def test_answers_are_distinguished_from_other_choices(
     tmp_path: Path, row: dict[str, Any], question: str, right: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
     item = one(row, tmp_path)

@@ -181,7 +181,7 @@ def test_other_threads_are_let_alone() -> None:
     assert ends == ["done"]
 
 
-def test_the_state_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_state_is_reported_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     for state in ("nothing was written", lambda: "nothing was written"):
         with pytest.raises(KeyboardInterrupt), explained(state):
             raise KeyboardInterrupt

@@ -55,7 +55,9 @@ def test_objects_and_rows(tmp_path: Path) -> None:
         ("a.csv", "", "line 1: no header"),
     ],
 )
-def test_a_record_that_names_nothing_is_told(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_a_record_that_names_nothing_is_reported(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):
         read_names(Folder(tmp_path / name))
@@ -81,7 +83,7 @@ def test_any_names_come_back_from_objects_and_rows(
 
 
 @given(st.binary(max_size=300), st.sampled_from(["x", "x.jsonl", "x.csv", "x.tsv"]))
-def test_any_bytes_name_documents_or_are_told(
+def test_any_bytes_name_documents_or_are_reported(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, name: str
 ) -> None:
     file = Folder(tmp_path_factory.mktemp("bytes")) / name

@@ -91,7 +91,7 @@ def test_flipped_byte(tmp_path: Path, suffix: str) -> None:
     assert result.counters["records"] == len(result.docs) + len(result.decisions)
 
 
-def test_bytes_after_the_compressed_data_are_told(tmp_path: Path) -> None:
+def test_bytes_after_the_compressed_data_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(compress("gz", PLAIN) + b"\x00" * 512)  # padding is fine
     (tmp_path / "b.jsonl.gz").write_bytes(compress("gz", PLAIN) + b"and more")
     result = ingest(tmp_path)

@@ -118,7 +118,7 @@ def test_a_block(made: Path, tmp_path: Path, change: Any, which: int, message: s
         (b'{"doc_id":"', b'{"doc_id":"0000', ".json: of web: 0000"),
     ],
 )
-def test_what_is_said_of_a_text(run: Path, old: bytes, new: bytes, message: str) -> None:
+def test_what_is_reported_about_a_text(run: Path, old: bytes, new: bytes, message: str) -> None:
     file = tars(run, "web/train-text")[0]
     name, at, _ = headers(file)[1]
     changed(file, lambda data: _overwrite(data, data.index(old, at), new))

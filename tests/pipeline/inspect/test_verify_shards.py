@@ -203,7 +203,7 @@ def test_tokens_composed_by_the_tokenizer(small: Path, tmp_path: Path) -> None:
     assert read_tokenizer(Folder(folder / "run/shards/tokenizer.json"), 0).nfc
 
 
-def test_documents_that_are_not_there_are_told(run: Path) -> None:
+def test_documents_that_are_not_there_are_reported(run: Path) -> None:
     shutil.rmtree(run / "dedup")
     result = verify(Folder(run))
     assert (

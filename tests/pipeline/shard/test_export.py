@@ -172,7 +172,7 @@ def test_a_damaged_block_is_not_exported(made: Path, tmp_path: Path, to: str) ->
         export(Folder(tmp_path / "shards"), Folder(tmp_path / "out"), to, Here())
 
 
-def test_a_document_too_long_for_the_format_is_told(
+def test_a_document_too_long_for_the_format_is_reported(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("corpusmill.pipeline.shard.export.MAX_LENGTH", 100)

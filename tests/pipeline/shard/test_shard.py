@@ -155,7 +155,7 @@ def test_a_damaged_token_file_is_not_used(tmp_path: Path) -> None:
         Shards(stage).run(here)
 
 
-def test_documents_that_are_in_no_shard_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_that_are_in_no_shard_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corpusmill.pipeline.shard.write.gather", lambda routed: gather(routed)[1:])
     stage, here = prepared(tmp_path, corpus())
     with pytest.raises(WorkError, match=r"shard: 253 documents came in, 252 are in the shards"):

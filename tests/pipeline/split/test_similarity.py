@@ -84,7 +84,7 @@ def test_every_similarity_is_the_exact_one(tmp_path: Path, dedup: dict[str, Any]
     assert sum(one["compared"] for one in facts["sources"].values()) == facts["compared"]
 
 
-def test_a_copy_on_the_other_side_is_found_and_told(tmp_path: Path) -> None:
+def test_a_copy_on_the_other_side_is_found_and_reported(tmp_path: Path) -> None:
     texts = [words(80, i) for i in range(20)]
     logged: list[str] = []
     docs = pa.concat_tables(

@@ -120,7 +120,7 @@ def test_partitions_and_their_order_change_no_byte(tmp_path: Path, by: str) -> N
     st.sampled_from([{}, {"validation_share": 0.4}, {"validation_tokens": 60}, {"min_documents": 9}]),
     st.sampled_from(["cluster", "domain"]), st.integers(1, 4),
 )  # fmt: skip
-def test_how_many_documents_are_told_changes_no_byte(
+def test_how_many_documents_are_reported_changes_no_byte(
     count: int, clusters: int, hosts: int, seed: int, params: dict[str, Any], by: str, parts: int
 ) -> None:
     """What partitions leave out of their answer is asked for where it is needed, and nothing leaks or is lost."""
@@ -172,7 +172,7 @@ class Listening(Here):
         return found
 
 
-def test_few_are_told_also_of_sources_that_document_partitions_brought_along(
+def test_few_are_reported_also_of_sources_that_document_partitions_brought_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recipe of `corpusmill split out/redacted/documents` has one source, of another name."""

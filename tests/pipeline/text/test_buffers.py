@@ -26,7 +26,9 @@ def cut_texts(draw: st.DrawFn) -> tuple[list[str], list[tuple[int, int, int]]]:
 
 
 @given(case=cut_texts(), before=TEXT)
-def test_cut_and_told_in_characters(case: tuple[list[str], list[tuple[int, int, int]]], before: str) -> None:
+def test_cut_and_reported_in_characters(
+    case: tuple[list[str], list[tuple[int, int, int]]], before: str
+) -> None:
     """Of texts that begin anywhere in a buffer: what is left, its hashes, and the edits that lead there."""
     texts, spans = case
     coded = [text.encode() for text in [before, *texts]]

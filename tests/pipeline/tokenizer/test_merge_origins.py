@@ -96,7 +96,7 @@ def test_partitions_and_order_change_no_figure(stats: dict[str, Any], tmp_path: 
     assert {**again, "path": stats["path"]} == stats
 
 
-def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenizer\.compare: .*absent\.json: no such file"):
         build(tmp_path / "1", corpus(), compare=[str(tmp_path / "absent.json")])
     (tmp_path / "bad.json").write_text("{}")

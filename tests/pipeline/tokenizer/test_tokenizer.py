@@ -230,7 +230,7 @@ def test_what_was_trained_on_another_split_is_not_used(tmp_path: Path) -> None:
     assert contents(tmp_path / "killed/tokenizer") == contents(tmp_path / "fresh/tokenizer")
 
 
-def test_nothing_to_train_on_is_said(tmp_path: Path) -> None:
+def test_nothing_to_train_on_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenizer\.sample_mb"):
         build(tmp_path, corpus(), sample_mb=1e-6)
 

@@ -94,7 +94,7 @@ def test_resharded_is_the_same_in_other_files(
     assert "holds a checkpoint already" in command("reshard", run, out, fails=UserError)
 
 
-def test_a_damaged_newest_one_is_told_of(run: Folder, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_a_damaged_newest_one_is_reported(run: Folder, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
     flip(place(run, 3, "model.safetensors"))
     assert newest_checkpoint(run).step == 2
     output = capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     assert len(names) == 2 + 3  # what another process is writing counts
 
 
-def test_a_disk_that_fails_is_said_once(tmp_path: Path) -> None:
+def test_a_disk_that_fails_is_reported_once(tmp_path: Path) -> None:
     messages: list[str] = []
     cache = DiskCache(str(tmp_path / "cache"), 1000, log=messages.append)
     cache.put(ranges(1)[0], bytes(100))

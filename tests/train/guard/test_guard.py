@@ -40,7 +40,7 @@ def metrics(loss: float, taken: bool = True) -> Metrics:
     return Metrics(0.1, torch.tensor(1.0), signals=signals)
 
 
-def test_a_step_is_limited_then_judged_then_told(tmp_path: Path) -> None:
+def test_a_step_is_limited_then_judged_then_reported(tmp_path: Path) -> None:
     logged: list[str] = []
     guard = guard_of(tmp_path, logged)
     for step in range(1, 9):

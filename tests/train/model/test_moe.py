@@ -96,7 +96,7 @@ def test_other_balances_move_no_bias(balance: str) -> None:
     assert all((layer.bias == 0).all() for layer in experts.values())
 
 
-def test_what_is_told_of_the_load() -> None:
+def test_what_is_reported_about_the_load() -> None:
     load = torch.tensor([[8, 0, 4, 4, 4, 4, 4, 4], [0] * 8, [4] * 8])
     assert load_figures(CONFIG, load) == {
         "layer_0": {"max": 2.0, "min": 0.0},

@@ -80,7 +80,7 @@ def test_precision_is_whole_whatever_the_shingle(tmp_path: Path, params: dict[st
     assert found["precision"]["value"] == 1.0 and found["precision"]["disagree"] == 0
 
 
-def test_nothing_to_measure_is_said(tmp_path: Path) -> None:
+def test_nothing_to_measure_is_reported(tmp_path: Path) -> None:
     generator = random.Random(3)
     texts = [" ".join(made_up(generator, 19)) for _ in range(10)]
     found = report(dedup(Folder(tmp_path), docs_of(texts)))

@@ -109,7 +109,7 @@ def test_pairs_of_one_cluster_count_as_one() -> None:
     assert "effective" not in few["recall"]
 
 
-def test_planted_and_sample_are_told_apart_and_added_up() -> None:
+def test_planted_and_sample_are_distinguished_and_added_up() -> None:
     planted = np.zeros(6, PLANTED)
     planted["jaccard"] = [0.52, 0.79, 0.81, 0.82, 0.96, 0.99]
     planted["hit"] = [False, True, True, False, True, True]

@@ -105,7 +105,7 @@ def test_a_row_of_an_evaluation_counts_what_is_above(monkeypatch: pytest.MonkeyP
     assert "| 0.99997 | – |" in thresholds_table([{"threshold": 0.99997, "precision": None}])
 
 
-def test_an_unreached_precision_is_told_with_the_best() -> None:
+def test_an_unreached_precision_is_reported_with_the_best() -> None:
     scores, truth = np.array([0.9, 0.8, 0.7, 0.6], np.float32), np.array([True, False, False, True])
     with pytest.raises(UserError, match=r"the best on the held-out texts is 0\.667"):
         choose_threshold(scores, ~truth, precision=0.9)

@@ -136,7 +136,7 @@ def test_the_example_of_the_docs(tmp_path: Path) -> None:
     assert kinds == ["mine.counter", "mine.menu"]
 
 
-def test_a_signal_that_nothing_measures_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_a_signal_that_nothing_measures_is_reported_with_the_nearest(tmp_path: Path) -> None:
     path = own(tmp_path, OWN.replace("gopher.word_count", "gopher.word_cout"))
     with pytest.raises(
         UserError, match="'gopher.word_cout' is not measured; did you mean 'gopher.word_count'"
@@ -144,7 +144,7 @@ def test_a_signal_that_nothing_measures_is_told_with_the_nearest(tmp_path: Path)
         apply(documents([PROSE]), **without_models(rules=[path]))
 
 
-def test_a_signal_that_two_of_a_recipe_would_measure_is_told(tmp_path: Path) -> None:
+def test_a_signal_that_two_of_a_recipe_would_measure_is_reported(tmp_path: Path) -> None:
     """Sets, lists of words and plugins name their own signals; `@` is `_` there."""
     sets = [
         own(tmp_path, OWN.replace("name: mine", f"name: {name}"), f"{name}.yaml") for name in ("a@b", "a_b")

@@ -29,7 +29,7 @@ def test_addresses(text: str, wanted: tuple[str, str, int, int] | None, stem: st
 
 
 @pytest.mark.parametrize("text", ["", "a", "a:1", "a:1:x", "a:1:-1", "a:1:9-3", ":1:2", "a::2", "a:1:2-"])
-def test_what_is_no_address_is_told_in_a_line(text: str) -> None:
+def test_what_is_no_address_is_reported_in_a_line(text: str) -> None:
     with pytest.raises(UserError, match="SHARD:BLOCK:TOKEN") as error:
         parse(text)
     assert "\n" not in str(error.value)

@@ -28,7 +28,7 @@ texts = st.text(
     st.sampled_from(["", " ", "\t \r"]),
 )
 @example('\\"text":"x', {"a": {"text": "no"}, "b": ['"text"']}, True, " ")
-def test_every_character_lies_where_it_is_said(
+def test_every_character_lies_where_it_should(
     text: str, others: dict[str, Any], ascii_only: bool, space: str
 ) -> None:
     others.pop("text", None)

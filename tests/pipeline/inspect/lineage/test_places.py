@@ -97,7 +97,7 @@ def test_run_and_corpus_move_together_or_not(made: Path, monkeypatch: pytest.Mon
     assert "not found from here" in words and "not there any more" not in words
 
 
-def test_a_file_that_is_gone_is_said_to_be(made: Path) -> None:
+def test_a_file_that_is_gone_is_reported(made: Path) -> None:
     """The folder that it was in is there: nothing is left to guess."""
     for file in (made / "in/notes").iterdir():
         file.unlink()

@@ -85,7 +85,7 @@ def test_files_of_text(run: RunPlaces, name: str) -> None:
     assert [span.start for span in whole] == sorted(span.start for span in whole)
 
 
-def test_mojibake_is_told_and_the_rest_is_exact(run: RunPlaces) -> None:
+def test_mojibake_is_reported_and_the_rest_is_exact(run: RunPlaces) -> None:
     _, text, raw = raw_of(run, "mended.txt#0")
     assert raw.state == "equal" and "schön und gut, überall" in text
     assert raw.mended is not None and [edit.kinds for edit in raw.mended.edits] == [("mojibake",)]

@@ -145,7 +145,7 @@ def test_a_tar_that_is_another_one(folder: Folder, tmp_path: Path) -> None:
         _ = Shards(Folder(tmp_path / "s")).vocabulary
 
 
-def test_no_token_of_a_damaged_block_is_told(folder: Folder, tmp_path: Path) -> None:
+def test_no_token_of_a_damaged_block_is_reported(folder: Folder, tmp_path: Path) -> None:
     """A flipped bit in any member, another tar in its place, one that was cut, or one that is gone: each is one line
     with the tar's name and what to do. Undamaged neighbours are still reported."""
     shutil.copytree(folder.url, tmp_path / "s")
@@ -242,7 +242,7 @@ def test_finding_without_a_run(folder: Folder, texts: dict[bytes, str]) -> None:
             assert text[start:end].encode() in data
 
 
-def test_what_was_taken_down_is_said_to_be_gone(folder: Folder, tmp_path: Path) -> None:
+def test_what_was_taken_down_is_reported_as_gone(folder: Folder, tmp_path: Path) -> None:
     """And since when, without reading every block; a log that cannot be read is a one-line error."""
     shutil.copytree(folder.url, tmp_path / "s")
     log, doc_id = tmp_path / "s" / TAKEDOWNS, "0f" * 16

@@ -169,7 +169,7 @@ def test_a_users_own_rules(data: Path, tmp_path: Path) -> None:
     assert (rule["only_a"], rule["only_b"], rule["both"]) == (0, 0, 1)
 
 
-def test_an_unknown_set_is_told_in_one_line(data: Path) -> None:
+def test_an_unknown_set_is_reported_in_one_line(data: Path) -> None:
     with pytest.raises(UserError, match=r"'gopher@dolmaa' is not a rule set; did you mean 'gopher@dolma'\?"):
         command("gopher_quality", "gopher@dolmaa", data)
 

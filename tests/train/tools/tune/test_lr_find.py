@@ -82,7 +82,7 @@ def test_a_curve_that_does_not_rise_ends_at_the_last_step(write_config: Write, t
     assert result["stopped_at"] == pytest.approx(1e-4)
 
 
-def test_wrong_options_are_told(write_config: Write) -> None:
+def test_wrong_options_are_reported(write_config: Write) -> None:
     for options, words in ((["--low", "1"], "low must be above 0"), (["--factor", "1"], "must be above 1")):
         with pytest.raises(UserError, match=words):
             command("lr-find", write_config(), *options)

@@ -178,7 +178,7 @@ def test_a_search_cut_in_a_trial_goes_on_with_the_same_choices(
     assert outcome(run(file)) == expected
 
 
-def test_mistakes_are_told_in_a_line(optuna: Any, write_search: Write, tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_a_line(optuna: Any, write_search: Write, tmp_path: Path) -> None:
     fixed = {"choices": [1]}
     for number, (given, words) in enumerate([
         ({"space": {"optimizer.lrr": fixed}}, "optimizer.lrr: no such key; did you mean 'lr'"),
