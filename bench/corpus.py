@@ -24,7 +24,7 @@ from corpusmill.common.ids import doc_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.tables import DOCUMENTS
 
 PARTITION_BYTES = 64 << 20  # as `ingest` cuts them
 BASE_EDITS = 0.35  # words of a base document that is not a passage's first

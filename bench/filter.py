@@ -22,7 +22,7 @@ from bench.natural import DATA
 def documents() -> pa.Table:
     """Encyclopedia, questions and answers, biomedical abstracts, news, pieces of books: about 24 MB."""
     from corpusmill.common.ids import doc_id, text_hash
-    from corpusmill.schemas.documents import DOCUMENTS
+    from corpusmill.schemas.tables import DOCUMENTS
     from tools import labelled_sources
 
     kinds = {
@@ -59,7 +59,7 @@ def fused(docs: pa.Table, keep_all: bool) -> tuple[float, int]:
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.stage import Outcome
     from corpusmill.pipeline.engine.tasks import Step, as_partition, publish_outcome, run_steps
-    from corpusmill.schemas.ledger import DECISIONS
+    from corpusmill.schemas.tables import DECISIONS
 
     recipe = _recipe(keep_all).model_dump_json()
     with tempfile.TemporaryDirectory() as place:

@@ -76,7 +76,7 @@ def web_pages() -> Iterator[str]:
 def table(values: list[str]) -> pa.Table:
     """A document table of texts."""
     from corpusmill.common.ids import doc_id, text_hash
-    from corpusmill.schemas.documents import DOCUMENTS
+    from corpusmill.schemas.tables import DOCUMENTS
 
     count = len(values)
     columns: dict[str, Any] = {field.name: pa.nulls(count, field.type) for field in DOCUMENTS}

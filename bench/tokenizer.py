@@ -88,7 +88,7 @@ def publish(folder: Path, texts: Iterable[str]) -> tuple[int, int]:
     from corpusmill.common.ids import doc_id, text_hash
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.publish import publish_table
-    from corpusmill.schemas.documents import DOCUMENTS
+    from corpusmill.schemas.tables import DOCUMENTS
 
     held: list[dict[str, Any]] = []
     docs = size = part_size = 0

@@ -14,14 +14,13 @@ def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
-    from corpusmill.schemas.documents import SignalSpec
-    from corpusmill.schemas.manifest import CheckpointManifest, PartitionManifest, StageManifest, TensorTable
-    from corpusmill.schemas.published import (
+    from corpusmill.schemas.manifest import (
+        CheckpointManifest,
+        PartitionManifest,
         RunInputs,
         RunRecord,
-        Similarity,
-        SplitSummary,
-        TokenizerStats,
+        StageManifest,
+        TensorTable,
         UnitManifest,
     )
     from corpusmill.schemas.recipe import Recipe
@@ -35,6 +34,9 @@ def models() -> dict[str, type[BaseModel]]:
         TextDocument,
         TextIndex,
     )
+    from corpusmill.schemas.split import Similarity, SplitSummary
+    from corpusmill.schemas.tables import SignalSpec
+    from corpusmill.schemas.tokenizer import TokenizerStats
     from corpusmill.schemas.training import TrainConfig
 
     found: tuple[type[BaseModel], ...] = (
@@ -72,9 +74,20 @@ def models() -> dict[str, type[BaseModel]]:
 def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
     from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, UNITS
-    from corpusmill.schemas.documents import DOCUMENTS
-    from corpusmill.schemas.ledger import DECISIONS, INGEST_DECISIONS, LEDGER
-    from corpusmill.schemas.tables import CHANGES, CLUSTERS, GROUPS, HITS, HOLDING, MATCHES, REMOVALS, SPANS
+    from corpusmill.schemas.tables import (
+        CHANGES,
+        CLUSTERS,
+        DECISIONS,
+        DOCUMENTS,
+        GROUPS,
+        HITS,
+        HOLDING,
+        INGEST_DECISIONS,
+        LEDGER,
+        MATCHES,
+        REMOVALS,
+        SPANS,
+    )
 
     tables = {
         "documents": DOCUMENTS,

@@ -1,5 +1,5 @@
-"""Contract 4: manifests. What a stage published, from what, and the counts that must add up; and what a training run publishes in
-`checkpoints/step-<n>/`: its table of tensors and, written last, its manifest."""
+"""Contract 4: manifests. What a stage published, from what, and the counts that must add up; the record of a run and of its input
+files; and what a training run publishes in `checkpoints/step-<n>/`: its table of tensors and, written last, its manifest."""
 
 from __future__ import annotations
 
@@ -160,3 +160,39 @@ class CheckpointManifest(Strict):
     tensors: dict[str, int] = Field(
         description="model, optimizer -> tensors of it in tensors.json; a reader that finds fewer refuses"
     )
+
+
+class RecordedStage(Strict):
+    """A finished stage of a run."""
+
+    key: str = Field(description="of its manifest")
+    folder: str = Field(description="below the run's folder")
+
+
+class RunRecord(Strict):
+    """`manifest.json` of a run, `run.json` of a stage's command: written after the last stage."""
+
+    kind: Literal["corpusmill-run-v1"] = "corpusmill-run-v1"
+    corpusmill: str = Field(description="version that ran it; part of no key")
+    recipe: dict[str, Any] = Field(description="a Recipe, without `cluster` and `output`")
+    stages: dict[str, RecordedStage] = Field(description="in the order of the run")
+
+
+class RunInputs(Strict):
+    """`inputs.json`: the raw files, so that those whose size and change tag are known are not read again."""
+
+    files: dict[str, tuple[int, str, str]] = Field(
+        description="<source>/<path> -> bytes, change tag, xxh3_128 of the bytes"
+    )
+    made_in: str = Field(
+        default="",
+        description="directory that relative paths of the recipe start from, relative to the run's folder, so that both may"
+        ' move together; "" if it is not known or not needed',
+    )
+
+
+class UnitManifest(Strict):
+    """`ingest/units/<number>.json`: the partitions that a unit of raw input became; written after the last of them."""
+
+    key: str
+    partitions: list[str]

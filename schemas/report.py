@@ -12,8 +12,9 @@ from pydantic import Field
 from corpusmill.schemas.decontamination import ContaminationSection
 from corpusmill.schemas.dedup_results import CurvePoint, ExpectedRate, HotBucket, Precision, Rate, Stratum
 from corpusmill.schemas.manifest import Counts, Strict
-from corpusmill.schemas.published import Similarity, SplitSummary, TokenizerStats
 from corpusmill.schemas.shards import ShardSet
+from corpusmill.schemas.split import Similarity, SplitSummary
+from corpusmill.schemas.tokenizer import TokenizerStats
 
 
 class Totals(Strict):

@@ -1,8 +1,8 @@
-"""The parameters of `split`."""
+"""The parameters of `split`, and the figures that it publishes: what was chosen, and how similar validation is to train."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -105,3 +105,78 @@ class SplitParams(Strict):
         if tokens is not None:
             return Target(0.0, round(tokens * rate), least, None)
         return Target(self.validation_share, None, least, None)
+
+
+class SplitCounts(Strict):
+    """One side of a source. `groups`: duplicate clusters, and documents without copies."""
+
+    docs: int
+    bytes: int
+    groups: int
+
+
+class SplitSides(Strict):
+    """Both sides of a source."""
+
+    train: SplitCounts
+    validation: SplitCounts
+
+
+class SplitSummary(Strict):
+    """`split/split.json`: what was chosen, and what should be known of it."""
+
+    by: Literal["cluster", "domain"]
+    sources: dict[str, SplitSides]
+    wanted_bytes: dict[str, int | float] = Field(description="source -> bytes of validation wanted")
+    largest_component: dict[str, Any] | None = Field(
+        description="`by: domain`: the largest group that is never parted"
+    )
+    notes: list[str]
+
+
+class Measured(Strict):
+    """A measure of similarity over the validation documents that were compared."""
+
+    max: float
+    above: int = Field(description="documents at or above the threshold")
+    quantiles: dict[str, float]
+
+
+class NearestPair(Strict):
+    """A validation document and the most similar document of train."""
+
+    validation: str = Field(description="doc_id, hex")
+    validation_source: str
+    train: str = Field(description="doc_id, hex")
+    train_source: str
+    jaccard: float
+    inside: float = Field(description="share of the validation document's shingles that are in the other")
+
+
+class SourceSimilarity(Strict):
+    """The validation documents of one source against all of train."""
+
+    validation_documents: int
+    compared: int
+    jaccard: Measured | None = None
+    inside: Measured | None = None
+    worst: list[NearestPair]
+
+
+class Similarity(Strict):
+    """`split/similarity.json`: how similar validation is to train."""
+
+    kind: Literal["corpusmill-similarity-v1"]
+    shingle: dict[str, Any] = Field(description="kind, ngram, preset")
+    threshold: float
+    deduplicated: bool = Field(description="whether near-copies were removed before")
+    validation_documents: int
+    compared: int
+    compared_bytes: int
+    without_words: int
+    jaccard: Measured | None = None
+    inside: Measured | None = None
+    sources: dict[str, SourceSimilarity]
+    worst: list[NearestPair]
+    histogram: dict[str, list[float]] = Field(description="`from`, and documents by `jaccard` and `inside`")
+    sentence: str

@@ -1,10 +1,135 @@
-"""Tables that stages publish beside the documents and the ledger, as Arrow schemas."""
+"""Every published Arrow table. Contracts 1 and 2: the document partition, a Parquet file (zstd) of documents, and beside it the signals,
+one typed column per measured value, keyed by `doc_id`. Contract 3: decisions and the ledger: a stage writes decisions, the run
+merges them, one row a document. Then the tables of single stages.
+"""
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import Any, Final, Literal
 
-from corpusmill.schemas.documents import ID
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+ID = pa.binary(16)
+
+DOCUMENTS = pa.schema(
+    [
+        pa.field("doc_id", ID, nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        # The user's own id, if the input has one: `corpusmill why` takes it wherever it takes a doc_id.
+        pa.field("source_id", pa.string()),
+        # Where the record lies inside its source: path#record, or path#<WARC record id>.
+        pa.field("locator", pa.string(), nullable=False),
+        pa.field("url", pa.string()),
+        pa.field("date", pa.string()),  # ISO 8601, as far as the input knows it
+        pa.field("language", pa.string()),  # ISO 639 code, set by `filter`
+        pa.field("metadata", pa.string()),  # JSON object: whatever else the record carried
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("text_hash", ID, nullable=False),  # xxh3_128 of `text` as it stands in this partition
+        # Set by `dedup`: near-copies that stay share it, and `split` never parts them.
+        pa.field("cluster_id", ID),
+    ]
+)
+
+ARROW_TYPES = {"float": pa.float32(), "int": pa.int64(), "bool": pa.bool_(), "string": pa.string()}
+
+
+class SignalSpec(BaseModel):
+    """What one signal column holds. Its name is `<family>.<value>`, such as `gopher.mean_word_length`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$")
+    dtype: Literal["float", "int", "bool", "string"]
+    version: str = Field(default="1", description="Changes when the same text may give another value")
+    unit: str = Field(description="characters, words, lines, share of words, probability, ...")
+    range: tuple[float | None, float | None] = Field(default=(0.0, None), description="inclusive bounds")
+    origin: str = Field(description="The paper or tool whose definition this follows")
+
+
+def signals_schema(specs: list[SignalSpec]) -> pa.Schema:
+    """The Arrow schema of a signals partition: `doc_id`, then one column per spec, in order."""
+    fields = [pa.field("doc_id", ID, nullable=False)]
+    return pa.schema(fields + [pa.field(spec.name, ARROW_TYPES[spec.dtype]) for spec in specs])
+
+
+KEPT: Final = "kept"
+REMOVED: Final = "removed"
+QUARANTINED: Final = "quarantined"
+OUTCOMES = (KEPT, REMOVED, QUARANTINED)
+
+FAILED_RULE = pa.struct(
+    [
+        pa.field("stage", pa.string()),
+        pa.field("rule", pa.string()),
+        pa.field("value", pa.float64()),
+        pa.field("threshold", pa.float64()),
+    ]
+)
+# Offsets and lengths count characters of the text as the stage received it. Never the secret itself. Edits that cut
+# (`written` 0) may overlap; those that write stand apart. So every position maps from the text that a stage got to the
+# text that it gave, and back (`corpusmill.pipeline.inspect.lineage.edits`).
+EDIT = pa.struct(
+    [
+        pa.field("stage", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("written", pa.int64()),  # characters that stand in the edit's place; 0 for a cut
+    ]
+)
+
+# What a stage says of the documents that it removed, quarantined or edited. Silence means kept, untouched.
+DECISIONS = pa.schema(
+    [
+        pa.field("doc_id", ID, nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("rule", pa.string()),  # the first rule that decided, as `<rule set>.<rule>`
+        pa.field("value", pa.float64()),
+        pa.field("threshold", pa.float64()),
+        pa.field("detail", pa.string()),  # a reason in words, a byte position; no text of the document
+        pa.field("failed", pa.list_(FAILED_RULE)),  # every rule that the document failed, the first included
+        pa.field("duplicate_of", ID),
+        pa.field("jaccard", pa.float64()),  # exact, with the document that stays
+        pa.field("cluster_id", ID),
+        pa.field("edits", pa.list_(EDIT)),
+    ]
+)
+
+# One row for every record that ingest saw.
+LEDGER = pa.schema(
+    [
+        pa.field("doc_id", ID, nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("source_id", pa.string()),
+        pa.field("locator", pa.string(), nullable=False),
+        pa.field("url", pa.string()),
+        pa.field("text_bytes", pa.int64()),  # UTF-8 bytes after ingest; null for a quarantined record
+        *[field for field in DECISIONS if field.name != "doc_id"],
+    ]
+)
+
+# Ingest's decisions also name the record, since a quarantined one appears in no document partition.
+INGEST_DECISIONS = pa.schema(
+    [
+        *DECISIONS,
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("source_id", pa.string()),
+        pa.field("locator", pa.string(), nullable=False),
+        pa.field("url", pa.string()),
+    ]
+)
+
+
+def readable(value: Any) -> Any:
+    """A value of a row as JSON has it: bytes as hex, all the way down."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {key: readable(item) for key, item in value.items()}
+    return [readable(item) for item in value] if isinstance(value, list) else value
+
 
 # `spans/lines/`, `spans/substrings/` of dedup: what is cut, as offset and length in bytes of the UTF-8 text that the stage
 # received. Sorted by (doc_id, offset).

@@ -1,8 +1,8 @@
-"""The parameters of `tokenizer`."""
+"""The parameters of `tokenizer`, and the statistics that it publishes."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -78,3 +78,32 @@ class TokenizerParams(Strict):
         if self.weights and not any(self.weights.values()):
             raise ValueError("weights: all are 0; at least one source must have a share")
         return self
+
+
+class TokenizerStats(Strict):
+    """`tokenizer/stats.json`: the tokenizer measured on the validation documents (or, of a source without any, on train)."""
+
+    vocab_size: int
+    special_tokens: int
+    eos_token: str
+    eos_id: int
+    merged_tokens: int
+    sources: dict[str, dict[str, Any]] = Field(
+        description="source -> docs, words, chars, bytes, tokens and their rates"
+    )
+    languages: dict[str, dict[str, Any]]
+    scripts: dict[str, int] = Field(description="script -> tokens of the vocabulary")
+    round_trip: dict[str, Any] = Field(
+        description="documents encoded and decoded again; `changed`: of another text"
+    )
+    longest_tokens: list[str]
+    repetitions: dict[str, Any]
+    unused: dict[str, int] = Field(
+        description="tokens of the vocabulary that did not occur, by text looked at"
+    )
+    unused_tokens: int
+    unused_longest: list[str]
+    origins: dict[str, Any] = Field(
+        description="merges that come from repeated lines and from the tags of `redact`"
+    )
+    trained_on: dict[str, Any]

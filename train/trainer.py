@@ -21,8 +21,7 @@ from corpusmill.train.evaluate import validation_losses
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
 from corpusmill.train.guard.judge import Verdict
-from corpusmill.train.log.metrics import MetricsLog
-from corpusmill.train.log.rows import Span, look_inside, row_of, totals
+from corpusmill.train.log.metrics import MetricsLog, Span, look_inside, row_of, totals
 from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
@@ -196,7 +195,7 @@ class Trainer:
             write_json(self.folder / name, value)
 
     def _row(self, metrics: Metrics, batch: Batch, validate: bool) -> None:
-        """Add a row (`corpusmill.train.log.rows`) to metrics.jsonl."""
+        """Add a row (`corpusmill.train.log.metrics`) to metrics.jsonl."""
         state, span, world = self.state, self.span, self.world
         # This waits for the device, so that only finished work is timed.
         sums = totals(state, world, self.stream.sources, self.folder.url)

@@ -3,10 +3,10 @@
 Documents come as any table with the Arrow PyCapsule interface (pyarrow, pandas, Polars, DuckDB, datasets), or, where they
 are larger than memory, as an iterator of tables or batches. Of their columns, `text` (or `text_column`) is the text, `id`
 (or `id_column`) an id of their own, `source` where they are from, `url` and `date` what they are; all others become
-`metadata`. What comes back has the columns of `corpusmill.schemas.documents.DOCUMENTS`, is mapped into memory from a file,
+`metadata`. What comes back has the columns of `corpusmill.schemas.tables.DOCUMENTS`, is mapped into memory from a file,
 and can be given to the next function: ids and clusters stay.
 
-`decisions` has a row (`corpusmill.schemas.ledger.LEDGER`) for every document that was removed, quarantined or edited, those
+`decisions` has a row (`corpusmill.schemas.tables.LEDGER`) for every document that was removed, quarantined or edited, those
 that `ingest` quarantined (empty or too long) among them: documents in = kept + removed + quarantined, checked at every call.
 
 Common arguments: `workers`: processes (0: this one); `output`: a folder or URL in which everything is kept, and where a
@@ -32,14 +32,13 @@ import pyarrow.compute as pc
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.api.recipe import Recipe
+from corpusmill.pipeline.api.runs import Recipe
 from corpusmill.pipeline.api.tables import Documents, mapped, parquet_tables, readers, write_input
 from corpusmill.pipeline.api.tokenizer import Tokenizer, load_tokenizer
 from corpusmill.pipeline.engine.document_hash import SUMMARY, read_validation_groups, split_of
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import KEPT, LEDGER, QUARANTINED, REMOVED
 from corpusmill.schemas.recipe import STAGES
+from corpusmill.schemas.tables import DOCUMENTS, KEPT, LEDGER, QUARANTINED, REMOVED
 
 
 class Kept(NamedTuple):

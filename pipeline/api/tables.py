@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import parse_table
-from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.tables import DOCUMENTS
 
 Documents = Any  # an object with __arrow_c_stream__ or __arrow_c_array__, or an iterable of such
 ONE_SOURCE = "input"  # of a table without a column `source`

@@ -26,7 +26,7 @@ from corpusmill.pipeline.commands.options import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from corpusmill.schemas.documents import SignalSpec
+    from corpusmill.schemas.tables import SignalSpec
 
 SIGNALS_EXAMPLE: Final = "corpusmill signals --list gopher c4"
 WIDTH: Final = 80
@@ -75,8 +75,8 @@ def specs(plugins: list[str]) -> list[tuple[SignalSpec, bool]]:
     from corpusmill.pipeline.filter.rules.sets import rule_set
     from corpusmill.pipeline.filter.signals.catalogue import every_spec
     from corpusmill.pipeline.filter.signals.registry import ON_DEMAND
-    from corpusmill.schemas.documents import SignalSpec
     from corpusmill.schemas.filter import rule_sets
+    from corpusmill.schemas.tables import SignalSpec
 
     own = load(plugins)
     on_text = every_spec(own)

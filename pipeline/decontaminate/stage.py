@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
-from corpusmill.schemas.ledger import KEPT, REMOVED
+from corpusmill.schemas.tables import KEPT, REMOVED
 
 NAME = "decontaminate"
 NAMED = 5  # matches named in a document's detail

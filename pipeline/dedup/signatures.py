@@ -29,8 +29,8 @@ from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling, permutations
 from corpusmill.schemas import tables
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.tables import ID
 
 if TYPE_CHECKING:
     from datasketch import MinHash

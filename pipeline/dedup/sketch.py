@@ -27,8 +27,8 @@ from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.byte_hashes import text_keys
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.pipeline.text.word_hashes import mix64
-from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.tables import DOCUMENTS
 
 U64 = npt.NDArray[np.uint64]
 

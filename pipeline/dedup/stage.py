@@ -24,11 +24,9 @@ from corpusmill.pipeline.text import buffers as cuts
 from corpusmill.pipeline.text import word_rule
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import DECISIONS, FAILED_RULE, KEPT, REMOVED
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.tables import SPANS
+from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, FAILED_RULE, KEPT, REMOVED, SPANS
 
 I64 = npt.NDArray[np.int64]
 

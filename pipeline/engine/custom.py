@@ -1,6 +1,6 @@
 """A stage of the user's own: a function on an Arrow table of documents, named in a recipe as `module:function`.
 
-The function takes the documents of a partition (`corpusmill.schemas.documents.DOCUMENTS`) and returns those that stay, in
+The function takes the documents of a partition (`corpusmill.schemas.tables.DOCUMENTS`) and returns those that stay, in
 any order, with their texts as they were or changed: what it leaves out becomes rows of the ledger, and so do its edits. Or
 it returns an `Outcome` with decisions of its own.
 """
@@ -24,10 +24,9 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import LocalStage, Outcome, Stage, Transform
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import DECISIONS, OUTCOMES, QUARANTINED, REMOVED
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.stages import CustomStage
+from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, OUTCOMES, QUARANTINED, REMOVED
 
 MARK = "__corpusmill_stage__"  # on a function: the version that its decorator gives
 

@@ -11,7 +11,7 @@ import xxhash
 from corpusmill.common.ids import ID_BYTES
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.schemas.documents import ID
+from corpusmill.schemas.tables import ID
 
 VALIDATION = "validation.parquet"
 SUMMARY = "split.json"

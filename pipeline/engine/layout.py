@@ -14,8 +14,7 @@ from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.manifest import MANIFEST, manifest_name
-from corpusmill.schemas.published import RunInputs, RunRecord
+from corpusmill.schemas.manifest import MANIFEST, RunInputs, RunRecord, manifest_name
 from corpusmill.schemas.recipe import FOLDERS
 from corpusmill.schemas.shards import INDEX
 

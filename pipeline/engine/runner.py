@@ -43,11 +43,13 @@ from corpusmill.schemas.manifest import (
     Counts,
     PartitionManifest,
     PublishedFile,
+    RecordedStage,
+    RunInputs,
+    RunRecord,
     StageManifest,
     manifest_name,
     stage_key,
 )
-from corpusmill.schemas.published import RecordedStage, RunInputs, RunRecord
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, STAGES, Recipe
 
 

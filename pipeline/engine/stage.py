@@ -14,17 +14,16 @@ import pyarrow.compute as pc
 
 from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import DECISIONS, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, QUARANTINED, REMOVED
 
 
 class Outcome(NamedTuple):
     """What a transform made of a table of documents.
 
     `len(docs) == len(kept) + removed + quarantined`: the runner checks it at every call. `decisions` has one
-    row per document removed, quarantined or edited (`corpusmill.schemas.ledger.DECISIONS`); a document without a row was
+    row per document removed, quarantined or edited (`corpusmill.schemas.tables.DECISIONS`); a document without a row was
     kept as it came. `signals` has one row per document that came in. `counters` are summed over the run;
     those named `source/<name>/...` are shown per source.
     """
@@ -172,7 +171,7 @@ class SourceStage(Stage):
     def read(self, unit: Any) -> Iterator[tuple[str, Outcome, int]]:
         """(partition name, outcome, bytes of raw input read) in order, in bounded memory.
 
-        `decisions` follow `corpusmill.schemas.ledger.INGEST_DECISIONS`. Names are unique over all units and sort in
+        `decisions` follow `corpusmill.schemas.tables.INGEST_DECISIONS`. Names are unique over all units and sort in
         the order of the units.
         """
 

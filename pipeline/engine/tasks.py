@@ -29,10 +29,9 @@ from corpusmill.pipeline.engine.stage import (
     Stage,
     check_conservation,
 )
-from corpusmill.schemas.ledger import QUARANTINED, REMOVED
-from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, hash_json
-from corpusmill.schemas.published import UnitManifest
+from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, UnitManifest, hash_json
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import QUARANTINED, REMOVED
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.pipeline.filter.rules.sets import line_rules
 from corpusmill.pipeline.filter.signals.catalogue import measure, text_specs
 from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
-from corpusmill.schemas.documents import ARROW_TYPES, SignalSpec, signals_schema
 from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.tables import ARROW_TYPES, SignalSpec, signals_schema
 
 
 def signals_of_text(text: pa.LargeStringArray, asked: Collection[str] = ()) -> dict[str, pa.Array]:

@@ -21,7 +21,7 @@ from corpusmill.common.ids import checksum
 if TYPE_CHECKING:
     from corpusmill.pipeline.filter.signals.registry import Measure, Registry
     from corpusmill.pipeline.filter.text.view import TextView
-    from corpusmill.schemas.documents import SignalSpec
+    from corpusmill.schemas.tables import SignalSpec
 
 
 _OTHERS: Final = ("language", "toxicity", "quality", "lines", "url")  # of models, cut lines, lists of URLs

@@ -16,9 +16,8 @@ from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
-from corpusmill.schemas.documents import DOCUMENTS, ID
-from corpusmill.schemas.ledger import INGEST_DECISIONS, QUARANTINED
 from corpusmill.schemas.stages import IngestParams
+from corpusmill.schemas.tables import DOCUMENTS, ID, INGEST_DECISIONS, QUARANTINED
 
 BATCH_BYTES = 1 << 20  # text cleaned at a time
 BATCH_ROWS = 4_096

@@ -16,9 +16,9 @@ import pyarrow as pa
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import InputFile
 from corpusmill.pipeline.ingest.streams import RawFile, Stream
-from corpusmill.schemas.ledger import QUARANTINED
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
+from corpusmill.schemas.tables import QUARANTINED
 
 
 class Document(NamedTuple):
@@ -46,7 +46,7 @@ class Rejected(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records of a columnar file: any of the columns of `corpusmill.schemas.documents.DOCUMENTS`, `text` at least.
+    """Records of a columnar file: any of the columns of `corpusmill.schemas.tables.DOCUMENTS`, `text` at least.
 
     Without `doc_id`, a column `record` gives what follows `#` in each locator.
     """

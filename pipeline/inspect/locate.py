@@ -22,9 +22,8 @@ from corpusmill.pipeline.engine.document_hash import hash_ids
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.inspect.lineage.shards import SAMPLE, VERIFY, Requests, Shards
 from corpusmill.pipeline.shard.read import set_folder
-from corpusmill.schemas.documents import ID
 from corpusmill.schemas.shards import BlockDocuments, SetEntry, ShardSetEntry, TextSetEntry
-from corpusmill.schemas.tables import HOLDING
+from corpusmill.schemas.tables import HOLDING, ID
 
 SIZE = slice(124, 135)  # of a USTAR header: the member's size, in octal digits
 Entry = TypeVar("Entry", bound=SetEntry, covariant=True)

@@ -16,10 +16,10 @@ from corpusmill.pipeline.engine.layout import RUN, Record, read_record, stage_ma
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
-from corpusmill.schemas.ledger import KEPT, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
 from corpusmill.schemas.recipe import LOCAL, is_local
 from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
 
 
 @dataclass

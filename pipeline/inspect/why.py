@@ -13,7 +13,7 @@ from corpusmill.common.ids import named_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.text.escape import spelled
-from corpusmill.schemas.ledger import readable
+from corpusmill.schemas.tables import readable
 
 
 def ledger_folder(run: Folder) -> Folder:

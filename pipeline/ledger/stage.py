@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
-from corpusmill.schemas.ledger import DECISIONS, EDIT, FAILED_RULE, KEPT, LEDGER
 from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DECISIONS, EDIT, FAILED_RULE, KEPT, LEDGER
 
 
 class Ledger(GlobalStage):

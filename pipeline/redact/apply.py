@@ -14,8 +14,8 @@ from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
 from corpusmill.pipeline.redact import Kind, models
 from corpusmill.pipeline.redact.batch import Edit, Look, find_edits, rewrite
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, tag
-from corpusmill.schemas.ledger import KEPT, REMOVED
 from corpusmill.schemas.stages import RedactParams
+from corpusmill.schemas.tables import KEPT, REMOVED
 
 STAGE = "redact"
 BATCH_BYTES = 4 << 20  # text scanned at once

@@ -24,7 +24,7 @@ from corpusmill.pipeline.report.survey import (
     numeric_columns,
     read_columns,
 )
-from corpusmill.schemas.ledger import REMOVED
+from corpusmill.schemas.tables import REMOVED
 
 POINTS = 61
 MEASURES = ("documents", "bytes", "tokens")

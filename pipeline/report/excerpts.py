@@ -17,10 +17,9 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Scheduler
 from corpusmill.pipeline.report.survey import Places, Survey, read_columns
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import KEPT, REMOVED
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.stages import DEFAULT_KINDS, ReportParams
+from corpusmill.schemas.tables import DOCUMENTS, KEPT, REMOVED
 
 # A secret that the end of an excerpt would cut in half goes unseen: this much more is redacted, then dropped.
 MARGIN = 300

@@ -27,10 +27,10 @@ from corpusmill.pipeline.report.sections import (
     tokenizer,
 )
 from corpusmill.pipeline.report.survey import Places, Rule, Survey, survey
-from corpusmill.schemas.ledger import KEPT, OUTCOMES, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import StageManifest, manifest_name
 from corpusmill.schemas.recipe import is_local
 from corpusmill.schemas.stages import ReportParams
+from corpusmill.schemas.tables import KEPT, OUTCOMES, QUARANTINED, REMOVED
 
 CURVES = 12  # rules with a curve, at most
 OVERLAP = 12  # rules in the overlap matrix, at most

@@ -21,7 +21,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.report.excerpts import fetch
 from corpusmill.pipeline.report.survey import read_columns
-from corpusmill.schemas.ledger import KEPT, QUARANTINED, REMOVED
+from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
 
 EXPECTED = ("filter", "dedup", "redact", "quarantine", "keep", "repair")
 STAGE_OF = {"filter": "filter", "dedup": "dedup"}

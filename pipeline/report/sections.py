@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.report.survey import JACCARD_BINS, Survey, read_columns
-from corpusmill.schemas.ledger import KEPT, REMOVED
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.shards import INDEX, ShardSet
+from corpusmill.schemas.tables import KEPT, REMOVED
 
 
 def loose_json(folder: Folder | None, name: str) -> dict[str, Any] | None:

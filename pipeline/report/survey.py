@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.schemas.ledger import KEPT, QUARANTINED, REMOVED
+from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
 
 UNNAMED = "unnamed"
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from corpusmill.common.ids import ID_BYTES
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.common.tar import member_header
-from corpusmill.schemas.documents import ID
+from corpusmill.schemas.tables import ID
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.schemas.documents import ID
+from corpusmill.schemas.tables import ID
 
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _DENSE = 4  # documents a word: so many entries of a list take more memory than the word

@@ -22,8 +22,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import groups_of, hash_ids
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.tables import ID
 
 # Scheme, a user's name and the port are no part of the host, as in RFC 3986; a backslash ends it, as in browsers.
 _URL = (

@@ -31,9 +31,9 @@ from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.pipeline.text.word_rule import RULE
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.documents import ID
 from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
 from corpusmill.schemas.split import MIB, SplitParams
+from corpusmill.schemas.tables import ID
 
 I64 = npt.NDArray[np.int64]
 DOCUMENTS = 10_000  # compared at most: what a document of train may cost grows with them

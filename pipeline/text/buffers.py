@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.schemas.documents import ID
-from corpusmill.schemas.ledger import EDIT
+from corpusmill.schemas.tables import EDIT, ID
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]

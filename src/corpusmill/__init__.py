@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from corpusmill.common.errors import UserError, WorkError
-    from corpusmill.pipeline.api.recipe import Recipe
-    from corpusmill.pipeline.api.runs import find, trace, verify, why
+    from corpusmill.pipeline.api.runs import Recipe, find, trace, verify, why
     from corpusmill.pipeline.api.stages import (
         decontaminate,
         dedup,
@@ -71,8 +70,7 @@ __all__ = [
 
 _HOME = {
     "common.errors": ["UserError", "WorkError"],
-    "pipeline.api.recipe": ["Recipe"],
-    "pipeline.api.runs": ["find", "trace", "verify", "why"],
+    "pipeline.api.runs": ["Recipe", "find", "trace", "verify", "why"],
     "pipeline.api.stages": [
         "decontaminate", "dedup", "encode", "filter", "ingest", "redact", "shard", "signals", "signatures",
         "split", "train_tokenizer",

@@ -11,7 +11,7 @@ from bench import corpus, natural
 from bench.labelled import jaccard, shingles
 from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.tables import DOCUMENTS
 
 pytestmark = pytest.mark.skipif(not natural.available(), reason="the real text (../shared/data) is not here")
 

@@ -14,8 +14,8 @@ from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.stage import Context, Item, Partition, Result
-from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DOCUMENTS
 
 
 def documents(texts: Iterable[str], source: str = "web", clusters: dict[int, str] | None = None) -> pa.Table:

@@ -21,10 +21,9 @@ from corpusmill.pipeline.engine.stage import (
     Transform,
     decisions,
 )
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import INGEST_DECISIONS
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DOCUMENTS, INGEST_DECISIONS
 
 
 class Ingest(SourceStage):

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.schemas.__main__ import FOLDER, exported
-from corpusmill.schemas.documents import SignalSpec, signals_schema
 from corpusmill.schemas.manifest import Counts, hash_json, stage_key
+from corpusmill.schemas.tables import SignalSpec, signals_schema
 
 
 def test_exported_schemas_are_current() -> None:

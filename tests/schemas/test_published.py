@@ -1,4 +1,4 @@
-"""The JSON documents of a real run are as `corpusmill.schemas.published` declares them."""
+"""The JSON documents of a real run are as `corpusmill.schemas` declares them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality
-from corpusmill.schemas.manifest import Strict
-from corpusmill.schemas.published import (
-    RunInputs,
-    RunRecord,
-    Similarity,
-    SplitSummary,
-    TokenizerStats,
-    UnitManifest,
-)
+from corpusmill.schemas.manifest import RunInputs, RunRecord, Strict, UnitManifest
 from corpusmill.schemas.report import Report
+from corpusmill.schemas.split import Similarity, SplitSummary
 from corpusmill.schemas.tables import GROUPS
+from corpusmill.schemas.tokenizer import TokenizerStats
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -1,9 +1,33 @@
-"""metrics.jsonl of a run, on any store: writing and reading its rows."""
+"""metrics.jsonl of a run: writing and reading it on any store, and its rows: what a run measured since the row before.
+`look_inside` measures attention and logits in a separate pass over a small part of a batch, at logged steps alone."""
 
 from __future__ import annotations
 
+import math
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from corpusmill.common.errors import Diverged
+from corpusmill.train.model.flops import mfu
+from corpusmill.train.model.losses import Probe
+from corpusmill.train.model.moe import load_figures
+from corpusmill.train.precision.adapt import uncompiled
+
+if TYPE_CHECKING:
+    from corpusmill.train.data.stream import StreamingTokens
+    from corpusmill.train.parallel.mesh import World
+    from corpusmill.train.parallel.model import ParallelModel
+    from corpusmill.train.step import Metrics, TrainState
+
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from corpusmill.common.errors import WorkError
 
@@ -102,3 +126,159 @@ def flatten(row: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
         elif isinstance(value, int | float) and name != "step":
             pairs.append((f"{prefix}{name}", float(value)))
     return pairs
+
+
+# The part of a batch for `look_inside`: a forward pass of 256 tokens costs as much as training on 85.
+ROWS, POSITIONS = 2, 128
+
+
+class Span:
+    """The time between two rows: of training, of waiting for data, and pauses that do not count (saving, validating)."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.began, self.stalled, self.paused = step, time.monotonic(), 0.0, 0.0
+
+    def next_batch(self, stream: StreamingTokens) -> Any:
+        asked = time.monotonic()
+        batch = next(stream)
+        self.stalled += time.monotonic() - asked
+        return batch
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began - self.paused
+
+
+def row_of(
+    state: TrainState,
+    world: World,
+    stream: StreamingTokens,
+    sums: torch.Tensor,
+    metrics: Metrics,
+    span: Span,
+    seconds: float,
+    inside: Inside | None = None,
+) -> dict[str, Any]:
+    """A row: means over the steps taken since the last one, norms and rate of this step. `sums`: `totals`; `seconds`: the
+    duration of these steps."""
+    plan, steps, seconds = stream.plan, state.step - span.step, max(seconds, 1e-9)
+    length = plan.segment_of(state.step).stage.length
+    speed = (plan.tokens(state.step) - plan.tokens(state.step - steps)) / seconds
+    loss, tokens = sums.sum(0).tolist()
+    return {
+        "step": state.step,
+        "tokens": plan.tokens(state.step),
+        "loss": loss / tokens if tokens else None,  # all steps were skipped
+        "loss_per_source": {
+            name: total / count
+            for name, (total, count) in zip(stream.sources, sums.tolist(), strict=True)
+            if count
+        },
+        "lr": metrics.rate,
+        "grad_norm": number(metrics.grad_norm),
+        "param_norm": number(metrics.param_norm),
+        "update_norm": number(metrics.update_norm),
+        "activation_rms": number(metrics.activation_rms),
+        **({} if metrics.loss_scale is None else {"loss_scale": number(metrics.loss_scale)}),
+        **(inside.row() if inside else {}),
+        **auxiliary(state, metrics),
+        "tokens_per_second": round(speed, 1),
+        "mfu": mfu(speed / world.size, state.model.whole.flops_per_token(length), world.device),
+        "loader_stall": round(span.stalled / seconds, 5),
+        "memory_mib": memory_mib(world.device),
+        "blocks_replaced": stream.fetched["replaced"],
+    }
+
+
+def auxiliary(state: TrainState, metrics: Metrics) -> dict[str, Any]:
+    """Of this step: the losses beside the cross entropy, and the load of the experts."""
+    values = dict(metrics.auxiliary or {})
+    load = values.pop("load", None)
+    row: dict[str, Any] = {name: number(value) for name, value in values.items()}
+    return row if load is None else {**row, "expert_load": load_figures(state.config.model, load)}
+
+
+def number(value: torch.Tensor | None) -> float | None:
+    """A number for JSON: None if it is not finite."""
+    found = math.nan if value is None else float(value)
+    return found if math.isfinite(found) else None
+
+
+def totals(state: TrainState, world: World, sources: list[str], run: str) -> torch.Tensor:
+    """[sources, 2] loss and tokens of all processes since the last row; raises `Diverged` if they are not finite."""
+    sums = world.total(state.window)
+    if not bool(sums.isfinite().all()):
+        finite = sums[:, 0].isfinite().tolist()
+        bad = [name for name, fine in zip(sources, finite, strict=True) if not fine]
+        raise Diverged(
+            f"{run}: the loss of {', '.join(bad)} is not a finite number at step {state.step}; nothing of it was saved."
+            f" Lower optimizer.lr, or set optimizer.grad_clip or guard.enabled, and start in another output"
+        )
+    return sums
+
+
+def memory_mib(device: torch.device) -> float:
+    """Peak of the device's memory, or of this process's resident memory on CPU, MiB."""
+    if device.type == "cuda":
+        return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+class Inside(NamedTuple):
+    """Of all processes; on the device, for which a reader waits."""
+
+    attention_entropy: Tensor  # float64 [layers], nats: mean over heads and scored positions
+    logit_max: Tensor  # over scored positions and the vocabulary
+
+    def row(self) -> dict[str, Any]:
+        """For a row of metrics.jsonl."""
+        entropies = enumerate(self.attention_entropy.tolist())
+        return {
+            "attention_entropy": {f"layer_{number}": value for number, value in entropies},
+            "logit_max": float(self.logit_max),
+        }
+
+
+@torch.no_grad()
+def look_inside(
+    model: ParallelModel, batch: Mapping[str, Tensor], device: torch.device, most: int = ROWS
+) -> Inside:
+    """Attention and logits of the first `ROWS` rows of each process (at most `most`, a micro-batch) and their first
+    `POSITIONS`: attention is causal, so these have the same values as in the whole row. No dropout, no gradient; the model
+    is unchanged. All processes must call it at the same step. The caller sets autocast.
+    """
+    names, split = ("tokens", "labels", "documents", "positions"), model.parts[0].split
+    last = POSITIONS // split.size * split.size
+    part = {name: batch[name][: min(ROWS, most), :last].to(device, non_blocking=True) for name in names}
+    training = [piece.training for piece in model.parts]
+    for piece in model.parts:
+        piece.probe = Probe()
+        piece.eval()
+    try:
+        with uncompiled():
+            model.losses(part)
+        return _inside(model, part["labels"] >= 0)
+    finally:
+        for piece, was in zip(model.parts, training, strict=True):
+            piece.probe = None
+            piece.train(was)
+
+
+def _inside(model: ParallelModel, scored: Tensor) -> Inside:
+    """What the probes of all processes recorded."""
+    sums = torch.zeros(model.config.layers + 1, dtype=torch.float64, device=scored.device)
+    highest = torch.full((), float("-inf"), device=scored.device)
+    for piece in model.parts:
+        assert piece.probe
+        for number, entropy in zip(piece.layers, piece.probe.entropies, strict=True):
+            sums[int(number)] = (entropy * scored).sum()
+        if piece.probe.highest is not None:
+            highest = piece.probe.highest.masked_fill(~scored, float("-inf")).amax()
+    sums[-1] = scored.sum()
+    stages = 1
+    if model.mesh is not None:
+        stages = model.mesh.stages  # which have other layers of the same positions
+        dist.all_reduce(sums)
+        dist.all_reduce(highest, dist.ReduceOp.MAX)
+    return Inside(sums[:-1] * stages / sums[-1].clamp(min=1), highest)

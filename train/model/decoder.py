@@ -47,7 +47,7 @@ class Decoder(nn.Module):
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
         self.score = token_losses  # `corpusmill.train.precision.adapt` may compile it
         self.statistics = Statistics(config)  # of training passes
-        self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.rows`
+        self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.metrics`
         if not self.embedding.weight.is_meta:
             initialise(self, seed, config.layers, vocab_size)
 

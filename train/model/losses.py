@@ -186,7 +186,7 @@ def activation_rms(sums: dict[str, Tensor]) -> Tensor | None:
 
 
 class Probe:
-    """What `corpusmill.train.log.rows` examines in one pass: each layer's `entropies` [B, T] of attention, and, in the stage
+    """What `corpusmill.train.log.metrics` examines in one pass: each layer's `entropies` [B, T] of attention, and, in the stage
     with the head, the `highest` logit [B, T] of its part of the vocabulary."""
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.requested_documents import matches
 from corpusmill.pipeline.engine.shuffle import Done, File, Records
-from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.tables import DOCUMENTS
 
 STEPS = ("sketch", "sets", "names")  # whose files a purge rewrites
 

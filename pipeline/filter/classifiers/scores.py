@@ -19,8 +19,8 @@ from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stan
 from corpusmill.pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from corpusmill.pipeline.filter.text.view import Array, text_buffers
-from corpusmill.schemas.documents import ARROW_TYPES, SignalSpec
 from corpusmill.schemas.filter import ClassifierParams, FilterParams
+from corpusmill.schemas.tables import ARROW_TYPES, SignalSpec
 
 # ISO 639-3 (part 2/T where there are two) to ISO 639-1.
 _THREE = """

@@ -18,8 +18,8 @@ from corpusmill.pipeline.filter.lists.url_kernels import Keys, keys
 from corpusmill.pipeline.filter.lists.word_lists import Automaton, automaton, occurrences
 from corpusmill.pipeline.filter.text.view import text_buffers
 from corpusmill.pipeline.text.unicode_tables import joins_table, lower, lower_table
-from corpusmill.schemas.documents import SignalSpec
 from corpusmill.schemas.filter import UrlLists
+from corpusmill.schemas.tables import SignalSpec
 
 ORIGIN: Final = "Penedo et al. 2023 (RefinedWeb), arXiv:2306.01116, section G.1; datatrove, URLFilter"
 

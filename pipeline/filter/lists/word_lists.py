@@ -18,8 +18,8 @@ from corpusmill.pipeline.filter.rules.sets import LISTED
 from corpusmill.pipeline.filter.text.view import Array, TextView
 from corpusmill.pipeline.text.unicode_tables import joins_table, lower, lower_table
 from corpusmill.pipeline.text.utf8 import decode, encode
-from corpusmill.schemas.documents import SignalSpec
 from corpusmill.schemas.filter import WordList
+from corpusmill.schemas.tables import SignalSpec
 
 
 class Automaton(NamedTuple):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from corpusmill.pipeline.filter.rules.rule_files import COMPARED, Rule
 from corpusmill.pipeline.filter.rules.sets import skips
 from corpusmill.schemas.filter import FilterParams
-from corpusmill.schemas.ledger import DECISIONS, FAILED_RULE, REMOVED
+from corpusmill.schemas.tables import DECISIONS, FAILED_RULE, REMOVED
 
 STAGE = "filter"
 

@@ -24,7 +24,7 @@ from corpusmill.pipeline.filter.text.view import spans as pieces
 from corpusmill.pipeline.text import buffers
 from corpusmill.pipeline.text.unicode_tables import ALPHA, PUNCT, class_table
 from corpusmill.pipeline.text.utf8 import decode
-from corpusmill.schemas.ledger import KEPT
+from corpusmill.schemas.tables import KEPT
 
 # Columns of `line_counts`.
 LETTERS, PUNCTS = range(2)

@@ -13,7 +13,7 @@ from corpusmill.pipeline.filter.rules.line_matches import LineText, verdicts
 from corpusmill.pipeline.filter.rules.rule_files import LineRule, family_of
 from corpusmill.pipeline.filter.rules.sets import ALL_CUT
 from corpusmill.pipeline.filter.text.view import Array, TextView, share, view_of
-from corpusmill.schemas.documents import SignalSpec
+from corpusmill.schemas.tables import SignalSpec
 
 # `[[1]edit]` holds a citation mark that is found only once another is cut; deeper nesting does not occur in practice.
 ROUNDS: Final = 8

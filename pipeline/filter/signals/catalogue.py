@@ -10,7 +10,7 @@ import numpy.typing as npt
 from corpusmill.pipeline.filter.signals import datatrove, document, gopher, gopher_tools, web_corpora
 from corpusmill.pipeline.filter.signals.registry import BUILT_IN, MEASURES, Measure, Registry
 from corpusmill.pipeline.filter.text.view import TextView
-from corpusmill.schemas.documents import SignalSpec
+from corpusmill.schemas.tables import SignalSpec
 
 # Imported: their decorators have registered them.
 FAMILIES = (document, gopher, web_corpora, web_corpora)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from corpusmill.pipeline.filter.text import scan
 from corpusmill.pipeline.filter.text.view import Array, TextView, share
-from corpusmill.schemas.documents import SignalSpec
+from corpusmill.schemas.tables import SignalSpec
 
 Measure = Callable[[TextView], Array]
 Dtype = Literal["float", "int", "bool", "string"]

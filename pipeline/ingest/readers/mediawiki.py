@@ -12,7 +12,7 @@ import orjson
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged
 from corpusmill.pipeline.ingest.wikitext import strip
-from corpusmill.schemas.ledger import REMOVED
+from corpusmill.schemas.tables import REMOVED
 
 ARTICLES = "0"  # the namespace of articles
 _LEAVES = frozenset(("title", "ns", "id", "timestamp", "text", "base", "namespace", "model"))

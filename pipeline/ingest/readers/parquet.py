@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from corpusmill.common.errors import WorkError, nearest
 from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected, columns_of, metadata, scalar
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
-from corpusmill.schemas.documents import DOCUMENTS
+from corpusmill.schemas.tables import DOCUMENTS
 
 BATCH_BYTES = 4 << 20  # decoded at a time, as the row group's average goes
 BATCH_ROWS = 4_096

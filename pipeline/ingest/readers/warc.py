@@ -13,7 +13,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.ingest.readers.html import page, plain_text
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, RawFile, Stream, read_up_to
-from corpusmill.schemas.ledger import REMOVED
+from corpusmill.schemas.tables import REMOVED
 
 HTTP_HEADERS = 64 << 10  # allowed beyond the payload's limit
 _LZ4 = b"\x04\x22\x4d\x18"

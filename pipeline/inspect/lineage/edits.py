@@ -178,7 +178,7 @@ Clean = Callable[[Sequence[str], bool], list[str]]  # texts, whether to mend moj
 
 
 def repairs(before: str, after: str, clean: Clean) -> list[dict[str, Any]]:
-    """Edits (rows of `corpusmill.schemas.ledger.EDIT`) that make `after`, what ingest kept, of `before`, what the reader found.
+    """Edits (rows of `corpusmill.schemas.tables.EDIT`) that make `after`, what ingest kept, of `before`, what the reader found.
 
     Line ends and control characters give exact edits. Of a line whose mojibake was mended, what lies between its first
     and last changed character is one edit.

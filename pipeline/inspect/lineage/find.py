@@ -18,8 +18,8 @@ from corpusmill.pipeline.inspect.lineage.shards import Address, Shards
 from corpusmill.pipeline.inspect.lineage.trace import follow
 from corpusmill.pipeline.inspect.locate import BlockList, Ordered, TextList, ordered
 from corpusmill.pipeline.shard.takedown_log import read_log
-from corpusmill.schemas.ledger import KEPT
 from corpusmill.schemas.shards import SetEntry
+from corpusmill.schemas.tables import KEPT
 
 Span = tuple[int, int]  # first, one past the last
 List = TypeVar("List", bound=Ordered[Any])

@@ -26,9 +26,9 @@ from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.inspect.lineage.edits import StageEdits, by_stage
 from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text
 from corpusmill.pipeline.inspect.lineage.shards import Requests, Shards
-from corpusmill.schemas.ledger import KEPT
 from corpusmill.schemas.manifest import StageManifest, manifest_name
 from corpusmill.schemas.recipe import FOLDERS, Source
+from corpusmill.schemas.tables import KEPT
 
 _HELD = 4  # tables of partitions kept, for documents that lie together
 

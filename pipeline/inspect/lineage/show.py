@@ -11,7 +11,7 @@ from corpusmill.pipeline.inspect.lineage.find import Found
 from corpusmill.pipeline.inspect.lineage.raw import Raw, Span
 from corpusmill.pipeline.inspect.lineage.trace import AROUND, Traced
 from corpusmill.pipeline.text.escape import spelled
-from corpusmill.schemas.ledger import KEPT, readable
+from corpusmill.schemas.tables import KEPT, readable
 
 Explain = Callable[[dict[str, Any]], str]  # a ledger row in words
 

@@ -33,11 +33,10 @@ from corpusmill.pipeline.inspect.takedown.change import (
 )
 from corpusmill.pipeline.shard.read import Opened, open_set, set_folder
 from corpusmill.pipeline.shard.takedown_log import read_log, under_way
-from corpusmill.schemas.documents import ID
-from corpusmill.schemas.ledger import KEPT, LEDGER
 from corpusmill.schemas.manifest import MANIFEST, StageManifest, hash_json
 from corpusmill.schemas.recipe import LOCAL
 from corpusmill.schemas.shards import INDEX
+from corpusmill.schemas.tables import ID, KEPT, LEDGER
 
 _READ = [*COLUMNS, "source", "outcome", "stage", "duplicate_of", "cluster_id"]
 _ROWS = pa.schema([LEDGER.field(name) for name in _READ])

@@ -12,7 +12,7 @@ from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates
 from corpusmill.pipeline.inspect.what_if.compare import BACK, GONE, Compare, Tally
 from corpusmill.pipeline.inspect.what_if.question import Question, shown
-from corpusmill.schemas.ledger import KEPT
+from corpusmill.schemas.tables import KEPT
 
 Answer = dict[str, Any]
 

@@ -20,8 +20,8 @@ from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.filter.rules.judge import judge
 from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.schemas.filter import FilterParams
-from corpusmill.schemas.ledger import KEPT, REMOVED
 from corpusmill.schemas.manifest import PartitionManifest
+from corpusmill.schemas.tables import KEPT, REMOVED
 
 BACK: Final = "back"  # removed by the run, kept as asked
 GONE: Final = "gone"  # kept by the run, removed as asked

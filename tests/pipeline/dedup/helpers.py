@@ -15,9 +15,9 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.stage import Dedup
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.stage import Context, Outcome, Partition, Scheduler, check_conservation
-from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DOCUMENTS
 from tests.conftest import Serial
 
 

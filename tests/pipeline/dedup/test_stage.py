@@ -13,8 +13,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.stage import Dedup, remove
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import DECISIONS
+from corpusmill.schemas.tables import DECISIONS, DOCUMENTS
 from tests.pipeline.dedup.helpers import Doc, chain, dedup, docs_of, edited, recipe, table, words
 
 NEARDUP = Path(__file__).resolve().parents[4] / "shared/data/neardup/mccormick_minhash"

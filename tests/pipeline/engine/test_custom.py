@@ -22,8 +22,8 @@ from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.engine.stage import Outcome, check_conservation
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.pipeline.inspect.why import explain, why
-from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DOCUMENTS
 from tests.conftest import Serial
 
 MODULE = """

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.engine.document_hash import hash_ids, purpose_seed, split_of
-from corpusmill.schemas.documents import ID
+from corpusmill.schemas.tables import ID
 from tests.pipeline.corpus import documents
 
 

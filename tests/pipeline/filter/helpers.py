@@ -12,8 +12,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Outcome, check_conservation
 from corpusmill.pipeline.filter.apply import Filtering, signals_of_text
 from corpusmill.pipeline.filter.stage import Filter
-from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DOCUMENTS
 
 # About 80 words of ordinary prose that no rule objects to.
 PROSE = (

@@ -19,9 +19,8 @@ from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.classifiers.scores import SPECS
 from corpusmill.pipeline.filter.rules import line_matches as edit_module
 from corpusmill.pipeline.filter.signals.catalogue import text_specs
-from corpusmill.schemas.documents import DOCUMENTS, signals_schema
-from corpusmill.schemas.ledger import DECISIONS
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, signals_schema
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, apply, documents, stage, without_models
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.pipeline.engine.stage import check_conservation
 from corpusmill.pipeline.ingest.stage import Ingest
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import INGEST_DECISIONS
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DOCUMENTS, INGEST_DECISIONS
 
 
 @dataclass

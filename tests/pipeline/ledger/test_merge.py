@@ -11,8 +11,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.stage import decisions
 from corpusmill.pipeline.ledger.stage import _merge_and_publish, merge
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import INGEST_DECISIONS, LEDGER
+from corpusmill.schemas.tables import DOCUMENTS, INGEST_DECISIONS, LEDGER
 
 IDS = {name: doc_id("s", name) for name in "abcd"}
 

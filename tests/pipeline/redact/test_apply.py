@@ -16,8 +16,8 @@ from corpusmill.pipeline.engine.stage import Outcome, check_conservation
 from corpusmill.pipeline.redact.apply import redact
 from corpusmill.pipeline.redact.batch import Edit, compose
 from corpusmill.pipeline.redact.pseudonyms import tag
-from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.stages import RedactParams
+from corpusmill.schemas.tables import DOCUMENTS
 from tests.pipeline.corpus import documents
 from tests.pipeline.inspect.lineage.edited import check_edits
 

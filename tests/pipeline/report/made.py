@@ -16,10 +16,9 @@ from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Context, Scheduler, decisions
 from corpusmill.pipeline.ledger.stage import merge
 from corpusmill.pipeline.report.stage import Report
-from corpusmill.schemas.documents import DOCUMENTS
-from corpusmill.schemas.ledger import INGEST_DECISIONS, KEPT, QUARANTINED, REMOVED
 from corpusmill.schemas.manifest import Counts, PublishedFile, StageManifest, manifest_name
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import DOCUMENTS, INGEST_DECISIONS, KEPT, QUARANTINED, REMOVED
 
 LOCAL = ("ingest", "filter", "dedup", "redact")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.report.curves import _failing
 from corpusmill.pipeline.report.survey import Failures, Rule, count_failures
-from corpusmill.schemas.ledger import LEDGER
+from corpusmill.schemas.tables import LEDGER
 
 NAMES = ("a.x", "a.y", "b.z")
 LATER = Rule("dedup", "dedup.minhash")

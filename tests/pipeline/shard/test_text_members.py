@@ -21,8 +21,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.shard.read import iter_documents, read_set
 from corpusmill.pipeline.shard.stage import Shards
 from corpusmill.pipeline.shard.text_members import COLUMNS, HASHES, STRINGS, rendered
-from corpusmill.schemas.documents import DOCUMENTS
 from corpusmill.schemas.shards import TextDocument, TextIndex, TextSetEntry
+from corpusmill.schemas.tables import DOCUMENTS
 from tests.pipeline.corpus import contents, documents
 from tests.pipeline.shard.helpers import build, corpus, indexes, prepared
 

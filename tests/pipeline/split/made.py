@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.split.measure import Components, components_of, summed
-from corpusmill.schemas.documents import ID
+from corpusmill.schemas.tables import ID
 
 Row = tuple[str, int, str, int]  # source, cluster, host, bytes
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.text import buffers
-from corpusmill.schemas.documents import ID
+from corpusmill.schemas.tables import ID
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from corpusmill.train.log.rows import POSITIONS, ROWS, look_inside
+from corpusmill.train.log.metrics import POSITIONS, ROWS, look_inside
 from corpusmill.train.model.attend import Boundaries, attend, attention_entropy, document_mask
 from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.parallel.model import ParallelModel

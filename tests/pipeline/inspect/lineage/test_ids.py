@@ -16,7 +16,7 @@ from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.inspect.lineage import ids as module
 from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text, keys
 from corpusmill.pipeline.inspect.lineage.shards import Requests
-from corpusmill.schemas.ledger import LEDGER
+from corpusmill.schemas.tables import LEDGER
 
 
 def ledger(folder: Folder, rows: list[dict[str, Any]], partitions: int) -> None:

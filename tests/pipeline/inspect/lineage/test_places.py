@@ -14,7 +14,7 @@ from corpusmill.__main__ import build
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import INPUTS, parse_inputs
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
-from corpusmill.schemas.published import RunInputs
+from corpusmill.schemas.manifest import RunInputs
 from tests.e2e.cli import difference, published
 
 RECIPE = """\
