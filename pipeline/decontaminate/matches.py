@@ -20,6 +20,7 @@ from corpusmill.pipeline.decontaminate import ngram_kernels
 from corpusmill.pipeline.decontaminate.index import Index, load
 from corpusmill.pipeline.decontaminate.units import coverage
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
+from corpusmill.pipeline.engine.shuffle import starts_of
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.pipeline.text.word_rule import rule
@@ -110,10 +111,10 @@ def judge(
     order = np.lexsort((stop, start, gram, unit, row))
     row, unit, gram, start, stop = row[order], unit[order], gram[order], start[order], stop[order]
     place, paragraph, of = place[order], paragraph[order], of[order]
-    new = _changes(row, unit)
+    new = starts_of(row, unit)
     pair = np.cumsum(new) - 1
     group_starts = np.flatnonzero(new)
-    distinct = _changes(pair, gram)
+    distinct = starts_of(pair, gram)
     matched = np.bincount(pair[distinct], minlength=len(group_starts))
     words = coverage(pair[distinct], place[distinct], index.table.lengths[gram[distinct]], len(group_starts))
     grams, coverable = (totals[unit[group_starts]] for totals in remaining(index, dropped))
@@ -139,24 +140,14 @@ def paragraph_shares(row: I64, paragraph: I64, of: I64, start: I64) -> npt.NDArr
     """float64[hits]: of the paragraph that a hit lies in, the share of its n-grams that were found; 0 for a hit that
     lies in none."""
     order = np.lexsort((start, paragraph, row))
-    group = np.cumsum(_changes(row[order], paragraph[order])) - 1
-    distinct = _changes(group, start[order])
+    group = np.cumsum(starts_of(row[order], paragraph[order])) - 1
+    distinct = starts_of(group, start[order])
     shares = np.zeros(len(row))
     if len(row):
         found = np.bincount(group[distinct])
         inside = (paragraph[order] >= 0) & (of[order] > 0)
         shares[order] = np.where(inside, np.minimum(1.0, found[group] / np.maximum(of[order], 1)), 0.0)
     return shares
-
-
-def _changes(*columns: I64) -> npt.NDArray[np.bool_]:
-    """Where sorted rows differ from the one before."""
-    size = len(columns[0])
-    changed = np.zeros(size, bool)
-    changed[:1] = True
-    for column in columns:
-        changed[1:] |= column[1:] != column[:-1]
-    return changed
 
 
 def _spans(
@@ -169,7 +160,7 @@ def _spans(
     # The furthest stop so far inside each pair: pairs are lifted apart so that one running maximum does.
     lift = pair * (int(stop.max(initial=0)) + 2)
     reach = np.maximum.accumulate(stop + lift)
-    new = _changes(pair)
+    new = starts_of(pair)
     new[1:] |= start[1:] + lift[1:] > reach[:-1]
     group_starts = np.flatnonzero(new)
     last = np.r_[group_starts[1:], len(pair)][: len(group_starts)] - 1
@@ -179,9 +170,8 @@ def _spans(
 
 def matches_table(hits: pa.Table, judged: Judged, index: Index) -> pa.Table:
     """`MATCHES` of a partition's hits."""
-    group_starts = np.searchsorted(
-        hits["row"].to_numpy(), judged["row"]
-    )  # hits come in the order of the rows
+    # Hits are in the order of the rows.
+    group_starts = np.searchsorted(hits["row"].to_numpy(), judged["row"])
     units = index.units.take(pa.array(judged["unit"]))
     first = pc.list_element(units["items"], 0)
     bounds, starts, stops = judged["spans"]

@@ -71,9 +71,8 @@ class Found:
             pairs = rows.group_by(["doc_id", "set", "source"], use_threads=False).aggregate([])
             for entry in pairs.group_by(["set", "source"], use_threads=False).aggregate([([], "count_all")]).to_pylist():  # fmt: skip
                 getattr(self, name)[entry["set"], entry["source"]] += entry["count_all"]
-        acted = (
-            matches.filter(matches["acts"]).group_by(["doc_id", "source"], use_threads=False).aggregate([])
-        )
+        acting = matches.filter(matches["acts"])
+        acted = acting.group_by(["doc_id", "source"], use_threads=False).aggregate([])
         for entry in pc.value_counts(acted["source"]).to_pylist():
             self.documents[entry["values"]] += entry["counts"]
         names = ["unit", "doc_id", "source", "value", "words", "of", "found"]
@@ -217,32 +216,23 @@ def run(
     for file in matches:
         found.add(read_table(folder / file.path, file.xxh3))
     table = contamination(found, index, record, params, int(dropped.sum()))
-    files += [*matches, *_publish(folder, table, found, index, params)]
+    shown = orjson.dumps(table, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    touched = b"".join(touched_lines(found, index, params))
+    files += [*matches, publish_bytes(folder, TABLE, shown), publish_bytes(folder, TOUCHED, touched)]
     return files, _counters(table, record)
 
 
-def _publish(
-    folder: Folder, table: dict[str, object], found: Found, index: Index, params: DecontaminateParams
-) -> list[PublishedFile]:
-    import orjson
+def _counters(table: dict[str, Any], record: EvaluationIndex) -> dict[str, int]:
+    def total(name: str) -> int:
+        return sum(row[name] for row in table["sets"])
 
-    shown = orjson.dumps(table, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    touched = b"".join(touched_lines(found, index, params))
-    return [
-        publish_bytes(folder, TABLE, shown),
-        publish_bytes(folder, TOUCHED, touched),
-    ]
-
-
-def _counters(table: dict[str, object], record: EvaluationIndex) -> dict[str, int]:
-    sets: list[dict[str, int]] = table["sets"]  # type: ignore[assignment]
-    total = {name: sum(row[name] for row in sets) for name in ("items", "unused", "touched", "contaminated")}
     return {
-        **{f"items_{name}" if name != "items" else name: count for name, count in total.items()},
+        "items": total("items"),
+        **{f"items_{name}": total(name) for name in ("unused", "touched", "contaminated")},
         "ngrams": sum(counts.ngrams for counts in record.sets.values()),
         "ngrams_boilerplate": sum(counts.boilerplate for counts in record.sets.values()),
         "ngrams_no_letter": sum(counts.no_letter for counts in record.sets.values()),
-        "ngrams_dropped_by_documents": int(table["dropped_by_documents"]),  # type: ignore[call-overload]
+        "ngrams_dropped_by_documents": table["dropped_by_documents"],
     }
 
 

@@ -26,13 +26,15 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.engine import shuffle
-from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slices, read
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.tables import SPANS
 
 I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
 
 PLANTED_PART = 1 << 30  # added to the index of a partition whose texts were planted
 PLANTED = PLANTED_PART << 32
@@ -189,13 +191,12 @@ def parts(
 
 def _groups(job: Job, dones: Sequence[Done], name: str) -> Iterator[list[Done]]:
     """Neighbours whose files a task can hold at once, one at least."""
-    most = job.budget
     held: list[Done] = []
     size = 0
     for done in dones:
         file = done.files[name].file
         more = COPIES * file.bytes + NUMBERS * (file.rows or 0)
-        if held and size + more > most:
+        if held and size + more > job.budget:
             yield held
             held, size = [], 0
         held.append(done)
@@ -234,6 +235,17 @@ def _piece(item: Compact, marker: str) -> tuple[Records, Records]:
     file = done.files[item.name]
     width = file.file.bytes // max(1, file.file.rows or 0)
     return read(item.work, file.file, np.dtype(f"V{max(1, width)}")), file.table()
+
+
+def publish_spans(
+    folder: Folder, kind: str, partition: str, ids: tuple[U64, U64], starts: I64, lengths: I64
+) -> File:
+    """Publish `spans/<kind>/<partition>.parquet` (`SPANS`), sorted by document (halves of its id) and start."""
+    hi, lo = ids
+    order = np.lexsort((starts, lo, hi))
+    columns = [shuffle.ids(hi[order], lo[order]), pa.array(starts[order]), pa.array(lengths[order])]
+    table = pa.Table.from_arrays(columns, schema=SPANS)
+    return File(file=publish_table(folder, f"spans/{kind}/{partition}.parquet", table))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.dedup.job import LOCATION, Job
+from corpusmill.pipeline.dedup.job import LOCATION, Job, copy_fields
 from corpusmill.pipeline.dedup.key_groups import Routed, find, stays
 from corpusmill.pipeline.dedup.quality.precision import AUDIT, audit
 from corpusmill.pipeline.engine import shuffle
@@ -150,10 +150,8 @@ def _matched(job: Job, docs: File, decided: Routed) -> tuple[Records, Records]:
 def _members(job: Job, docs: Records, decided: Records) -> tuple[Records, Records]:
     """(`MEMBER` records of the documents, `AUDIT` records of those that go for their text)."""
     found = np.zeros(len(docs), MEMBER)
-    for name in ("id_hi", "id_lo", "source"):
-        found[name] = docs[name]
-    for name in ("cluster_hi", "cluster_lo"):
-        found[name] = decided[name]
+    copy_fields(docs, found, ("id_hi", "id_lo", "source"))
+    copy_fields(decided, found, ("cluster_hi", "cluster_lo"))
     found["kept"] = stays(job, docs, decided)
     own = decided["own"]
     head = (docs["id_hi"] == decided["head_hi"]) & (docs["id_lo"] == decided["head_lo"])
@@ -187,9 +185,7 @@ def _members(job: Job, docs: Records, decided: Records) -> tuple[Records, Record
 def removals_table(found: Records) -> pa.Table:
     """`MEMBER` records as `REMOVALS`, by document; one row a document: removal by URL counts last."""
     found = found[np.lexsort((found["rule"] == URL, found["kept"], found["id_lo"], found["id_hi"]))]
-    new = np.ones(len(found), bool)
-    new[1:] = (found["id_hi"][1:] != found["id_hi"][:-1]) | (found["id_lo"][1:] != found["id_lo"][:-1])
-    found = found[new]
+    found = found[shuffle.starts_of(found["id_hi"], found["id_lo"])]
     columns = [
         shuffle.ids(found["id_hi"], found["id_lo"]),
         shuffle.ids(found["cluster_hi"], found["cluster_lo"]),

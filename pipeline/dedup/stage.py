@@ -19,6 +19,7 @@ from corpusmill.pipeline.dedup import span_edges
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.lines import line_kernels
 from corpusmill.pipeline.engine.publish import read_table
+from corpusmill.pipeline.engine.shuffle import starts_of
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Outcome, Transform, decisions
 from corpusmill.pipeline.text import buffers as cuts
 from corpusmill.pipeline.text import word_rule
@@ -64,21 +65,15 @@ def cut(docs: pa.Table, spans: Mapping[str, pa.Table], min_left: Mapping[str, in
     stays[edited[failed.any(axis=1)]] = False
 
     new_text = pa.LargeStringArray.from_buffers(len(docs), pa.py_buffer(new_offsets), pa.py_buffer(new_data))
+    new_hashes = cuts.with_hashes(docs["text_hash"], edited, cuts.hashes(new_data, new_offsets, edited))
     changed = docs
-    for name, values in (
-        ("text", new_text),
-        (
-            "text_hash",
-            cuts.with_hashes(docs["text_hash"], edited, cuts.hashes(new_data, new_offsets, edited)),
-        ),
-    ):
+    for name, values in (("text", new_text), ("text_hash", new_hashes)):
         place = docs.column_names.index(name)
         changed = changed.set_column(place, DOCUMENTS.field(name), values)
     rule = np.where(failed, cut_bytes, -1).argmax(axis=1)
     characters = cuts.in_characters(data, offsets, edits[:, 0], edits[:, 2], edits[:, 3])
-    listed = cuts.edits(
-        "dedup", edits[:, 0], pa.array(names, pa.string()).take(pa.array(edits[:, 1])), characters
-    )
+    edit_kinds = pa.array(names, pa.string()).take(pa.array(edits[:, 1]))
+    listed = cuts.edits("dedup", edits[:, 0], edit_kinds, characters)
     table = _cut_decisions(docs, edited, names, failed, rule, left, floor, listed)
     return Outcome(changed.filter(pa.array(stays)), table)
 
@@ -94,9 +89,8 @@ def _spans(docs: pa.Table, offsets: I64, spans: Mapping[str, pa.Table]) -> tuple
         start, length = table["offset"].to_numpy(), table["length"].to_numpy()
         if ((start < 0) | (length < 0) | (start + length > (offsets[1:] - offsets[:-1])[found])).any():
             raise WorkError(f"{name}: spans were made for other texts; run the stage again")
-        for column, values in zip(
-            columns, (found, start, start + length, np.full(len(found), kind)), strict=True
-        ):
+        made = (found, start, start + length, np.full(len(found), kind))
+        for column, values in zip(columns, made, strict=True):
             column.append(values)
     rows, starts, stops, kinds = (np.concatenate(column) for column in columns)
     order = np.lexsort((kinds, starts, rows))
@@ -107,8 +101,7 @@ def _merged(edits: I64) -> I64:
     """Edits (row, kind, start, stop) with those of one kind that touch made one; sorted by row, start, kind."""
     edits = edits[np.lexsort((edits[:, 2], edits[:, 1], edits[:, 0]))]
     # The furthest stop so far inside each (row, kind): groups are lifted apart so that one running maximum does.
-    new_group = np.r_[True, (edits[1:, 0] != edits[:-1, 0]) | (edits[1:, 1] != edits[:-1, 1])]
-    lift = np.cumsum(new_group) * (int(edits[:, 3].max()) + 2)
+    lift = np.cumsum(starts_of(edits[:, 0], edits[:, 1])) * (int(edits[:, 3].max()) + 2)
     reach = np.maximum.accumulate(edits[:, 3] + lift)
     new = np.r_[True, (edits[1:, 2] + lift[1:]) > reach[:-1]]
     heads = np.flatnonzero(new)

@@ -5,20 +5,8 @@ from __future__ import annotations
 import math
 
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.estimate.corpus import (
-    OBJECT_STORE,
-    Corpus,
-    Measured,
-    Store,
-    measured,
-)
-from corpusmill.pipeline.dedup.estimate.quantities import (
-    Quantities,
-    exchanges,
-    quantities,
-    slices_bytes,
-    widths,
-)
+from corpusmill.pipeline.dedup.estimate.corpus import OBJECT_STORE, Corpus, Measured, Store, measured
+from corpusmill.pipeline.dedup.estimate.quantities import exchanges, quantities, slices_bytes, widths
 from corpusmill.pipeline.dedup.estimate.step_loads import Load, loads
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.dedup_results import Estimate, EstimatedStep
@@ -59,7 +47,10 @@ def estimate(
         similarity=params.similarity,
         memory_mb=params.memory_mb,
         curve=banding.curve(),
-        **_findings(q),
+        candidates=q.candidates,
+        verified=q.verified,
+        exact_removed=q.exact_removed,
+        near_removed=q.near_removed,
         similar=corpus.similar,
         band_ranges=q.band_ranges,
         text_ranges=q.text_ranges,
@@ -91,15 +82,6 @@ def _not_counted(params: DedupParams) -> tuple[str, ...]:
         "texts already in dedup.index": params.index is not None,
     }
     return tuple(name for name, wanted in asked.items() if wanted)
-
-
-def _findings(q: Quantities) -> dict[str, float]:
-    return {
-        "candidates": q.candidates,
-        "verified": q.verified,
-        "exact_removed": q.exact_removed,
-        "near_removed": q.near_removed,
-    }
 
 
 def cpu_seconds(load: Load, constants: Measured) -> float:

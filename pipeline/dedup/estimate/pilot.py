@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, degree_of
-from corpusmill.pipeline.engine.shuffle import words
+from corpusmill.pipeline.engine.shuffle import starts_of, words
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling
@@ -73,8 +73,7 @@ def index(bounds: I64, hashes: npt.NDArray[np.uint64]) -> Index:
     hashes = hashes[several]
     order = np.argsort(hashes)
     ordered = hashes[order]
-    new = np.ones(len(ordered), bool)
-    new[1:] = ordered[1:] != ordered[:-1]
+    new = starts_of(ordered)
     starts = np.r_[np.flatnonzero(new), len(ordered)].astype(np.int64)
     place = np.empty(len(ordered), np.int64)
     place[order] = np.cumsum(new) - 1

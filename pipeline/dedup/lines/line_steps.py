@@ -10,26 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import span_edges
-from corpusmill.pipeline.dedup.job import Kept
+from corpusmill.pipeline.dedup.job import Kept, publish_spans
 from corpusmill.pipeline.dedup.lines import line_kernels
 from corpusmill.pipeline.engine import shuffle
-from corpusmill.pipeline.engine.publish import publish_table
-from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
+from corpusmill.pipeline.engine.shuffle import Done, Records, Slice
 from corpusmill.pipeline.text import buffers as cuts
 from corpusmill.pipeline.text import word_rule
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.schemas.dedup import LineParams
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.tables import SPANS
 
 I64 = npt.NDArray[np.int64]
 
@@ -113,7 +110,7 @@ def texts_of(job: Job, item: Scan) -> Texts:
 class Grouped(NamedTuple):
     """The units of a partition, grouped by key."""
 
-    table: npt.NDArray[np.uint64]  # uint64[units, 5], as `kernel.scan` gives them
+    table: npt.NDArray[np.uint64]  # uint64[units, 5], from `line_kernels.scan`
     hi: npt.NDArray[np.uint64]
     lo: npt.NDArray[np.uint64]
     row: I64
@@ -135,9 +132,8 @@ def grouped(job: Job, found: Texts) -> Grouped:
     groups, firsts, slots = line_kernels.group(hi, lo)
     rank = np.empty(len(found.order), np.int64)
     rank[np.lexsort((found.id_lo, found.id_hi, found.order))] = np.arange(len(rank))
-    return Grouped(
-        table, hi, lo, row, groups, firsts, slots, line_kernels.best(groups, len(firsts), rank[row])
-    )
+    best = line_kernels.best(groups, len(firsts), rank[row])
+    return Grouped(table, hi, lo, row, groups, firsts, slots, best)
 
 
 def span_records(rows: I64, starts: I64, stops: I64) -> Records:
@@ -191,7 +187,7 @@ def _key(job: Job, step: str, item: Scan, *more: object) -> str:
 def units(job: Job, item: Scan) -> Done:
     """Publishes a `UNIT` record per distinct key of the partition (`units`), cut by ranges of the key.
 
-    Counters: `units` of them; `repeats`: units that another one in the partition makes go.
+    Counters: `units` of them; `repeats`: units that go because another one in the partition stays.
     """
     key = _key(job, "units", item)
     name = f"units/{item.round_number:02d}/{item.kept.index:06d}"
@@ -248,9 +244,8 @@ def _compare(job: Job, item: Range, name: str, key: str) -> Done:
     lost = np.empty(len(losers), LOST)
     lost["hi"], lost["lo"] = losers["hi"][order], losers["lo"][order]
     counters = {"repeated": int((totals > 1).sum()), "most": int(totals.max(initial=0))}
-    return Done(
-        key=key, files={"lost": shuffle.write(job.work, f"{name}.lost", lost, part[order])}, counters=counters
-    )
+    file = shuffle.write(job.work, f"{name}.lost", lost, part[order])
+    return Done(key=key, files={"lost": file}, counters=counters)
 
 
 def _share(job: Job, item: Range) -> Records:
@@ -302,9 +297,8 @@ def _mark(job: Job, item: Mark, name: str, key: str) -> Done:
     counters = Counter({"lines": int(going.sum()), "bytes": int(sizes.sum())})
     counters["documents"] = len(np.unique(rows))
     counters.update({f"source/{found.sources[i]}/bytes": int(sizes[i]) for i in np.flatnonzero(sizes)})
-    return Done(
-        key=key, files={"spans": shuffle.write(job.work, f"{name}.spans", records)}, counters=dict(counters)
-    )
+    file = shuffle.write(job.work, f"{name}.spans", records)
+    return Done(key=key, files={"spans": file}, counters=dict(counters))
 
 
 def publish(job: Job, item: Scan) -> Done:
@@ -317,10 +311,7 @@ def publish(job: Job, item: Scan) -> Done:
 def _publish(job: Job, item: Scan, key: str) -> Done:
     found = shuffle.read(job.work, item.before, SPAN) if item.before else np.empty(0, SPAN)
     hi, lo = shuffle.words(one_array(item.kept.read(["doc_id"])["doc_id"]))
-    hi, lo = hi[found["row"]], lo[found["row"]]
-    order = np.lexsort((found["start"], lo, hi))
-    columns: list[Any] = [shuffle.ids(hi[order], lo[order])]
-    columns += [pa.array(values[order]) for values in (found["start"], found["stop"] - found["start"])]
-    table = pa.Table.from_arrays(columns, schema=SPANS)
-    file = publish_table(job.folder, f"spans/lines/{item.kept.partition.name}.parquet", table)
-    return Done(key=key, files={"spans": File(file=file)})
+    ids, starts = (hi[found["row"]], lo[found["row"]]), found["start"]
+    name = item.kept.partition.name
+    file = publish_spans(job.folder, "lines", name, ids, starts, found["stop"] - starts)
+    return Done(key=key, files={"spans": file})

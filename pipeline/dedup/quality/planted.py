@@ -23,16 +23,9 @@ U64 = npt.NDArray[np.uint64]
 # The original text's key, locations of it and of its copy, the similarity meant and had, whether they share a
 # band, and whether the copy met some text with similarity >= `similarity`.
 PLANTED = np.dtype(
-    [
-        ("key", "<u8"),
-        ("original", "<i8"),
-        ("planted", "<i8"),
-        ("target", "<f8"),
-        ("jaccard", "<f8"),
-        ("hit", "?"),
-        ("found", "?"),
-    ]
-)
+    [("key", "<u8"), ("original", "<i8"), ("planted", "<i8"), ("target", "<f8"), ("jaccard", "<f8"),
+     ("hit", "?"), ("found", "?")]
+)  # fmt: skip
 LEVELS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99)
 WORDS = 20  # shorter texts get no copy: one edit is too much of them
 LONGEST = 1 << 16  # bytes; longer texts get none: making one would take long, and show no more
@@ -84,10 +77,8 @@ def plant(text: pa.Array, rows: I64, keys_hi: U64, shingling: Shingling, banding
     for row, target, seed in zip(rows.tolist(), levels.tolist(), seeds.tolist(), strict=True):
         if offsets[row + 1] - offsets[row] > LONGEST:
             continue
-        copy = edited(
-            data[offsets[row] : offsets[row + 1]].tobytes().decode(errors="replace"), target, seed, shingling
-        )
-        if copy is not None:
+        own = data[offsets[row] : offsets[row + 1]].tobytes().decode(errors="replace")
+        if (copy := edited(own, target, seed, shingling)) is not None:
             copies.append(copy[0])
             exact.append(copy[1])
             original.append(row)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.errors import WorkError
-from corpusmill.pipeline.dedup.job import Kept
+from corpusmill.pipeline.dedup.job import Kept, publish_spans
 from corpusmill.pipeline.dedup.substrings import anchor_kernels, substring_job
 from corpusmill.pipeline.dedup.substrings.anchor_kernels import hash_set
 from corpusmill.pipeline.dedup.substrings.substring_job import (
@@ -32,11 +32,9 @@ from corpusmill.pipeline.dedup.substrings.substring_job import (
     load,
 )
 from corpusmill.pipeline.engine import shuffle
-from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.tables import SPANS
 
 CHUNKS = 1 << 20  # of a partition, at most
 FLAG, FATE = np.dtype("u1"), np.dtype("<u4")
@@ -93,9 +91,7 @@ class Chunk(NamedTuple):
         of_group = np.empty(len(self.firsts), np.uint32)
         of_group[self.order] = flags
         row, token = self.units["row"], self.units["token"]
-        found: npt.NDArray[np.uint32] = substring_job.fates(
-            row, token, self.which, self.firsts, of_group, tokens
-        )
+        found: Fates = substring_job.fates(row, token, self.which, self.firsts, of_group, tokens)
         return found
 
 
@@ -113,16 +109,8 @@ def found_in(job: Job, docs: Docs, anchors: npt.NDArray[np.uint64]) -> Iterator[
     capacity, begin = max(1, job.budget // UNIT_COST), 0
     while begin < len(docs.rows):
         out = np.empty(capacity, anchor_kernels.UNIT)
-        scan = partial(
-            anchor_kernels.blocks,
-            docs.offsets,
-            docs.data,
-            docs.rows,
-            begin,
-            anchor_kernels.classes(),
-            *job.winnow,
-            slots,
-        )
+        texts, table = (docs.offsets, docs.data, docs.rows), anchor_kernels.classes()
+        scan = partial(anchor_kernels.blocks, *texts, begin, table, *job.winnow, slots)
         done, count, needed = scan(out)
         if count == 0 and needed:
             out = np.empty(needed, anchor_kernels.UNIT)
@@ -186,15 +174,8 @@ class Settled(NamedTuple):
             [file.file.xxh3, shuffle.hashes_of(slices)]
             for file, slices in zip(self.units, self.flags, strict=True)
         ]
-        return [
-            job.key,
-            name,
-            self.kept.index,
-            self.kept.partition.name,
-            made,
-            self.block_ranges,
-            self.ranges,
-        ]
+        place = [self.kept.index, self.kept.partition.name]
+        return [job.key, name, *place, made, self.block_ranges, self.ranges]
 
 
 class Elected(NamedTuple):
@@ -219,11 +200,8 @@ def open_windows(job: Job, item: Settled, docs: Docs) -> Iterator[tuple[Chunk, F
         contested = fates >= substring_job.CONTESTED
         found, fates = found[contested], fates[contested]
         heads = np.flatnonzero(shuffle.starts_of(found["row"]))
-        ends = (
-            np.cumsum(found["count"], dtype=np.int64)[np.r_[heads[1:], len(found)] - 1]
-            if len(heads)
-            else heads
-        )
+        lasts = np.r_[heads[1:], len(found)][: len(heads)] - 1
+        ends = np.cumsum(found["count"], dtype=np.int64)[lasts]
         first = 0
         while first < len(heads):
             before = ends[first - 1] if first else 0
@@ -311,11 +289,8 @@ NO_DOCS = Docs(
 def _publish(job: Job, kept: Kept, key: str, docs: Docs, spans: I64) -> Done:
     """Publishes spans (row, start, stop, tokens) as a table of `SPANS`."""
     row, start, stop, size = spans.T
-    order = np.lexsort((start, docs.lo[row], docs.hi[row]))
-    row, start, length = row[order], start[order], (stop - start)[order]
-    columns = [shuffle.ids(docs.hi[row], docs.lo[row]), pa.array(start), pa.array(length)]
-    table = pa.Table.from_arrays(columns, schema=SPANS)
-    file = publish_table(job.folder, f"spans/substrings/{kept.partition.name}.parquet", table)
+    length, ids = stop - start, (docs.hi[row], docs.lo[row])
+    file = publish_spans(job.folder, "substrings", kept.partition.name, ids, start, length)
     counters = {
         "spans": len(spans), "bytes": int(length.sum()), "documents": len(np.unique(row)),
         "longest": int(size.max(initial=0)),
@@ -323,4 +298,4 @@ def _publish(job: Job, kept: Kept, key: str, docs: Docs, spans: I64) -> Done:
     sources = docs.source.take(pa.array(row)).dictionary_encode()
     for number, name in enumerate(sources.dictionary.to_pylist()):
         counters[f"source/{name}/bytes"] = int(length[sources.indices.to_numpy() == number].sum())
-    return Done(key=key, files={"spans": File(file=file)}, counters=counters)
+    return Done(key=key, files={"spans": file}, counters=counters)
