@@ -24,15 +24,15 @@ from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
 
 @dataclass
 class Verified:
-    """What was checked, and what is wrong (empty: all is well)."""
+    """What was checked, and what is wrong: `problems` is empty if all is well."""
 
     files: int = 0
     bytes: int = 0
     stages: dict[str, Counts] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what could not be checked, and why
-    unfinished: bool = False  # the run did not come to its end: what is there may be right, and is not all
-    decoded: int = 0  # documents of shards, held to their cleaned text
+    unfinished: bool = False  # the run did not finish: what is there may be right, but is not all
+    decoded: int = 0  # documents of shards, compared with their cleaned text
     # Rows of the ledger by (source, outcome, stage); the stage of a kept document is left out.
     ledger: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
@@ -116,7 +116,7 @@ def _record(run: Folder, files: Collection[Folder], result: Verified) -> Record 
 def _absent(
     record: Record, files: Collection[Folder], between: list[Folder], result: Verified
 ) -> list[Folder]:
-    """Names the stages that the run's record lists and that are not there; their folders."""
+    """Reports stages that the run's record lists and that are missing; their folders."""
     absent = [one for one in record.stages if one.manifest not in files and one.folder not in between]
     result.problems += [
         f"{one.folder}: no finished {one.stage} there, but {record.file} lists it; bring the folder back, or give the"
@@ -127,7 +127,7 @@ def _absent(
 
 
 def _changed(record: Record, manifests: dict[str, StageManifest], result: Verified) -> None:
-    """Notes stages that are not those of the record: what ran last did not come to its end."""
+    """Notes stages that differ from the record's: the last run was not finished."""
     other = [one.stage for one in record.stages if manifests.get(one.stage, one).key != one.key]
     if other:
         result.unfinished = True
@@ -164,13 +164,11 @@ def _stage(file: Folder, data: bytes, result: Verified) -> StageManifest | None:
             per_source[source] = per_source.get(source, Counts()) + counts
         for published in part.files:
             content, where = _file(folder, published, result), f"{folder}/{published.path}"
-            if content is not None and published.path.startswith("decisions/"):
+            if content is None:
+                continue
+            if published.path.startswith("decisions/"):
                 _decisions(where, content, part.counts, result)
-            elif (
-                content is not None
-                and published.path.startswith("documents/")
-                and published.rows != part.counts.kept
-            ):
+            elif published.path.startswith("documents/") and published.rows != part.counts.kept:
                 result.problems.append(f"{where}: {published.rows} rows, {part.counts.kept} documents kept")
     if total != manifest.counts:
         result.problems.append(f"{folder}: counts of the partitions do not add up to the stage's")
@@ -263,10 +261,9 @@ def _decisions(where: str, data: bytes, counts: Counts, result: Verified) -> Non
     outcomes = parse_table(data, ["outcome"])["outcome"]
     found = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcomes).to_pylist()}
     for name in ("removed", "quarantined"):
-        if found.get(name, 0) != getattr(counts, name):
-            result.problems.append(
-                f"{where}: {found.get(name, 0)} rows {name}, counted {getattr(counts, name)}"
-            )
+        rows, counted = found.get(name, 0), getattr(counts, name)
+        if rows != counted:
+            result.problems.append(f"{where}: {rows} rows {name}, counted {counted}")
 
 
 def _count_ledger(data: bytes, result: Verified) -> None:
@@ -286,14 +283,14 @@ def _chain(manifests: dict[str, StageManifest], result: Verified) -> None:
             before = manifests.get(name) if manifest.stage != "ingest" else None
             if before is None:
                 continue
+            given, kept = manifest.counts.docs_in, before.counts.kept
             if key not in by_key:
-                result.problems.append(
-                    f"{manifest.stage}: made from another version of {name} than the one there"
-                )
-            elif before.counts.kept != manifest.counts.docs_in:
-                result.problems.append(
-                    f"{manifest.stage}: {manifest.counts.docs_in} documents in, but {name} kept {before.counts.kept}"
-                )
+                problem = f"made from another version of {name} than the one there"
+            elif given != kept:
+                problem = f"{given} documents in, but {name} kept {kept}"
+            else:
+                continue
+            result.problems.append(f"{manifest.stage}: {problem}")
     if "ledger" in manifests and "ingest" in manifests:
         _ledger(manifests["ledger"], local, result)
 

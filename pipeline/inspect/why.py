@@ -38,12 +38,8 @@ def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
             continue
         data = (ledger / entry.path).read()
         hits = _matches(parse_table(data, ["doc_id", "source_id", "locator"]), wanted)
-        if not hits:
-            continue
-        rows = parse_table(data).take(hits).to_pylist()
-        for row in rows:
-            row["signals"] = _signals(run, entry.path, row["doc_id"])
-            found.append(row)
+        for row in parse_table(data).take(hits).to_pylist() if hits else ():
+            found.append({**row, "signals": _signals(run, entry.path, row["doc_id"])})
     if not found:
         raise UserError(
             f"{wanted}: no such document in {run}: a doc_id (32 hex digits), the input's own id or a locator is wanted"
@@ -63,20 +59,15 @@ def _matches(ids: pa.Table, wanted: str) -> list[int]:
 def _signals(run: Folder, partition: str, doc_id: bytes) -> dict[str, Any]:
     """The measured values of a document, of every stage that measured."""
     values: dict[str, Any] = {}
-    for folder in _signal_folders(run):
+    for path in sorted({entry.path.rpartition("/")[0] for entry in run.list() if "signals/" in entry.path}):
         try:
-            table = parse_table((folder / partition).read())
+            table = parse_table((run / path / partition).read())
         except FileNotFoundError:
             continue
         hits = table.filter(pc.equal(table["doc_id"], pa.scalar(doc_id, table["doc_id"].type)))
         for row in hits.to_pylist():
             values |= {name: value for name, value in row.items() if name != "doc_id"}
     return values
-
-
-def _signal_folders(run: Folder) -> list[Folder]:
-    found = {entry.path.rpartition("/")[0] for entry in run.list() if "signals/" in entry.path}
-    return [run / path for path in sorted(found)]
 
 
 def explain(row: dict[str, Any]) -> str:
@@ -90,11 +81,8 @@ def explain(row: dict[str, Any]) -> str:
     if row["outcome"] == "kept":
         lines.append(f"  kept        by every stage{size}")
     else:
-        limit = (
-            f" (value {_number(row['value'])}, threshold {_number(row['threshold'])})"
-            if row["value"] is not None
-            else ""
-        )
+        limit = f" (value {_number(row['value'])}, threshold {_number(row['threshold'])})"
+        limit = limit if row["value"] is not None else ""
         lines.append(f"  {row['outcome']:<11} at {row['stage']} by {row['rule']}{limit}{size}")
     if row["detail"]:
         lines.append(f"  detail      {row['detail']}")

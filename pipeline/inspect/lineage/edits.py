@@ -82,16 +82,15 @@ class StageEdits:
             pieces.append(Piece(start, at, edit.start, edit.end, (edit,)))
         shift = self._shift(i)
         while at < end:
-            edit_or_none = self.edits[i] if i < len(self.edits) and self.edits[i].place < end else None
-            stop = end if edit_or_none is None else edit_or_none.place
+            following = self.edits[i] if i < len(self.edits) and self.edits[i].place < end else None
+            stop = end if following is None else following.place
             if at < stop:
                 pieces.append(Piece(at, stop, at - shift, stop - shift))
                 at = stop
-            if edit_or_none is not None:
-                edit = edit_or_none
-                if edit.written:
-                    at = min(end, edit.place + edit.written)
-                    pieces.append(Piece(edit.place, at, edit.start, edit.end, (edit,)))
+            if following is not None:
+                if following.written:
+                    at = min(end, following.place + following.written)
+                    pieces.append(Piece(following.place, at, following.start, following.end, (following,)))
                 i += 1
                 shift = self._shift(i)
         return pieces
@@ -170,9 +169,8 @@ STAGE: Final = "ingest"
 COMPOSING: Final = "tokenizer"  # which composes texts, if it is one that does
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _SUSPECT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\u2028\u2029]")  # ingest looks no further
-_RUN = re.compile(
-    "[\x00-\x7f]?[^\x00-\x7f]+"
-)  # an ASCII character may compose with what follows it, never before
+# An ASCII character may compose with what follows it, never before.
+_RUN = re.compile("[\x00-\x7f]?[^\x00-\x7f]+")
 _LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
 Clean = Callable[[Sequence[str], bool], list[str]]  # texts, whether to mend mojibake
 

@@ -1,5 +1,5 @@
-"""`corpusmill find`: the tokens that a document became, and where its text is. Documents lie in the order of the hash of
-their id, so a few reads of what blocks and headers say find the place: none of the tokens, and no other tar, is read."""
+"""`corpusmill find`: the tokens of a document, and where its text is. Documents are sorted by the hash of their id, so a few
+reads of blocks' lists and headers find the place: no tokens, and no other tar, are read."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Found(NamedTuple):
     places: list[Place]
     taken: str | None = None  # when it was taken out of the shards
     texts: tuple[TextPlace, ...] = ()
-    length: int | None = None  # characters of the text, where those that were asked for lie behind its end
-    cut: bool = False  # nothing stands in the cleaned text for those that were asked for
+    length: int | None = None  # characters of the text, where those that were asked for lie beyond its end
+    cut: bool = False  # those that were asked for have no characters in the cleaned text
 
 
 class Finder:
@@ -86,14 +86,11 @@ class Finder:
         characters in any."""
         if self.run is None:
             doc_id = named_id(named)
+            without = "without the run that made the shards"
             if doc_id is None:
-                raise UserError(
-                    f"{named}: without the run that made the shards only a doc_id (32 hex digits) can be found; give --run"
-                )
+                raise UserError(f"{named}: {without} only a doc_id (32 hex digits) can be found; give --run")
             if ingested is not None:
-                raise UserError(
-                    "--ingested: without the run that made the shards nothing is known of that text; give --run"
-                )
+                raise UserError(f"--ingested: {without} nothing is known of that text; give --run")
             return self._asked([self._found(doc_id, None, chars)], chars, None)
         rows = self.run.rows(named)
         if not rows:
@@ -170,7 +167,7 @@ class Finder:
 
     @cached_property
     def taken_down(self) -> dict[bytes, str]:
-        """When documents were taken out of the shards: `corpusmill takedown` writes it down."""
+        """When documents were taken out of the shards, by the log of `corpusmill takedown`."""
         log = read_log(self.shards.folder, self.shards.requests.read)
         return {bytes.fromhex(doc_id): entry.time for entry in log.entries for doc_id in entry.doc_ids}
 
@@ -207,10 +204,5 @@ class Finder:
         if not len(hit):
             return None
         first, last = int(hit[0]), int(hit[-1])
-        return place._replace(
-            first=place.first + first,
-            last=place.first + last,
-            start=int(starts[first]),
-            end=int(ends[last]),
-            ends=False,
-        )
+        span = {"start": int(starts[first]), "end": int(ends[last])}
+        return place._replace(first=place.first + first, last=place.first + last, **span, ends=False)

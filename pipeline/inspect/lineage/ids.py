@@ -72,7 +72,7 @@ def key_of_id(doc_id: bytes) -> int:
 
 
 def key_of_text(text: str) -> int:
-    """The key of an own id or a URL: as `kernel.keys`."""
+    """The key of an own id or a URL, as `keys` gives it."""
     value = BASIS
     for byte in text.encode("utf-8", "surrogatepass"):
         value = (value ^ byte) * PRIME & _MASK
@@ -80,17 +80,12 @@ def key_of_text(text: str) -> int:
 
 
 class Ids:
-    """The index of a ledger, made if it is not there, not whole, or another ledger's. Where the run cannot be written to it is
-    made in memory, every time, and `log` says so."""
+    """The index of a ledger, made if it is missing, incomplete, or another ledger's. Where the run cannot be written to it is
+    made in memory, every time, with a line to `log`."""
 
     def __init__(
-        self,
-        run: Folder,
-        ledger: Folder,
-        requests: Requests,
-        log: Callable[[str], None],
-        file_keys: int = FILE_KEYS,
-    ) -> None:
+        self, run: Folder, ledger: Folder, requests: Requests, log: Callable[[str], None], file_keys: int = FILE_KEYS
+    ) -> None:  # fmt: skip
         self.folder, self.ledger, self.requests = run / FOLDER, ledger, requests
         self._memory: dict[str, bytes] = {}
         stamp = checksum(requests.read(ledger / manifest_name("ledger")))
@@ -113,10 +108,8 @@ class Ids:
         files = []
         for number, entries in enumerate(_gathered(self.ledger, names, file_keys)):
             path = f"ids-{number:05d}.bin"
-            data = entries.tobytes()
-            self._publish(path, data, log)
-            first: list[int] = entries["key"][::PAGE].tolist()
-            files.append(IdFile(path=path, entries=len(entries), first=first))
+            self._publish(path, entries.tobytes(), log)
+            files.append(IdFile(path=path, entries=len(entries), first=entries["key"][::PAGE].tolist()))
         partitions = [name.removesuffix(".parquet") for name in names]
         index = IdIndex(ledger=stamp, partitions=partitions, files=files)
         self._publish(INDEX, index.model_dump_json().encode(), log)
@@ -157,7 +150,7 @@ class Ids:
 
 
 def _pages(first: Sequence[int], key: int) -> range:
-    """The pages that may hold a key."""
+    """The pages that may contain a key."""
     return range(max(bisect_left(first, key) - 1, 0), bisect_right(first, key))
 
 
@@ -174,7 +167,7 @@ def _gathered(ledger: Folder, names: Sequence[str], file_keys: int) -> Iterator[
 
 
 def _sorted(held: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """By key; of one key, partitions and rows in their order."""
+    """By key; entries of one key stay in the order of partitions and rows."""
     entries = np.concatenate(held)
     found: npt.NDArray[Any] = entries[np.argsort(entries["key"], kind="stable")]
     return found
@@ -198,12 +191,8 @@ def _entries(rows: pa.Table, partition: int) -> npt.NDArray[Any]:
         data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
         columns.append(keys(offsets, data, valid) if len(column) else np.empty(0, np.uint64))
         held.append(valid)
-    entries = np.empty(sum(int(flags.sum()) for flags in held), ENTRY)
-    at = 0
-    for found, flags in zip(columns, held, strict=True):
-        count = int(flags.sum())
-        entries["key"][at : at + count] = found[flags]
-        entries["row"][at : at + count] = np.flatnonzero(flags)
-        at += count
-    entries["partition"] = partition
+    row = np.concatenate([np.flatnonzero(flags) for flags in held])
+    entries = np.empty(len(row), ENTRY)
+    entries["key"] = np.concatenate([found[flags] for found, flags in zip(columns, held, strict=True)])
+    entries["row"], entries["partition"] = row, partition
     return entries

@@ -66,12 +66,10 @@ def _string(text: str, field: str) -> tuple[int, int] | None:
     at = _skip(text, at + 1)
     while text[at : at + 1] == '"':
         name, at = decoder.raw_decode(text, at)
-        at = _skip(text, _skip(text, at) + 1)  # the colon
-        start, string = at, text[at : at + 1] == '"'
-        _, at = decoder.raw_decode(text, at)
-        place = (start + 1, at - 1) if string else None
+        start = _skip(text, _skip(text, at) + 1)  # after the colon
+        value, at = decoder.raw_decode(text, start)
         if name == field:
-            found = place
+            found = (start + 1, at - 1) if isinstance(value, str) else None
         at = _skip(text, at)
         at = _skip(text, at + 1) if text[at : at + 1] == "," else at
     return found

@@ -78,9 +78,8 @@ class RunPlaces:
     def shards(self) -> Shards:
         """Its shard set; raises `UserError` if it has none."""
         if "shard" not in self.recipe.stage_names:
-            raise UserError(
-                f"{self.url}: no shards there: its stages are {', '.join(self.recipe.stage_names)}"
-            )
+            stages = ", ".join(self.recipe.stage_names)
+            raise UserError(f"{self.url}: no shards there: its stages are {stages}")
         return Shards(self.folder_of("shard"), self.requests)
 
     @cached_property
@@ -133,10 +132,9 @@ class RunPlaces:
         return found
 
     def _value(self, stage: str, row: Row, column: str) -> Any:
+        file = self.folder_of(stage) / f"documents/{row.partition}.parquet"
         try:
-            table = self._table(
-                self.folder_of(stage) / f"documents/{row.partition}.parquet", ("doc_id", column)
-            )
+            table = self._table(file, ("doc_id", column))
         except FileNotFoundError:
             return None
         where = pc.index(table["doc_id"], pa.scalar(row.doc_id, table["doc_id"].type)).as_py()

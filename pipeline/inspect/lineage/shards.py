@@ -79,9 +79,7 @@ class Vocabulary:
     def __init__(self, data: bytes, eos_id: int, where: str) -> None:
         content: dict[str, Any] = orjson.loads(data)
         self.data, self.eos_id, self.where = data, eos_id, where
-        self.added: dict[int, str] = {
-            token["id"]: token["content"] for token in content.get("added_tokens", ())
-        }
+        self.added: dict[int, str] = {t["id"]: t["content"] for t in content.get("added_tokens", ())}
         self._names: dict[int, str] = {index: name for name, index in content["model"]["vocab"].items()}
         self.alters = content.get("normalizer") is not None  # NFC, or one that alters nothing
 
@@ -182,9 +180,8 @@ class Shards:
         try:
             return ShardSet.model_validate_json(self.requests.read(self.folder / INDEX))
         except FileNotFoundError:
-            raise UserError(
-                f"{self.folder}: no shards there; give a run with shards, or its shards folder"
-            ) from None
+            message = f"{self.folder}: no shards there; give a run with shards, or its shards folder"
+            raise UserError(message) from None
         except ValidationError as error:
             raise UserError(f"{self.folder / INDEX}: not a shard set: {error.errors()[0]['msg']}") from None
 

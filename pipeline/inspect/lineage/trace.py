@@ -35,9 +35,7 @@ class Followed:
     hops: list[Hop] = field(default_factory=list)
     end: str = ""
     raw: Raw | None = None
-    composed: StageEdits | None = (
-        None  # what an NFC tokenizer did to the cleaned text; then `text` is what it made
-    )
+    composed: StageEdits | None = None  # what an NFC tokenizer did to the cleaned text, to make `text`
 
     @property
     def ingested(self) -> str | None:
