@@ -20,6 +20,7 @@ from corpusmill.pipeline.decontaminate.evalsets import EvalFile, read_items
 from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bits
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.engine.shuffle import starts_of
 from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, UNITS, EvaluationIndex, SetCounts
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
@@ -81,21 +82,20 @@ def _tables(
     """The tables of the index, and what each set gave. Equal runs are one gram; of those in too many units, none."""
     order = np.lexsort((made.run_place, made.run_unit, made.run_length, made.run_check, made.run_key))
     runs = np.empty(len(order), [("key", np.uint64), ("check", np.uint64), ("length", np.uint8)])
-    runs["key"], runs["check"], runs["length"] = (
-        column[order] for column in (made.run_key, made.run_check, made.run_length)
-    )
+    columns = (made.run_key, made.run_check, made.run_length)
+    runs["key"], runs["check"], runs["length"] = (column[order] for column in columns)
     owner, place = made.run_unit[order], made.run_place[order]
-    new = np.r_[True, runs[1:] != runs[:-1]][: len(runs)]
+    new = starts_of(runs)
     gram = np.cumsum(new) - 1
-    pairs = np.flatnonzero(np.r_[True, (np.diff(gram) != 0) | (np.diff(owner) != 0)][: len(runs)])
+    pairs = starts_of(gram, owner)
     gram, owner, place = gram[pairs], owner[pairs], place[pairs]
     common = np.bincount(gram, minlength=0) > params.max_items
     sets = np.array(made.sets, object)
-    boilerplate = Counter(sets[_first_of(gram[common[gram]], owner[common[gram]])])
+    boilerplate = Counter(sets[owner[starts_of(gram) & common[gram]]])
     alive = ~common[gram] if len(gram) else np.zeros(0, bool)
     unique_runs = runs[new][~common] if len(runs) else runs
     gram, owner = np.unique(gram[alive], return_inverse=True)[1].reshape(-1), owner[alive]
-    ngrams = Counter(sets[_first_of(gram, owner)])
+    ngrams = Counter(sets[owner[starts_of(gram)]])
     place = place[alive]
     unit_grams = np.bincount(owner, minlength=len(sets))
     covered = coverage(owner, place, unique_runs["length"][gram], len(sets))
@@ -146,11 +146,6 @@ def _tables(
         for name in sorted(items)
     }  # fmt: skip
     return tables, counts
-
-
-def _first_of(gram: npt.NDArray[Any], owner: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Of each gram (ascending), the unit that comes first: a gram counts for one set alone."""
-    return owner[np.flatnonzero(np.r_[True, np.diff(gram) != 0][: len(gram)])]
 
 
 def load(folder: Folder, key: str, params: DecontaminateParams) -> Index:

@@ -204,5 +204,6 @@ class Finder:
         if not len(hit):
             return None
         first, last = int(hit[0]), int(hit[-1])
-        span = {"start": int(starts[first]), "end": int(ends[last])}
-        return place._replace(first=place.first + first, last=place.first + last, **span, ends=False)
+        start, end = int(starts[first]), int(ends[last])
+        first, last = place.first + first, place.first + last
+        return place._replace(first=first, last=last, start=start, end=end, ends=False)

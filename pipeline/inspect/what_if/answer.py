@@ -102,12 +102,9 @@ def _rules(tally: Tally, names: Sequence[str]) -> list[Answer]:
     """Rules whose counts differ, in the order of judging: documents removed first, failed, removed by it alone."""
     rows = []
     for name in dict.fromkeys(names):
+        kinds = (("first", "first"), ("failed", "failed"), ("alone", "only"))
         sides = [
-            {
-                shown: tally.rules[side, name, what]
-                for shown, what in (("first", "first"), ("failed", "failed"), ("alone", "only"))
-            }
-            for side in ("before", "after")
+            {shown: tally.rules[side, name, what] for shown, what in kinds} for side in ("before", "after")
         ]
         if sides[0] != sides[1]:
             rows.append({"rule": name, "before": sides[0], "after": sides[1]})
@@ -119,13 +116,11 @@ def _moved(tally: Tally, kind: str) -> Answer:
 
 
 RULES_SHOWN: Final = 12
-
-
 DECIDING: Final = ("dedup", "decontaminate", "redact")  # stages that remove documents or change their text
 
 
-def show(answer: dict[str, Any]) -> str:
-    """Every line of it."""
+def show(answer: Answer) -> str:
+    """The answer for a terminal."""
     return "\n".join(_lines(answer))
 
 
@@ -151,11 +146,9 @@ def _source(row: dict[str, Any]) -> str:
         f"{_cut(row['source'], 14):<14}{row['documents_in']:>9,} {before['documents']:>9,} {after['documents']:>9,}"
         f" {after['documents'] - before['documents']:>+8,} {compact(before['text_bytes']):>7} {compact(after['text_bytes']):>7}"
     )
-    return (
-        line
-        if before["tokens"] is None
-        else line + f" {compact(before['tokens']):>8}{compact(after['tokens']):>8}"
-    )
+    if before["tokens"] is None:
+        return line
+    return f"{line} {compact(before['tokens']):>8}{compact(after['tokens']):>8}"
 
 
 def _rule_lines(rules: list[dict[str, Any]]) -> Iterator[str]:
@@ -163,14 +156,11 @@ def _rule_lines(rules: list[dict[str, Any]]) -> Iterator[str]:
     order = sorted(rules, key=lambda r: (-abs(r["after"]["failed"] - r["before"]["failed"]), r["rule"]))
     yield f"{'documents removed by rule':<35}{'first':>15}{'failed':>15}{'it alone':>15}"
     for row in order[:RULES_SHOWN]:
-        pairs = [
-            f"{row['before'][what]:,} -> {row['after'][what]:,}" for what in ("first", "failed", "alone")
-        ]
-        name = row["rule"]
+        before, after, name = row["before"], row["after"], row["rule"]
         if len(name) > 34:
             yield name
             name = ""
-        yield f"{name:<35}" + "".join(f"{pair:>15}" for pair in pairs)
+        yield f"{name:<35}" + "".join(f"{f'{before[what]:,} -> {after[what]:,}':>15}" for what in before)
     if len(rules) > RULES_SHOWN:
         yield f"and {len(rules) - RULES_SHOWN} further rules: --json has them all"
     yield ""
@@ -201,18 +191,13 @@ def _unknown(answer: dict[str, Any]) -> Iterator[str]:
             notes.append(f"Exactly {tokens['kept_in_the_end']:,} are kept in the end now.")
     if later:
         notes.append(f"Not known without running them: what {', '.join(later)} would then do.")
-        if gone["documents"]:
-            notes.append(
-                f"Of the {gone['documents']:,} documents that would go, {gone['kept_in_the_end']:,} are kept in the end now."
-            )
-        if gone["with_copies"]:
-            notes.append(
-                f"Of {gone['with_copies']:,} dedup removed copies, one of which may stay in its place."
-            )
-        if back["documents"]:
-            notes.append(
-                f"Each of the {back['documents']:,} that would come back may still be removed there."
-            )
+        if count := gone["documents"]:
+            kept = f"{gone['kept_in_the_end']:,} are kept in the end now"
+            notes.append(f"Of the {count:,} documents that would go, {kept}.")
+        if count := gone["with_copies"]:
+            notes.append(f"Of {count:,} dedup removed copies, one of which may stay in its place.")
+        if count := back["documents"]:
+            notes.append(f"Each of the {count:,} that would come back may still be removed there.")
     yield ""
     yield from wrap(" ".join(notes), 80)
 

@@ -45,9 +45,7 @@ class Tally:
     documents: Counter[tuple[str, str]] = field(default_factory=Counter)  # (source, what) -> documents
     text: Counter[tuple[str, str]] = field(default_factory=Counter)  # the same -> bytes
     rules: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # (side, rule, first|failed|only)
-    ends: Counter[tuple[str, str]] = field(
-        default_factory=Counter
-    )  # (outcome, stage) in the end of what goes
+    ends: Counter[tuple[str, str]] = field(default_factory=Counter)  # final (outcome, stage) of what goes
     survivors: int = 0  # of what goes: documents that dedup kept and removed copies of
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # BACK, GONE -> lowest doc_ids
 
@@ -80,13 +78,11 @@ class Compare:
         part = PartitionManifest.model_validate_json((self.folder / f"parts/{name}.json").read())
         xxh3 = {file.path: file.xxh3 for file in part.files}
         judged = dict.fromkeys(rule.signal for side in (self.before, self.after) for rule in side.rules)
-        signals = self._read(
-            f"signals/{name}.parquet", xxh3, list(dict.fromkeys(["doc_id", *judged, *BESIDE]))
-        )
+        columns = list(dict.fromkeys(["doc_id", *judged, *BESIDE]))
+        signals = self._read(f"signals/{name}.parquet", xxh3, columns)
         decided = self._read(f"decisions/{name}.parquet", xxh3, ["doc_id", "outcome"])
-        documents = read_table(
-            self.ledger / f"{name}.parquet", self.checksums.get(f"{name}.parquet", ""), LEDGER_COLUMNS
-        )
+        rows = f"{name}.parquet"
+        documents = read_table(self.ledger / rows, self.checksums.get(rows, ""), LEDGER_COLUMNS)
         row = pc.index_in(signals["doc_id"], documents["doc_id"])
         if row.null_count:
             raise WorkError(
@@ -119,9 +115,8 @@ class Compare:
         """(bool[D] kept, decisions), and the counts of rules in `tally`."""
         kept, decisions, counters = judge(documents, signals, side.rules, side.params)
         for key, count in counters.items():
-            kind, _, rest = key.partition("/")
-            rule, _, what = rest.rpartition("/")
-            if kind == "rule":
+            if key.startswith("rule/"):
+                rule, _, what = key.removeprefix("rule/").rpartition("/")
                 tally.rules[name, rule, what] += count
         return kept, decisions
 

@@ -22,22 +22,16 @@ from corpusmill.schemas.recipe import FOLDERS, STAGES, Recipe
 
 # Keys of `filter` that only say how signals are judged. Whatever else is in there changes what is measured or the text.
 JUDGED: Final = ("rules", "thresholds", "disable", "skip_sources")
-
-
 JUDGED_OF: Final = {
     "language": ("keep", "threshold"),
     "toxicity": ("remove_above", "remove_below"),
     "quality": ("remove_above", "remove_below"),
 }
-
-
 # Keys that decide nothing about a document, and those of a source.
 WITHOUT_EFFECT: Final = ("name", "output", "cluster", "report")
-
-
 DESCRIBING: Final = ("license", "attribution", "description")
-
-
+ONLY_FILTER: Final = "what-if judges the filter's signals alone"
+TAKES_TEXT: Final = "which takes the text; filter must run again: corpusmill run RECIPE --set …"
 Changes = dict[str, tuple[Any, Any]]
 
 
@@ -92,12 +86,8 @@ def _needs(key: str, old: Any, new: Any, after: Recipe) -> tuple[str, str]:
     if place == "sources":
         if rest[1:2] and rest[1] in DESCRIBING:
             return "", ""
-        return (
-            "dedup" if rest[1:] == ["priority"] else "ingest"
-        ), "what-if judges the filter's signals alone"
-    if place in STAGES:
-        return place, "what-if judges the filter's signals alone"
-    return "every stage", "what-if judges the filter's signals alone"
+        return ("dedup" if rest[1:] == ["priority"] else "ingest"), ONLY_FILTER
+    return (place if place in STAGES else "every stage"), ONLY_FILTER
 
 
 def _text(rest: list[str], old: Any, new: Any, after: Recipe) -> str:
@@ -107,9 +97,8 @@ def _text(rest: list[str], old: Any, new: Any, after: Recipe) -> str:
         return ""
     if name in JUDGED_OF:
         if len(rest) > 1:
-            return (
-                "" if rest[1] in JUDGED_OF[name] else "other signals would be measured, which takes the text"
-            )
+            known = rest[1] in JUDGED_OF[name]
+            return "" if known else "other signals would be measured, which takes the text"
         if old is None:
             return "the run measured no such signal"
         scores = [getattr(after.filter, other) for other in ("toxicity", "quality")]
@@ -161,10 +150,8 @@ def ask(run: Finished, recipe: Recipe) -> Question:
             f"what-if: the run was filtered by version {manifest.version} of the stage, this is {Filter.version}:"
             " its signals may be others; run the recipe again"
         )
-    if (
-        run.manifest("ledger").inputs.get("filter") != manifest.key
-        or _ran_with(manifest, run) != run.recipe.filter
-    ):
+    same_stage = run.manifest("ledger").inputs.get("filter") == manifest.key
+    if not same_stage or _ran_with(manifest, run) != run.recipe.filter:
         raise UserError(
             f"{run.filter}: the run is not finished: its stages are of different recipes; run it again"
         )
@@ -173,9 +160,8 @@ def ask(run: Finished, recipe: Recipe) -> Question:
     asked = Filter(recipe)
     _same_files(manifest, asked)
     after = Side(tuple(asked.rules), recipe.filter)
-    found = {key: _in_force(key, pair, before, after) for key, pair in found.items()} | _moved_in_files(
-        before, after
-    )
+    found = {key: _in_force(key, pair, before, after) for key, pair in found.items()}
+    found |= _moved_in_files(before, after)
     _same_lines(manifest, run.recipe, recipe)
     if before == after:
         raise UserError(
@@ -200,34 +186,27 @@ def stored_rules(manifest: StageManifest) -> tuple[Rule, ...]:
 
 
 def _same_files(manifest: StageManifest, asked: Filter) -> None:
-    """Raises `UserError` where what signals are measured by is no more what it was, though the recipe says the same."""
-    now = asked.key_params()
-    differ = [
-        *(name for name, hashes in now["lists"].items() if manifest.params["lists"].get(name) != hashes),
-        *(
-            f"filter.{name}.model"
-            for name, xxh3 in now["models"].items()
-            if manifest.params["models"].get(name) != xxh3
-        ),
-        *(["filter.plugins"] if manifest.params["plugins"] != now["plugins"] else []),
-        *(["this Python's Unicode"] if manifest.params["unicode"] != now["unicode"] else []),
-    ]
+    """Raises `UserError` where lists, models, plugins or Unicode tables changed, though the recipe is the same."""
+    now, was = asked.key_params(), manifest.params
+    differ = [name for name, hashes in now["lists"].items() if was["lists"].get(name) != hashes]
+    models = [name for name, xxh3 in now["models"].items() if was["models"].get(name) != xxh3]
+    differ += [f"filter.{name}.model" for name in models]
+    names = {"plugins": "filter.plugins", "unicode": "this Python's Unicode"}
+    differ += [name for key, name in names.items() if was[key] != now[key]]
     if differ:
         raise UserError(
-            f"what-if: {differ[0]}: changed since the run, so other signals would be measured, which takes the text;"
-            " filter must run again: corpusmill run RECIPE --set …"
+            f"what-if: {differ[0]}: changed since the run, so other signals would be measured, {TAKES_TEXT}"
         )
 
 
 def _same_lines(manifest: StageManifest, before: Recipe, after: Recipe) -> None:
-    """Raises `UserError` where rules on lines differ: what they cut, and how much, takes the text to say."""
-    cutting = after.filter.cut_lines
+    """Raises `UserError` where rules on lines differ: only the text shows what they cut."""
     was: dict[str, list[Any]] = {}
     for entry in manifest.params.get("lines", ()):
         was.setdefault(str(entry["name"]).partition(".")[0], []).append(entry)
     will = {name: [rule.as_json() for rule in rules] for name, rules in line_rules(after.filter).items()}
     differ = [name for name in will if name in was and was[name] != will[name]]
-    if cutting:
+    if after.filter.cut_lines:
         differ += sorted(was.keys() ^ will.keys())
         for source in after.sources:
             differ += [
@@ -237,8 +216,7 @@ def _same_lines(manifest: StageManifest, before: Recipe, after: Recipe) -> None:
             ]
     if differ:
         raise UserError(
-            f"what-if: {differ[0]}: its rules on lines would cut other lines than in the run, which takes the text;"
-            " filter must run again: corpusmill run RECIPE --set …"
+            f"what-if: {differ[0]}: its rules on lines would cut other lines than in the run, {TAKES_TEXT}"
         )
 
 
@@ -279,7 +257,6 @@ def _measured(file: Folder, rules: Sequence[Rule]) -> None:
 
 def find_run(url: str) -> Finished:
     """The finished run in a folder, or the output of `corpusmill filter`; raises `UserError` if there is none."""
-
     recipe, alone = recipe_of(url)
     stages = [*recipe.stage_names, "ledger"]
     places = {name: f"{url.rstrip('/')}/{FOLDERS.get(name, name)}" for name in stages}
