@@ -4,29 +4,26 @@ count are then removed, cut, or only reported in the ledger.
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.stage import Context, LocalStage
-from corpusmill.schemas.manifest import PublishedFile
-from corpusmill.schemas.stages import DecontaminateParams
-
-if TYPE_CHECKING:
-    from corpusmill.pipeline.decontaminate.evalsets import EvalFile
-    from corpusmill.schemas.recipe import Recipe
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.stage import Context, LocalStage, Outcome, decisions, with_texts
+from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.stages import DecontaminateParams
 from corpusmill.schemas.tables import KEPT, REMOVED
+
+if TYPE_CHECKING:
+    from corpusmill.pipeline.decontaminate.evalsets import EvalFile
+    from corpusmill.schemas.recipe import Recipe
 
 NAME = "decontaminate"
 NAMED = 5  # matches named in a document's detail
@@ -80,10 +77,8 @@ class Decontamination:
         failed: dict[str, Row] = {}
         for match in matches:
             rule = f"{NAME}.{match['part']}"
-            failed.setdefault(
-                rule,
-                {"stage": NAME, "rule": rule, "value": match["value"], "threshold": self.params.threshold},
-            )
+            entry = {"stage": NAME, "rule": rule, "value": match["value"], "threshold": self.params.threshold}
+            failed.setdefault(rule, entry)
         first = matches[0]
         decision: Row = {
             "doc_id": first["doc_id"], "outcome": KEPT, "stage": NAME, "failed": list(failed.values()),

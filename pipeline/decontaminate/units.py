@@ -42,9 +42,7 @@ class Units:
     run_key: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     run_check: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     run_length: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    run_place: I64 = field(
-        default_factory=lambda: np.zeros(0, np.int64)
-    )  # word of the unit with which it begins
+    run_place: I64 = field(default_factory=lambda: np.zeros(0, np.int64))  # the unit's word where it begins
     prefix_keys: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     answers: list[tuple[int, int, int, int]] = field(default_factory=list)  # (unit, key, check, words)
     wordless: Counter[str] = field(default_factory=Counter)  # set -> n-grams without a letter, left out

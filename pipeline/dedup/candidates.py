@@ -44,6 +44,11 @@ class Range:
     def name(self) -> str:
         return f"edges/{self.number:06d}.{self.sub:04d}"
 
+    @property
+    def part(self) -> bool:
+        """Whether it is one of the sub-ranges of a range."""
+        return self.low is not None or self.high is not None
+
 
 def records_per_range(job: Job) -> int:
     """Band records that fit a task's budget."""
@@ -59,10 +64,8 @@ def pivots(job: Job, item: Range) -> Done:
 def _pivots(job: Job, item: Range, key: str) -> Done:
     stride = max(1, records_per_range(job) // 64)
     found = [chunk[::stride] for chunk in shuffle.read_chunks(job.work, item.slices, BAND, CHUNK)]
-    return Done(
-        key=key,
-        files={"sample": shuffle.write(job.work, f"pivots/{item.number:06d}.sample", np.concatenate(found))},
-    )
+    file = shuffle.write(job.work, f"pivots/{item.number:06d}.sample", np.concatenate(found))
+    return Done(key=key, files={"sample": file})
 
 
 def ranges(job: Job, slices: Mapping[int, Slices], map_: Callable[..., list[Done]]) -> list[Range]:
@@ -93,12 +96,12 @@ def edges(job: Job, item: Range) -> Done:
 
 
 def _edges(job: Job, item: Range, key: str) -> Done:
-    if item.low is None and item.high is None:
-        bands = shuffle.read_slices(job.work, item.slices, BAND)
-    else:
+    if item.part:
         parts = [_within(chunk, item) for chunk in shuffle.read_chunks(job.work, item.slices, BAND, CHUNK)]
         bands = np.concatenate(parts) if parts else np.empty(0, BAND)
-    bands = _shared(bands, item.low is not None or item.high is not None)
+    else:
+        bands = shuffle.read_slices(job.work, item.slices, BAND)
+    bands = _shared(bands, item.part)
     starts = np.flatnonzero(shuffle.starts_of(bands["key"]))
     real = bands["location"] < PLANTED  # within a bucket what was planted comes last
     sizes = np.add.reduceat(real, starts, dtype=np.int64) if len(starts) else starts
@@ -109,7 +112,7 @@ def _edges(job: Job, item: Range, key: str) -> Done:
     hot = hot[hot["texts"] > 1]
     files = edge_files(job, item.name, _window(bands, 0))
     files["hot"] = shuffle.write(job.work, f"{item.name}.hot", hot)
-    if item.low is not None or item.high is not None:
+    if item.part:
         first = bands[: starts[1] if len(starts) > 1 else len(bands)][:WINDOW]
         last = bands[starts[-1] if len(starts) else 0 :][-WINDOW:]
         files["first"] = shuffle.write(job.work, f"{item.name}.first", first)

@@ -56,13 +56,8 @@ Routed = Mapping[int, Sequence[Slice]]  # partition or range -> records for it
 
 
 def new_job(
-    work: Folder,
-    params: DedupParams,
-    banding: Banding,
-    priorities: dict[str, int],
-    documents: int,
-    version: str,
-) -> Job:
+    work: Folder, params: DedupParams, banding: Banding, priorities: dict[str, int], documents: int, version: str
+) -> Job:  # fmt: skip
     """What tasks need to know. The number of ranges follows from the documents and the budget, never from the
     workers."""
     ordered = tuple(sorted(priorities.items()))
@@ -252,10 +247,7 @@ class Deduplication:
         """What becomes of the texts in clusters, by range of clusters."""
         mine = by_part([Done(key="", files={"labels": file}) for file in labelled], "labels")
         good = self.parts(verified, "pairs")
-        routes = [
-            election.Route(index, slices, good.get(index, ()), heads.get(index, ()))
-            for index, slices in mine.items()
-        ]
+        routes = [election.Route(i, slices, good.get(i, ()), heads.get(i, ())) for i, slices in mine.items()]
         routed = self.steps(election.route, routes, "clusters")
         pairs = self.parts(routed, "pairs")
         members = self.parts(routed, "members")

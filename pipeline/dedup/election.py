@@ -42,8 +42,7 @@ def _width(members: Any, start: int, stop: int, survivor: Any, front: int) -> in
 def _front_pairs(members: Any, starts: Any, sizes: Any, survivor: Any, front: int, least: float) -> Any:
     """Pairs of the first `front` open texts of each cluster with the open texts after them. Two sets of which
     one is less than `least` times as large as the other are left out."""
-    a = np.empty(1024, np.int64)
-    b = np.empty(1024, np.int64)
+    a, b = np.empty(1024, np.int64), np.empty(1024, np.int64)
     count = 0
     for cluster in range(len(starts) - 1):
         seen = 0
@@ -123,11 +122,7 @@ def choose_survivors(
     """
     count = len(labels)
     members = np.lexsort((np.arange(count), labels))
-    starts = (
-        np.flatnonzero(np.r_[True, labels[members][1:] != labels[members][:-1], True])
-        if count
-        else np.zeros(1, int)
-    )
+    starts = np.r_[np.flatnonzero(shuffle.starts_of(labels[members])), count]
     survivor, score = np.full(count, -1, np.int64), np.ones(count)
     a, b, value = known
     front, still_open = 1, count
@@ -203,9 +198,8 @@ class Clusters:
 
 def elect(job: Job, item: Clusters) -> Done:
     """Publishes the fate of every text of the range's clusters (`fates`), cut by range of the text's key."""
-    key = hash_json(
-        [job.key, "elect", item.number, shuffle.hashes_of(item.members), shuffle.hashes_of(item.pairs)]
-    )
+    inputs = [shuffle.hashes_of(item.members), shuffle.hashes_of(item.pairs)]
+    key = hash_json([job.key, "elect", item.number, *inputs])
     return shuffle.once(job.work, f"elect/{item.number:06d}", key, lambda: _elect(job, item, key))
 
 
@@ -226,14 +220,10 @@ def _elect(job: Job, item: Clusters, key: str) -> Done:
         *_thresholds(job), comparison,
     )  # fmt: skip
     fates = _fates(job, members, labels, survivor, score)
-    order = np.lexsort((fates["lo"], fates["hi"]))
-    fates = fates[order]
+    fates = fates[np.lexsort((fates["lo"], fates["hi"]))]
     sizes = np.bincount(np.cumsum(new) - 1) if len(members) else np.zeros(1, np.int64)
-    counters = {
-        "cut_short": cut_short,
-        "most_texts": int(sizes.max()),
-        "compared_in_election": comparison.compared,
-    }
+    counters = {"cut_short": cut_short, "most_texts": int(sizes.max())}
+    counters["compared_in_election"] = comparison.compared
     name = f"elect/{item.number:06d}.fates"
     files = {"fates": shuffle.write(job.work, name, fates, shuffle.in_range(fates["hi"], job.text_ranges))}
     return Done(key=key, files=files, counters=counters)
@@ -256,9 +246,8 @@ class Comparison:
         self.compared += len(a)
         x, y = self.location[a], self.location[b]
         pairs = np.zeros(len(a), PAIR)
-        pairs["jaccard"], pairs["inside"] = similarities(
-            self.job, np.minimum(x, y), np.maximum(x, y), self.known
-        )
+        ends = np.minimum(x, y), np.maximum(x, y)
+        pairs["jaccard"], pairs["inside"] = similarities(self.job, *ends, self.known)
         return self.value(pairs, a, b)
 
     def value(self, pairs: Records, a: I64, b: I64) -> F64:

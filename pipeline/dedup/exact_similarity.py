@@ -73,17 +73,15 @@ def _verify(job: Job, item: Pairs, key: str) -> Done:
     name = f"verify/{item.index:06d}"
     fresh = ~_known(job, name, pairs) if job.whole else np.ones(len(pairs), bool)
     a, b = pairs["a"][fresh], pairs["b"][fresh]
-    pairs["jaccard"][fresh], pairs["inside"][fresh] = similarities(
-        job, a, b, places_of(job, np.unique(np.r_[a, b]))
-    )
+    places = places_of(job, np.unique(np.r_[a, b]))
+    pairs["jaccard"][fresh], pairs["inside"][fresh] = similarities(job, a, b, places)
     every = pairs
     real = pairs["b"] < PLANTED
     seen = np.bincount((pairs["jaccard"][real] * BINS).astype(int).clip(0, BINS), minlength=BINS + 1)
     counters = {"candidates": int(real.sum()), "compared": int((fresh & real).sum())}
     counters |= {f"jaccard/{step:02d}": int(count) for step, count in enumerate(seen) if count}
     pairs = pairs[linked(job, pairs)]
-    planted = pairs[pairs["b"] >= PLANTED]
-    pairs = pairs[pairs["b"] < PLANTED]
+    planted, pairs = pairs[pairs["b"] >= PLANTED], pairs[pairs["b"] < PLANTED]
     counters["verified"] = len(pairs)
     nodes, ends = np.unique(np.r_[pairs["a"], pairs["b"]], return_inverse=True)
     root = nodes[components(len(nodes), *np.split(ends.astype(np.int64), 2))] if len(nodes) else nodes
@@ -111,12 +109,12 @@ def _known(job: Job, name: str, pairs: Records) -> npt.NDArray[np.bool_]:
         return np.zeros(len(pairs), bool)
     both = np.concatenate([before, pairs])
     order = np.lexsort((np.arange(len(both)), both["b"], both["a"]))
-    again = order[~shuffle.starts_of(both["a"][order], both["b"][order])]
-    first = order[np.flatnonzero(~shuffle.starts_of(both["a"][order], both["b"][order])) - 1]
+    second = np.flatnonzero(~shuffle.starts_of(both["a"][order], both["b"][order]))
+    again, first = order[second] - len(before), order[second - 1]
     for field in ("jaccard", "inside"):
-        pairs[field][again - len(before)] = before[field][first]
+        pairs[field][again] = before[field][first]
     known = np.zeros(len(pairs), bool)
-    known[again - len(before)] = True
+    known[again] = True
     return known
 
 
@@ -130,7 +128,7 @@ def linked(job: Job, pairs: Records) -> npt.NDArray[np.bool_]:
 
 def similarities(job: Job, a: I64, b: I64, known: Records) -> tuple[F64, F64]:
     """(exact Jaccard, containment of the smaller set in the larger) of pairs of texts by location, whose sets
-    are stored at the `known` places (`sets.PLACE`, by location); in bounded memory."""
+    are stored at the `known` places (`shingle_sets.PLACE`, by location); in bounded memory."""
     jaccard, inside = np.zeros(len(a)), np.zeros(len(a))
     by_a = np.argsort(a, kind="stable")
     for left in _chunks(job, np.unique(a), known):

@@ -169,9 +169,8 @@ def apply_group_leaders(job: Job, nodes: Records, routed: Routed) -> None:
 
 def find(among: Records, wanted: Records) -> I64:
     """Row in `among` of each wanted key, or -1."""
-    row = pc.index_in(
-        shuffle.ids(wanted["hi"], wanted["lo"]), value_set=shuffle.ids(among["hi"], among["lo"])
-    )
+    keys = shuffle.ids(among["hi"], among["lo"])
+    row = pc.index_in(shuffle.ids(wanted["hi"], wanted["lo"]), value_set=keys)
     found: I64 = pc.fill_null(row, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
@@ -205,9 +204,8 @@ def _recipients(texts: Records, group: I64) -> tuple[I64, I64]:
 def settle(job: Job, item: Keys) -> Done:
     """Publishes, for each partition, what becomes of its keys (`decided`)."""
     name = f"{item.kind}-settle/{item.number:06d}"
-    key = hash_json(
-        [job.key, "settle", item.number, shuffle.hashes_of(item.texts), shuffle.hashes_of(item.fates)]
-    )
+    inputs = [shuffle.hashes_of(item.texts), shuffle.hashes_of(item.fates)]
+    key = hash_json([job.key, "settle", item.number, *inputs])
     return shuffle.once(job.work, name, key, lambda: _settle(job, item, name, key))
 
 

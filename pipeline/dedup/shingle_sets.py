@@ -49,24 +49,14 @@ class Wanted:
 def sets(job: Job, item: Wanted) -> Done:
     """Publishes the partition's wanted texts (`nodes`) and their shingle sets (`sets`)."""
     docs = item.docs.xxh3 if item.docs else item.partition.xxh3
-    key = hash_json(
-        [
-            job.key,
-            "sets",
-            docs,
-            shuffle.hashes_of(item.nodes),
-            item.sample,
-            job.whole,
-            shuffle.hashes_of(item.heads),
-        ]
-    )
+    nodes, heads = shuffle.hashes_of(item.nodes), shuffle.hashes_of(item.heads)
+    key = hash_json([job.key, "sets", docs, nodes, item.sample, job.whole, heads])
     return shuffle.once(job.work, f"sets/{item.index:06d}", key, lambda: _sets(job, item, key))
 
 
 def _sets(job: Job, item: Wanted, key: str) -> Done:
-    wanted = np.unique(
-        np.r_[shuffle.read_slices(job.work, item.nodes, LOCATION), np.array(item.sample, np.int64)]
-    )
+    candidates = shuffle.read_slices(job.work, item.nodes, LOCATION)
+    wanted = np.unique(np.r_[candidates, np.array(item.sample, np.int64)])
     if item.docs is not None:
         docs = shuffle.read(job.work, item.docs, job.doc)
         docs = docs[np.lexsort((docs["location"], docs["lo"], docs["hi"]))]
@@ -85,13 +75,11 @@ def _sets(job: Job, item: Wanted, key: str) -> Done:
     bounds, hashes = shingling.sets(text, wanted & 0xFFFFFFFF)
     nodes["start"], nodes["size"] = bounds[:-1], np.diff(bounds)
     nodes["sum"] = _sums(hashes, bounds)
-    return Done(
-        key=key,
-        files={
-            "nodes": shuffle.write(job.work, f"sets/{item.index:06d}.nodes", nodes),
-            "sets": shuffle.write(job.work, SETS.format(item.index), hashes),
-        },
-    )
+    files = {
+        "nodes": shuffle.write(job.work, f"sets/{item.index:06d}.nodes", nodes),
+        "sets": shuffle.write(job.work, SETS.format(item.index), hashes),
+    }
+    return Done(key=key, files=files)
 
 
 def _sums(hashes: U64, bounds: I64) -> U64:
@@ -147,9 +135,8 @@ def load_sets(job: Job, wanted: Records) -> tuple[I64, U64]:
         for first, last in runs
     ]
     for (first, last), data in zip(runs, shuffle.read_ranges(job.work, asked), strict=True):
-        _spread(
-            np.frombuffer(data, HASH), begins[first:last] - begins[first], bounds[first : last + 1], hashes
-        )
+        offsets = begins[first:last] - begins[first]
+        _spread(np.frombuffer(data, HASH), offsets, bounds[first : last + 1], hashes)
     wrong = np.flatnonzero(_sums(hashes, bounds) != wanted["sum"])
     if len(wrong):
         raise WorkError(

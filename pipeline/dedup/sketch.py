@@ -166,11 +166,10 @@ def group_files(
     texts["documents"][head] = sizes
     if len(found):
         texts["protected"][head] = np.add.reduceat(found["order"][:, 0] == 0, starts)
+    ranges = shuffle.in_range(texts["hi"], job.text_ranges)
     files = files | {
         "docs": shuffle.write(job.work, f"{name}.docs", found),
-        "texts": shuffle.write(
-            job.work, f"{name}.texts", texts, shuffle.in_range(texts["hi"], job.text_ranges)
-        ),
+        "texts": shuffle.write(job.work, f"{name}.texts", texts, ranges),
     }
     return Done(key=key, files=files, counters=counters)
 

@@ -32,6 +32,10 @@ COMPARED = {
 }
 
 DRIVER = "on the driver"
+# Steps whose tasks hold ranges of records, as large as `dedup.memory_mb` allows; others hold partitions.
+PER_RANGE = (
+    "exact copies", "candidates", "election", "survivors", "exact similarity", "files together", "table of clusters",
+)  # fmt: skip
 
 
 def show(found: Estimate, width: int = 80) -> str:
@@ -121,7 +125,7 @@ def curve(banding: Banding, width: int = 80) -> list[str]:
     tick = (columns - 1) // 5
     for i in range(6):
         scale = f"{scale:<{LEFT - 2 + i * tick}}{i / 5:.1f}"
-    return [*lines, f"{scale}"]
+    return [*lines, scale]
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -187,16 +191,7 @@ def _lighter(found: Estimate) -> str:
 
 
 def _smaller(step: EstimatedStep) -> str:
-    per_range = step.name in (
-        "exact copies",
-        "candidates",
-        "election",
-        "survivors",
-        "exact similarity",
-        "files together",
-        "table of clusters",
-    )
-    return "lower dedup.memory_mb" if per_range else "lower ingest.partition_mb"
+    return "lower dedup.memory_mb" if step.name in PER_RANGE else "lower ingest.partition_mb"
 
 
 def _faster(step: EstimatedStep, found: Estimate) -> str:

@@ -110,7 +110,7 @@ class Quantities:
 
 
 def quantities(corpus: Corpus, params: DedupParams, banding: Banding) -> Quantities:
-    """The counts that the corpus and the parameters lead to one to expect.
+    """The counts to expect of the corpus with these parameters.
 
     A text has so many candidates or duplicates as its pairs, spread over the texts at random, make: a Poisson
     number; real copies lie closer together, so fewer texts are linked, and fewer stay. Of `containment` the

@@ -3,8 +3,9 @@
 units (per partition) -> compare (per range of keys) -> mark (per partition) -> publish (per partition). Texts are
 read twice, and only counts and the places of records come to the driver.
 
-A line or a paragraph is cut whole and its neighbours stay as they are, so one round is enough. Sentence windows
-overlap, and where one is cut its neighbours make new windows: rounds are repeated over what the last one left, until nothing is found. Partitions in which the last round changed nothing are not read again.
+A line or a paragraph is cut whole and its neighbours stay as they are, so one round is enough. Sentence windows overlap, and
+where one is cut its neighbours make new windows: rounds are repeated on the texts that the last one left, until nothing is
+found. Partitions in which the last round changed nothing are not read again.
 """
 
 from __future__ import annotations
@@ -29,15 +30,9 @@ TEXT_PER_UNIT = 32  # bytes: fewer than units of prose have. What has more units
 
 
 def find(
-    folder: Folder,
-    kept: Sequence[Kept],
-    params: LineParams,
-    priorities: Mapping[str, int],
-    remove_only_from: Sequence[str] | None,
-    scheduler: Scheduler,
-    memory_mb: int,
-    key: str,
-) -> tuple[list[PublishedFile], dict[str, int]]:
+    folder: Folder, kept: Sequence[Kept], params: LineParams, priorities: Mapping[str, int],
+    remove_only_from: Sequence[str] | None, scheduler: Scheduler, memory_mb: int, key: str,
+) -> tuple[list[PublishedFile], dict[str, int]]:  # fmt: skip
     """Publish `spans/lines/<partition>.parquet` (`corpusmill.pipeline.dedup.stage.SPANS`) for every partition: what to cut
     so that of each unit of `params` one occurrence stays. (files, counters).
 
