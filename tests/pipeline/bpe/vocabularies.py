@@ -108,4 +108,5 @@ def trained(
 
 
 def of_library(bpe: Bpe, texts: list[str]) -> list[list[int]]:
-    return [encoding.ids for encoding in bpe.tokenizer.encode_batch(texts, add_special_tokens=False)]
+    """The ids alone: with offsets the library takes two to three times as long."""
+    return [encoding.ids for encoding in bpe.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
