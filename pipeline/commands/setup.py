@@ -21,9 +21,7 @@ INIT_EXAMPLE = "corpusmill init my-corpus"
 WARMUP_EXAMPLE = "corpusmill warmup"
 
 
-def init(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A new or empty folder.")],
-) -> None:
+def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
     """Write a starter recipe, training config and README."""
     place = Path(folder).expanduser()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):

@@ -12,7 +12,7 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -152,21 +152,13 @@ def records(source: EvalFile) -> list[dict[str, Any]]:
 
 
 def _decompressed(where: str, data: bytes) -> bytes:
-    suffix = PurePosixPath(where.lower()).suffix
+    unpack = _UNPACK.get(PurePosixPath(where.lower()).suffix)
     try:
-        if suffix == ".gz":
-            return gzip.decompress(data)
-        if suffix == ".bz2":
-            return bz2.decompress(data)
-        if suffix == ".xz":
-            return lzma.decompress(data)
-        if suffix == ".zst":
-            return _zstd(data)
+        return unpack(data) if unpack is not None else data
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         raise UserError(f"{where}: damaged: {error or type(error).__name__}") from None
     except Exception as error:  # zstandard's own, which is imported only where it is needed
         raise UserError(f"{where}: damaged: {str(error).splitlines()[0]}") from None
-    return data
 
 
 def _zstd(data: bytes) -> bytes:
@@ -181,6 +173,11 @@ def _zstd(data: bytes) -> bytes:
             raise EOFError("it ends in the middle of a frame")
         data = decoder.unused_data
     return b"".join(frames)
+
+
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress, ".zst": _zstd, ".bz2": bz2.decompress, ".xz": lzma.decompress,
+}  # fmt: skip
 
 
 def _json_lines(where: str, text: str) -> list[dict[str, Any]]:

@@ -138,9 +138,8 @@ def cut_spans(text: str, matches: Sequence[Row], span: str) -> list[tuple[int, i
     if span == "paragraph":
         breaks = [(m.start(), m.end()) for m in _PARAGRAPH_BREAK.finditer(text)]
         starts = [0, *(end for _, end in breaks)]
-        wanted = [
-            (_before(starts, a), _after(starts, b, len(text)), rank, part) for a, b, rank, part in wanted
-        ]
+        end = len(text)
+        wanted = [(_before(starts, a), _after(starts, b, end), rank, part) for a, b, rank, part in wanted]
     merged: list[list[Any]] = []
     for start, stop, rank, part in wanted:
         if merged and start <= merged[-1][1] + (JOINED if span == "window" else 0):

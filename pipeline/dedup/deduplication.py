@@ -9,13 +9,12 @@ never a signature or a text.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import (
@@ -257,7 +256,7 @@ class Deduplication:
     def removals(
         self, sketches: dict[int, Done], by_url: dict[int, removals.UrlRemoval], decided: Routed
     ) -> list[Done]:
-        """The table of what goes, per partition; of partitions of the index that are not at hand, only who goes."""
+        """The table of removals, per partition; for partitions of the index that are not at hand, only the records."""
         items = []
         for index, sketched in sketches.items():
             url = by_url.get(index)
@@ -279,12 +278,9 @@ class Deduplication:
         ]
         dones = self.map(removals.clusters, items, "table of clusters")
 
-        def tables() -> Iterator[pa.Table]:
-            for done in dones:
-                file = done.files["clusters"].file
-                yield read_table(self.context.folder / file.path, file.xxh3)
-
-        return publish_tables(self.context.folder, "clusters.parquet", tables(), CLUSTERS), dones
+        folder, files = self.context.folder, [done.files["clusters"].file for done in dones]
+        tables = (read_table(folder / file.path, file.xxh3) for file in files)
+        return publish_tables(folder, "clusters.parquet", tables, CLUSTERS), dones
 
     def spans(self, tables: list[PublishedFile]) -> tuple[list[PublishedFile], dict[str, int]]:
         """What is cut out of the documents that stay: (files, counters)."""

@@ -1,5 +1,5 @@
-"""Where documents are in a shard set: the blocks and texts of each (source, split) lie in the order of the hash of their
-documents' ids, so a few range requests find a document, without reading any tokens."""
+"""Where documents are in a shard set: the blocks and texts of each (source, split) are sorted by the hash of their documents'
+ids, so a few range requests find a document, without reading any tokens."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ class Ordered(ABC, Generic[Entry]):
         """(key of the sample, first character, one past the last) of a document's part in an item."""
 
     def holding(self, doc_id: bytes) -> Iterator[int]:
-        """Numbers of the items that hold a document, in order: where its hash says, if the order is that of the hashes."""
+        """Numbers of the items that hold a document, in order, found by its hash; none if the items are not in hash order."""
         at = self._first(doc_id)
         while at is not None and at < self.count and doc_id in self.ids(at):
             yield at
             at += 1
 
     def by_tar(self) -> list[Self]:
-        """Each tar by itself, with requests of its own: what a worker looks through."""
+        """Each tar by itself, with requests of its own, for a worker to search."""
         return [replace(self, tars=[tar], requests=Requests()) for tar in self.tars]
 
     def _first(self, doc_id: bytes) -> int | None:
-        """The first item whose last document does not come before one, from a guess on: hashes lie evenly. None if the
-        order is another one, as far as was seen."""
+        """The first item whose last document does not come before `doc_id`: an interpolation search, since hashes are even.
+        None if the items that were read are not in hash order."""
         if self.seed is None:
             return None
         wanted = _hashes([doc_id], self.seed)[0], doc_id
@@ -240,8 +240,8 @@ class Finds:
 def find(
     folder: Folder, sources: Mapping[bytes, str | None], seed: int | None, scheduler: Scheduler
 ) -> Finds:
-    """The tars of a shard set that hold documents. `sources`: of each the source, None if it is not known. `seed`: of the
-    hash that orders them; without it, or for so many that searching comes by all of them, the ids of all items are read."""
+    """The tars of a shard set that hold documents. `sources`: the source of each document, None if it is not known. `seed`: of
+    the hash that orders them; without it, or for so many documents that searches cost as much, all items' ids are read."""
     finds = Finds()
     shards = Shards(folder)
     for number, entry in enumerate(shards.index.entries):

@@ -5,7 +5,7 @@ What follows is published as `changes.parquet`: documents that were removed, res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -90,9 +90,8 @@ def status(job: Job, item: Status) -> Done:
     """Publishes the partition's clustered documents by id (`status`), and what changed since the last time
     (`changes`, a table; of a partition just added: nothing)."""
     before = item.before.file.xxh3 if item.before else None
-    key = hash_json(
-        [job.key, "status", item.number, item.generation, shuffle.hashes_of(item.members), before, item.new]
-    )
+    members = shuffle.hashes_of(item.members)
+    key = hash_json([job.key, "status", item.number, item.generation, members, before, item.new])
     name = f"status/{item.generation:04d}/{item.number:06d}"
     return shuffle.once(job.work, name, key, lambda: _status(job, item, name, key))
 
@@ -104,13 +103,11 @@ def _status(job: Job, item: Status, name: str, key: str) -> Done:
     before = shuffle.read(job.work, item.before.file, MEMBER) if item.before else np.empty(0, MEMBER)
     table = table_of(job.work, item.names)
     changes = _changes(before, now, table) if not item.new else CHANGES.empty_table()
-    return Done(
-        key=key,
-        files={
-            "status": shuffle.write(job.work, f"{name}.members", now),
-            "changes": File(file=publish_table(job.work, f"{name}.parquet", changes)),
-        },
-    )
+    files = {
+        "status": shuffle.write(job.work, f"{name}.members", now),
+        "changes": File(file=publish_table(job.work, f"{name}.parquet", changes)),
+    }
+    return Done(key=key, files=files)
 
 
 def _changes(before: Records, now: Records, names: pa.Table) -> pa.Table:
@@ -119,10 +116,8 @@ def _changes(before: Records, now: Records, names: pa.Table) -> pa.Table:
               for side in (before, now)]  # fmt: skip
     kept = [_field(side, place, "kept", True) for side, place in zip((before, now), places, strict=True)]
     moved = np.zeros(len(identities), bool)
-    for half in ("hi", "lo"):
-        moved |= _field(before, places[0], f"survivor_{half}", 0) != _field(
-            now, places[1], f"survivor_{half}", 0
-        )
+    for name in ("survivor_hi", "survivor_lo"):
+        moved |= _field(before, places[0], name, 0) != _field(now, places[1], name, 0)
     removed, restored = kept[0] & ~kept[1], ~kept[0] & kept[1]
     other = moved & ~kept[0] & ~kept[1]
     rows = np.flatnonzero(removed | restored | other)
@@ -184,9 +179,8 @@ class Change:
     def begin(self, map_: Map) -> None:
         """Take down what is named; learn who the new documents are. Raises `UserError` if one is there already."""
         change = takedown.change_of(self.named)
-        self.job.work.delete(
-            [e.path for e in self.job.work.list() if e.path.startswith("takedown/") and change not in e.path]
-        )
+        paths = [entry.path for entry in self.job.work.list()]
+        self.job.work.delete([path for path in paths if path.startswith("takedown/") and change not in path])
         if self.named:
             items = [takedown.Purge(number, self.named, change) for number in self.index.known]
             located = map_(takedown.locate, items, "takedown")
@@ -218,14 +212,9 @@ class Change:
         items = [self._status(number, stage, done) for number, done in sorted(removed.items())]
         dones = map_(status, items, "changes")
 
-        def tables() -> Iterator[pa.Table]:
-            for done in dones:
-                yield table_of(self.job.work, done.files["changes"])
-
-        published = publish_tables(stage, "changes.parquet", tables(), CHANGES)
-        statuses: dict[int, File] = {
-            item.number: done.files["status"] for item, done in zip(items, dones, strict=True)
-        }
+        tables = (table_of(self.job.work, done.files["changes"]) for done in dones)
+        published = publish_tables(stage, "changes.parquet", tables, CHANGES)
+        statuses = {item.number: done.files["status"] for item, done in zip(items, dones, strict=True)}
         self.index.commit(self.added, statuses, self.key, self.purged)
         # What a later change makes again from the rest.
         for step in STEPS:
@@ -236,17 +225,10 @@ class Change:
 
     def _old_statuses(self) -> list[str]:
         """Status files that `index.json` does not name, and tables of changes that are published."""
-        kept = {
-            file.file.path
-            for item in self.index.file.partitions
-            for file in (item.status, item.before)
-            if file is not None
-        }
-        return [
-            entry.path
-            for entry in self.job.work.list()
-            if entry.path.startswith("status/") and entry.path not in kept
-        ]
+        named = [file for item in self.index.file.partitions for file in (item.status, item.before)]
+        kept = {file.file.path for file in named if file is not None}
+        paths = [entry.path for entry in self.job.work.list()]
+        return [path for path in paths if path.startswith("status/") and path not in kept]
 
     def forget(self) -> None:
         """Leave nothing in the index of who was taken down: the takedown is published."""

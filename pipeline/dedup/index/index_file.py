@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
@@ -52,10 +50,8 @@ class Index:
     @property
     def key(self) -> str:
         """Of everything that the records depend on, beside their texts."""
-        same = self.file.model_dump(
-            mode="json", exclude={"generation", "last", "seal", "partitions", "priorities"}
-        )
-        return hash_json(same)
+        other = {"generation", "last", "seal", "partitions", "priorities"}
+        return hash_json(self.file.model_dump(mode="json", exclude=other))
 
     def number(self, partitions: list[Partition]) -> dict[int, Partition]:
         """The partitions by their number in the index: new ones, or those of an earlier addition made again.
@@ -149,10 +145,12 @@ def read_index(folder: Folder) -> IndexFile | None:
 
 def _checked(folder: Folder, found: IndexFile, mine: IndexFile, asked: DedupParams) -> IndexFile:
     for name in sorted({*found.params, *mine.params} - FREE):
-        if found.params.get(name) != mine.params.get(name):
+        theirs, ours = found.params.get(name), mine.params.get(name)
+        if theirs != ours:
+            theirs, ours = ("none" if value is None else value for value in (theirs, ours))
             raise UserError(
-                f"{folder}: the index was made with dedup.{name} {_written(found.params.get(name))}, this run has"
-                f" {_written(mine.params.get(name))}; use the same, or make a new index"
+                f"{folder}: the index was made with dedup.{name} {theirs}, this run has {ours}; use the same, or make a"
+                " new index"
             )
     if found.version != mine.version:
         raise UserError(
@@ -188,11 +186,6 @@ def _other_bands(found: IndexFile, mine: IndexFile, asked: DedupParams) -> str:
         f"{wish}, the index was made with {found.bands} x {found.rows}, which find {share} of"
         f" the pairs at {asked.similarity:g}; give dedup.bands {found.bands} and dedup.rows {found.rows}, or make a new index"
     )
-
-
-def _written(value: Any) -> str:
-    """A parameter's value as a user writes it."""
-    return "none" if value is None else str(value)
 
 
 def table_of(work: Folder, file: File) -> pa.Table:

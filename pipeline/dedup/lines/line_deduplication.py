@@ -126,12 +126,10 @@ class _Run:
     def count(self, total: Counter[str]) -> dict[str, int]:
         """The counters of `find`."""
         total["line_bytes_cut"] = total["documents_with_cut_lines"] = 0
-        for done in self.marks:
-            for name, value in (done.counters if done else {}).items():
-                if name == "bytes":
-                    total["line_bytes_cut"] += value
-                elif name == "documents":
-                    total["documents_with_cut_lines"] += value
-                elif name.startswith("source/"):
+        for done in filter(None, self.marks):
+            total["line_bytes_cut"] += done.counters["bytes"]
+            total["documents_with_cut_lines"] += done.counters["documents"]
+            for name, value in done.counters.items():
+                if name.startswith("source/"):
                     total[f"{name.removesuffix('bytes')}line_bytes_cut"] += value
         return dict(sorted(total.items()))

@@ -99,9 +99,8 @@ def compare(job: Job, item: Compare) -> Done:
 
 def _compare(job: Job, item: Compare, name: str, key: str) -> Done:
     found = [similarity(job, *(_text(job, part) for part in pair)) for pair in item.pairs]
-    return Done(
-        key=key, files={"jaccard": shuffle.write(job.work, f"{name}.jaccard", np.array(found, JACCARD))}
-    )
+    file = shuffle.write(job.work, f"{name}.jaccard", np.array(found, JACCARD))
+    return Done(key=key, files={"jaccard": file})
 
 
 def _text(job: Job, part: Slice) -> str:
@@ -151,9 +150,8 @@ def measure_precision(
         for number, first in enumerate(range(0, len(slices), PAIRS))
     ]
     dones = map_(compare, compares, "measured precision") if compares else []
-    found = np.concatenate(
-        [np.empty(0), *(read(job.work, done.files["jaccard"].file, JACCARD) for done in dones)]
-    )
+    read_back = (read(job.work, done.files["jaccard"].file, JACCARD) for done in dones)
+    found = np.concatenate([np.empty(0), *read_back])
     return {
         **share(int((found >= job.params.similarity).sum()), len(found)),
         "least": round(float(found.min()), 6) if len(found) else None,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.job import Job
+from corpusmill.pipeline.dedup.job import Job, copy_fields
 from corpusmill.pipeline.dedup.shingle_sets import load_sets, places_of
 from corpusmill.pipeline.engine.shuffle import Done, Records, Slice, once, read_slices, starts_of, write
 from corpusmill.pipeline.text import minhash
@@ -30,9 +30,8 @@ U64 = npt.NDArray[np.uint64]
 # Texts `a` < `b` of the sample, by place in it, their exact similarity, and whether they share a band.
 PAIR = np.dtype([("a", "<i8"), ("b", "<i8"), ("jaccard", "<f8"), ("hit", "?")])
 LEAST = 0.5  # pairs below this similarity are not listed
-HASHES = (
-    4 << 20
-)  # shingles of the sample, at most: what is over is left out, and the summary counts what was used
+# Shingles of the sample, at most: what is over is left out, and the summary counts what was used.
+HASHES = 4 << 20
 CELLS = 8 << 20  # counts of shared shingles held at once
 COMPARED = 1 << 16  # pairs whose band keys are held at once
 
@@ -62,9 +61,7 @@ def sample_records(draws: U64, texts: Records) -> Records:
     """`SAMPLE` records of distinct texts: records with hi, lo, location and shingles, and their draws."""
     records = np.empty(len(texts), SAMPLE)
     records["draw"] = draws
-    for name in ("hi", "lo", "location", "shingles"):
-        records[name] = texts[name]
-    return records
+    return copy_fields(texts, records, ("hi", "lo", "location", "shingles"))
 
 
 def draw(records: Records, size: int) -> Records:
@@ -81,12 +78,9 @@ def draw(records: Records, size: int) -> Records:
 
     Drawing from draws of parts gives the draw of the whole: in a part no stratum's share is less than in the whole.
     """
-    order = np.lexsort(
-        (records["location"], records["lo"], records["hi"], records["shingles"], records["draw"])
-    )
-    records = records[order]
-    columns = [records[name] for name in ("draw", "shingles", "hi", "lo")]
-    records = records[starts_of(*columns)]
+    names = ("draw", "shingles", "hi", "lo")
+    records = records[np.lexsort([records[name] for name in ("location", *names[::-1])])]
+    records = records[starts_of(*(records[name] for name in names))]
     stratum = strata(records["draw"], records["shingles"])
     order = np.lexsort((records["lo"], records["hi"], records["draw"], stratum))
     records, stratum = records[order], stratum[order]
