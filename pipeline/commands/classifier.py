@@ -79,9 +79,8 @@ def train(
     sets = [read_labelled(path, *columns, licence) for path in data]
     judges = [read_labelled(path, *columns) for path in unseen or []]
     phrases = None if identity is None else read_identity(identity, *columns)
-    training = Training(
-        label=label, pool="worst" if worst else "mean", epochs=epochs, seed=seed, held_out=held_out
-    )
+    pool: Literal["worst", "mean"] = "worst" if worst else "mean"
+    training = Training(label=label, pool=pool, epochs=epochs, seed=seed, held_out=held_out)
     made = build(
         model, model.stem, "A classifier of the user's own.", sets, judges, training, THRESHOLDS,
         precision=precision, kept=kept, identity=phrases,
@@ -146,14 +145,8 @@ def evaluate(
         found = score_texts(loaded, label, phrases.texts, pool, input)
         bias = [identity_report(phrases, found, step) for step in steps]
     if json:
-        print_json(
-            {
-                "model": model,
-                "label": label,
-                "sets": list(map(asdict, results)),
-                "identity": list(map(asdict, bias)),
-            }
-        )
+        lists = {"sets": list(map(asdict, results)), "identity": list(map(asdict, bias))}
+        print_json({"model": model, "label": label, **lists})
         return
     for result in results:
         _print_evaluation(result)

@@ -141,11 +141,8 @@ def _corpus(
     from corpusmill.pipeline.dedup.estimate.corpus import assumed, grown
     from corpusmill.pipeline.dedup.estimate.pilot import pilot
 
-    for name, value in (
-        ("documents", documents),
-        ("bytes-per-document", size),
-        ("partition-mb", partition_mb),
-    ):
+    given = {"documents": documents, "bytes-per-document": size, "partition-mb": partition_mb}
+    for name, value in given.items():
         if value is not None and not 0 < value < 1e18:
             raise UserError(f"--{name}: {value:g} must be greater than 0, and less than 1e18")
     partition_bytes = (partition_mb or 64.0) * 2**20

@@ -100,8 +100,8 @@ def table(found: list[tuple[SignalSpec, bool]]) -> str:
         lines.append(f"{spec.name + ('*' if late else ''):<43} {spec.dtype:<7} {bounds:<14} {spec.version}")
         for text in (spec.unit, spec.origin):
             lines += textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")
-    lines.append(f"{len(found)} signals" + ("; * measured only where the recipe asks for it" if any(
-        late for _, late in found) else ""))  # fmt: skip
+    note = "; * measured only where the recipe asks for it" if any(late for _, late in found) else ""
+    lines.append(f"{len(found)} signals{note}")
     return "\n".join(lines)
 
 
@@ -166,9 +166,8 @@ def documents(recipe: Any) -> Iterator[pa.Table]:
 WHAT_IF_EXAMPLE: Final = (
     "corpusmill what-if recipe.yaml --set filter.thresholds.gopher_quality.word_count_min=30"
 )
-SMALL: Final = (
-    2 << 30
-)  # bytes of text: with less behind the signals, workers take longer to start than to work
+# Bytes of text: with less of it behind the signals, workers take longer to start than to work.
+SMALL: Final = 2 << 30
 
 
 def what_if(

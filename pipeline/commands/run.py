@@ -100,8 +100,8 @@ def _show_result(where: str, manifests: list[Any], json: bool) -> None:
 
 
 def run_stage(name: str, given: dict[str, Any], config: dict[str, Any] | None = None) -> None:
-    """Run the stage `name` on the user's own files. `given`: the arguments of its command, by name; those that are not
-    shared by all commands are parameters of the stage. `config`: keys of the recipe besides."""
+    """Run the stage `name` on the user's own files. `given`: the arguments of its command, by name; those that not all
+    commands share are parameters of the stage. `config`: further keys of the recipe."""
     from corpusmill.common.config import override, validate
     from corpusmill.pipeline.engine.layout import stage_folders
     from corpusmill.schemas.recipe import STAGES, Recipe

@@ -165,7 +165,7 @@ def trace(
     if asked:
         _log(f"{sum(r.count for r in asked)} reads of the run, {sum(r.received for r in asked):,} bytes")
     if errors:
-        kind = WorkError if not any(isinstance(error, UserError) for error in errors) else UserError
+        kind = UserError if any(isinstance(error, UserError) for error in errors) else WorkError
         raise kind("\n".join(dict.fromkeys(map(str, errors))))
 
 

@@ -93,8 +93,8 @@ _EXTRACTED: Final = {
 
 
 class Span(NamedTuple):
-    """Bytes `start` to `end` of what `Raw.unit` says. `exact`: they are the characters; else they were mended or replaced
-    as a whole, and the characters come from somewhere in them."""
+    """Bytes `start` to `end` of `Raw.unit`. `exact`: they are the characters; else they were mended or replaced as a whole, and
+    the characters come from somewhere in them."""
 
     start: int
     end: int
@@ -171,7 +171,7 @@ def read_raw(run: RunPlaces, row: Row) -> Raw:
 
 
 def _find(run: RunPlaces, name: str, source: Source, path: str, raw: Raw) -> tuple[RawFile | None, Raw]:
-    """The file of that path, where the run was made or else from here; what to say if there is none."""
+    """The file of that path, where the run was made or else from here; and the `Raw` to return if there is none."""
     places = [run.places_of(root) for root in source.paths]
     # One after the other: where the run was made there may be another file of that name from here.
     for paths in dict.fromkeys((tuple(some[0] for some in places), tuple(some[-1] for some in places))):

@@ -1,5 +1,5 @@
-"""What a user names (`SHARD:BLOCK:TOKEN`), and one block of a shard set by a range request, counted: the list of its (source, split)
-says where it lies and what its bytes must be."""
+"""Addresses as users write them (`SHARD:BLOCK:TOKEN`), and one block of a shard set, read by a counted range request: the list of
+its (source, split) has its place and its checksums."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass
 class Requests:
-    """What was asked of the store, and how many bytes came (`received`)."""
+    """Counts requests to the store, and the bytes that were received."""
 
     count: int = 0
     received: int = 0
@@ -251,7 +251,7 @@ class Shards:
             raise WorkError(f"{tar}: {line.key}: {str(error).splitlines()[0]}; {VERIFY}") from None
 
     def _line(self, address: Address) -> ListedBlock:
-        """What the set says of the block that an address names."""
+        """The set's entry for the block that an address names."""
         tars = {shard["url"].removesuffix(".tar"): shard for shard in self.listed(self.entry_of(address))}
         if address.stem not in tars:
             names = list(tars)

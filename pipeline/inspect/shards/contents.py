@@ -62,7 +62,7 @@ class DocumentHashes(NamedTuple):
 class Contents:
     """Blocks of one tar in their order. A document may go on from one to the next.
 
-    `bpe` None: what follows from the tokens is not judged. `limit`: which documents are decoded.
+    `bpe` None: what follows from the tokens is not checked. `limit`: which documents are decoded.
     """
 
     def __init__(self, index: ShardIndex, bpe: Bpe | None, limit: int) -> None:
@@ -93,7 +93,7 @@ class Contents:
         return problems
 
     def totals(self, shard: Shard) -> list[str]:
-        """Problems of the whole tar; only asked for where no block had one."""
+        """Problems of the whole tar; called only where no block had one."""
         begun = sum(map(len, self._begun)) // 16
         if begun != shard.ndocs:
             return [f"{begun} documents begin here, the index says {shard.ndocs}"]

@@ -140,7 +140,7 @@ def _index(folder: Folder, entry: SetEntry, top: ShardSet, result: ShardsChecked
 
 
 def _totals(index: Index, entry: SetEntry, top: ShardSet) -> Iterable[str]:
-    """What the list of a (source, split) says against its own shards and against the set."""
+    """Where the list of a (source, split) disagrees with its own shards or with the set."""
     for name, total in index.totals(index.shardlist).items():
         own, of_set = getattr(index, name), getattr(entry, name)
         if not total == own == of_set:
@@ -210,7 +210,7 @@ def _tasks(one: _Held, files: dict[str, PublishedFile], limit: int) -> list[Any]
 
 
 def _take(task: Any, report: TarReport, owners: dict[str, str], result: ShardsChecked) -> None:
-    """What a tar's check found, into the whole."""
+    """Add what a tar's check found to the whole."""
     file = f"{task.folder / task.shard.url}"
     owner = owners.get(report.sha256, file)
     if report.sha256 != task.shard.sha256 and owner != file:  # it says more than what follows from it
@@ -230,7 +230,7 @@ def _report(result: ShardsChecked, file: str, ids: npt.NDArray[np.void], what: s
 
 
 def _strays(folder: Folder, lists: set[str], held: list[_Held], result: ShardsChecked) -> None:
-    """Tars that no list names; those of lists that could not be read are not known."""
+    """Report tars that no list names, except where a list could not be read."""
     known = {one.entry.path(shard.url) for one in held for shard in one.index.shardlist}
     unread = lists - {one.entry.place for one in held}
     for found in folder.list():

@@ -38,7 +38,7 @@ class TarReport(NamedTuple):
 
 
 class Walk:
-    """Reads `stream`; `position` and the sums are of what was read. `lines` are problems of its own."""
+    """Reads `stream`; `position` and the checksums are of what was read. `lines` are the problems that it found."""
 
     stream: BinaryIO
 
@@ -68,21 +68,21 @@ class Walk:
         return True
 
     def ended(self, zeros: int, others: bool) -> None:
-        """Judge the end of the archive: so many bytes, others than zeros among them."""
+        """Check the end of the archive: `zeros` bytes, with `others` not all of them zeros."""
         if others:
             self.lines.append("sha256 differs: the blocks at its end are not zeros")
         elif zeros < 2 * UNIT:
             self.lines.append(f"only {zeros} bytes of zeros at its end, {2 * UNIT} are wanted")
 
     def unlike(self, published: PublishedFile | None) -> list[str]:
-        """The line for a tar that is another than the one that the stage's manifest names."""
+        """The line for a tar that is not the one in the stage's manifest."""
         if published is None or (published.bytes, published.xxh3) == (self.position, self.xxh3.hexdigest()):
             return []
         return ["as its index says, but not as the stage's manifest does"]
 
 
 def read_header(header: bytes) -> tarfile.TarInfo | str:
-    """What a header says, or how it differs from any header."""
+    """A header's fields, or in words why it is not a header."""
     if not header.strip(b"\x00"):
         return "differs: zeros, which readers take for the end of the tar"
     try:
@@ -126,7 +126,7 @@ def _tokenizer(task: TarTask) -> Bpe | None:
 
 
 class _Walk(Walk):
-    """The pass over a tar of blocks. `moved`: members whose headers are others'."""
+    """The pass over a tar of blocks. `moved`: members in the place of others."""
 
     def __init__(self, task: TarTask, contents: Contents) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """One tar of documents as text against its entry in the index: read once, a member at a time.
 
-The index lists no members: the walk believes the headers, and holds what it finds to `.idx` and the sums.
+The index lists no members: the walk trusts the headers, and compares what it finds with `.idx` and the checksums.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from corpusmill.pipeline.inspect.shards.tar import PIECE, UNIT, TarReport, Walk,
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import TextDocument, TextShard
 
-LARGEST = 1 << 31  # a member that says it is larger is not believed
+LARGEST = 1 << 31  # bytes of a member; a header with more is wrong
 
 
 @dataclass(frozen=True)
