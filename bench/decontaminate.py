@@ -21,6 +21,7 @@ from bench import natural
 from bench.peers import DATATROVE, NotMeasured, ask, write_documents
 
 SETS = natural.DATA / "evalsets"
+INDEXED = ("blimp", "decon_mmlu_gsm8k", "hellaswag_val")  # four sets: one file holds two
 SOURCES = ("books", "wiki", "speeches", "qa", "medicine", "abstracts")
 PLANTED = 200  # items per edit
 BESIDE = 2_000_000  # characters of text that datatrove reads too
@@ -95,7 +96,7 @@ def measure(folder: Path) -> dict[str, Any]:
     chosen = [long[i * step] for i in range(PLANTED)]
     warm = Ours(folder / "warm", [str(SETS / "decon_mmlu_gsm8k")])
     warm.rows(large([chosen[0][0]]))
-    whole = Ours(folder / "whole", [str(SETS)])
+    whole = Ours(folder / "whole", [str(SETS / name) for name in INDEXED])
     whole.rows(large([chosen[0][0]]))
     speeds, natural_texts = {}, []
     for name in SOURCES:
