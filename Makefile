@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 RUN := runs/quickstart
+# Byte code is compiled once, not by each of the hundreds of processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup dev quickstart test test-slow lint bench docs schemas lock clean
 

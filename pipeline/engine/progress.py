@@ -95,7 +95,12 @@ def held(answer: bool) -> Iterator[None]:
     """Keep Ctrl-C out of a block that is left half done by it, such as the start and the end of workers: it is answered
     when the block is over, or where `answer` is false not at all. Threads and processes that begin in the block never
     get it."""
-    if threading.current_thread() is not threading.main_thread():  # which alone gets it
+    # The main thread alone gets it. A process that ignores it needs no other handler, and putting SIG_IGN back over one would
+    # race with a signal that another thread has taken but not yet passed on.
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):
         yield
         return
     from multiprocessing import resource_tracker

@@ -40,8 +40,8 @@ def test_killed_and_resumed_the_bytes_are_the_same(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     corpusmill("run", recipe, "--set", f"output={whole}", "--workers", "0")
     killing = Killing(["run", str(recipe), "--set", f"output={broken}"], str(broken / "halve"))
-    killing.at([2, 10], lambda: True)
-    assert len(killing.kills) == 2
+    killing.at([6], lambda: True)
+    assert len(killing.kills) == 1
     killing.finish()
     assert difference(finished(whole), finished(broken)) == []
     manifest = json.loads((broken / "halve/manifest.json").read_text())

@@ -114,7 +114,8 @@ def test_the_driver_killed_at_ten_random_moments(
     assert json.loads(corpusmill("verify", out, "--json").stdout)["problems"] == []
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
 def test_the_driver_killed_once_anywhere(
     crawl: Path, unbroken: tuple[Path, int], tmp_path: Path, seed: int
 ) -> None:

@@ -203,7 +203,7 @@ def started(config: dict[str, Any], tmp_path: Path, *arguments: str, processes: 
     "parallel",
     [
         pytest.param({}, id="ddp"),
-        pytest.param({"pipeline": 2}, id="pipeline"),
+        pytest.param({"pipeline": 2}, id="pipeline", marks=pytest.mark.slow),
         pytest.param({"zero": 3}, id="zero3", marks=pytest.mark.slow),
         pytest.param({"tensor": 2}, id="tensor", marks=pytest.mark.slow),
     ],

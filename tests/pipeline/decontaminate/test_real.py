@@ -18,6 +18,7 @@ from corpusmill.pipeline.decontaminate.matches import find_hits, judge
 from corpusmill.schemas.decontamination import EvaluationIndex
 from corpusmill.schemas.stages import DecontaminateParams
 
+pytestmark = pytest.mark.slow  # the index of four whole sets
 SETS = {"gsm8k": 1319, "mmlu": 14_000, "hellaswag_val": 10_000, "blimp": 66_000}
 Loaded = tuple[indexes.Index, DecontaminateParams, EvaluationIndex]
 

@@ -84,8 +84,13 @@ def check(processes: int, cases: list[Case]) -> None:
 
 @pytest.mark.parametrize(
     ("processes", "cases"),
-    [(2, TWO + BROKEN), (2, OPTIMIZERS), (4, FOUR), (8, EIGHT), (2, COMPILED)],
-    ids=["2", "optimizers", "4", "8", "compiled"],
+    [
+        pytest.param(2, TWO + BROKEN, id="2"),
+        pytest.param(2, OPTIMIZERS, id="optimizers", marks=pytest.mark.slow),
+        pytest.param(4, FOUR, id="4"),
+        pytest.param(8, EIGHT, id="8"),
+        pytest.param(2, COMPILED, id="compiled"),
+    ],
 )
 def test_a_layout_is_the_run_of_one_process_and_a_wrong_gradient_is_noticed(
     processes: int, cases: list[Case]

@@ -36,6 +36,9 @@ MEMORY_CASES: list[list[Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("cases", [FP16_CASES, MEMORY_CASES], ids=["fp16", "memory"])
+@pytest.mark.parametrize(
+    "cases",
+    [pytest.param(FP16_CASES, id="fp16"), pytest.param(MEMORY_CASES, id="memory", marks=pytest.mark.slow)],
+)
 def test_a_layout_is_the_run_of_one_process(cases: list[list[Any]]) -> None:
     check(2, cases)

@@ -29,6 +29,7 @@ def hashes(found: checkpoint.Checkpoint) -> list[str]:
     return [file.xxh3 for file in found.manifest.files if file.path.endswith(".safetensors")]
 
 
+@pytest.mark.slow
 def test_the_precisions_end_within_a_stated_distance(
     config: Make, tmp_path: Path, decoded_products: None
 ) -> None:

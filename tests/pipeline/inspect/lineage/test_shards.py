@@ -42,6 +42,7 @@ def every_block(folder: Folder) -> list[Address]:
     ]
 
 
+@pytest.mark.slow
 def test_every_token_is_the_characters_that_it_says(folder: Folder, texts: dict[bytes, str]) -> None:
     """All tokens of all blocks, in one stretch and one by one; also where a block ends inside a character."""
     shards = Shards(folder)

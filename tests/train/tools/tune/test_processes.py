@@ -91,6 +91,7 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_an_unbroken_one(
     assert outcome(json.loads(output)) == outcome(unbroken)
 
 
+@pytest.mark.slow
 def test_two_at_a_time(write_search: Write, start: Start, tmp_path: Path) -> None:
     """Two are stopped with the search, one is killed by somebody else."""
     values = {"low": 1, "high": 3, "step": 1}
