@@ -19,7 +19,7 @@ def build() -> typer.Typer:
     import typer
 
     from corpusmill.pipeline.commands.stages import register as register_pipeline
-    from corpusmill.train.commands.app import register as register_trainer
+    from corpusmill.train.commands import register as register_trainer
 
     app = typer.Typer(
         name="corpusmill", no_args_is_help=True, add_completion=False, epilog=EPILOG,

@@ -21,7 +21,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import evaluate
-from corpusmill.train.commands.app import register
+from corpusmill.train.commands import register
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import make_plan
@@ -51,7 +51,7 @@ def finished(write_config: Callable[..., Path]) -> Path:
 
 def test_help_loads_no_torch() -> None:
     code = (
-        "import sys, typer, corpusmill.train.commands.app; corpusmill.train.commands.app.register(typer.Typer());"
+        "import sys, typer, corpusmill.train.commands; corpusmill.train.commands.register(typer.Typer());"
         "heavy = {'torch', 'numpy', 'pyarrow', 'tokenizers', 'safetensors', 'obstore'} & set(sys.modules);"
         "assert not heavy, heavy"
     )

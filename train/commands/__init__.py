@@ -1,1 +1,35 @@
-"""The command line of the trainer; what a command needs is imported when it runs."""
+"""The trainer's commands, and their registration in the command line. Importing them loads no torch: what a command needs is
+imported when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from corpusmill.train.commands.checkpoint import app as checkpoint
+from corpusmill.train.commands.data import batch, estimate, plan
+from corpusmill.train.commands.train import dashboard, evaluate, export, generate, train
+from corpusmill.train.commands.tune import lr_find, search
+
+TRAIN, SEARCH = "configs/train/quickstart.yaml", "configs/search/quickstart.yaml"
+COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments of each one's example
+    (train, f"{TRAIN} --set output=runs/mine"),
+    (evaluate, f"{TRAIN} --json"),
+    (generate, f"{TRAIN} --prompt 'The history of'"),
+    (export, f"{TRAIN} model/"),
+    (plan, TRAIN),
+    (batch, f"{TRAIN} --step 100"),
+    (dashboard, f"{TRAIN} --watch 10"),
+    (lr_find, f"{TRAIN} --low 1e-5 --high 1"),
+    (search, f"{SEARCH} --set parallel=2"),
+    (estimate, "configs/train/124m.yaml --vocab 50304 --count 8 --zero 1"),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the trainer's commands to the command line."""
+    for command, arguments in COMMANDS:
+        name = command.__name__.replace("_", "-")
+        app.command(name, epilog=f"Example: corpusmill {name} {arguments}")(command)
+    app.add_typer(checkpoint, name="checkpoint")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.commands.app import register
+from corpusmill.train.commands import register
 from corpusmill.train.log import dashboard as live_module
 from corpusmill.train.log.dashboard import Live
 from corpusmill.train.log.plots import History
