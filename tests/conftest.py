@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -32,6 +33,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("ci")
+
+
+def pytest_collection_finish() -> None:
+    """Whatever is imported stays: collections of garbage, of which runs of the trainer ask for some, need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 class Serial:

@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,19 @@ FOLDERS = ("common", "schemas", "pipeline", "train")
 FILES = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@cache
+def import_statements(file: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Those anywhere in a file."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(file: Path) -> Iterator[str]:
     """Modules, and names taken from modules, that a file imports anywhere."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in import_statements(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif node.module:
             assert node.level == 0, f"{file}: a relative import"
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
@@ -152,11 +160,11 @@ def imported_files() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module, file in files.items():
         found[module] = set()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in import_statements(file):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
+            elif node.module:
                 inner = [f"{node.module}.{alias.name}" for alias in node.names]
                 names = [name if name in files else node.module for name in inner]
             found[module] |= {name for name in names if name in files} - {module}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,14 @@ def documents(texts: Iterable[str], source: str = "web", clusters: dict[int, str
     return pa.Table.from_pylist([{n: row.get(n) for n in DOCUMENTS.names} for row in rows], schema=DOCUMENTS)
 
 
+@lru_cache(maxsize=4096)
 def words(count: int, seed: int, alphabet: str = "abcdefghij é日👩") -> str:
     """Pseudo-random text in which words recur."""
     draw = np.random.default_rng(seed)
-    stems = ["".join(draw.choice(list(alphabet), 3)) for _ in range(40)]
-    return " ".join(draw.choice(stems, count))
+    stems = [
+        "".join(alphabet[place] for place in row) for row in draw.integers(0, len(alphabet), (40, 3)).tolist()
+    ]
+    return " ".join(stems[place] for place in draw.integers(0, 40, count).tolist())
 
 
 def recipe(sources: Sequence[str] = ("web",), **stages: Any) -> Recipe:

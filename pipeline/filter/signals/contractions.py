@@ -5,7 +5,7 @@ emoticons that it leaves whole (`spacy/lang/en/tokenizer_exceptions.py` and `spa
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -51,13 +51,13 @@ mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K % км км² км³ м м² м�
 اكواب + US$ C$ A$ $ £ € ¥ ฿ ₽ ﷼ ₴""" + "".join(f" {chr(point)}" for point in range(0x20A0, 0x20C0))
 
 
-class Known(NamedTuple):
-    """An open table of byte strings; entry `slot` has `parts[slot]` pieces of `sizes[4 * slot + piece]` bytes."""
-
-    keys: npt.NDArray[Any]  # uint64; 0: empty
-    parts: npt.NDArray[Any]  # int64
-    sizes: npt.NDArray[Any]  # int64
-    longest: int
+# An open table of byte strings is one array, uint64[slots + 1, 6]: the key of a string (0: empty), how many pieces it has, and
+# the bytes of up to four of them; in the last row the bytes of the longest string. One array, since kernels count the
+# references of each array of a named tuple at each look-up.
+KEY: Final = 0
+PIECES: Final = 1
+SIZES: Final = 2
+Known = npt.NDArray[np.uint64]
 
 
 def exceptions() -> list[tuple[str, ...]]:
@@ -104,30 +104,30 @@ def known_units() -> Known:
 
 
 def _table(entries: list[tuple[str, ...]]) -> Known:
-    size = 1 << (4 * len(entries)).bit_length()
-    keys, parts, sizes = np.zeros(size, np.uint64), np.zeros(size, np.int64), np.zeros(4 * size, np.int64)
-    longest = 0
+    slots = 1 << (4 * len(entries)).bit_length()
+    known = np.zeros((slots + 1, 6), np.uint64)
     for form in entries:
         raw = np.frombuffer("".join(form).encode(), np.uint8)
-        longest = max(longest, len(raw))
+        known[slots, KEY] = max(int(known[slots, KEY]), len(raw))
         key = np.uint64(hash_of(raw, 0, len(raw)))
-        slot = int(key) & (size - 1)
-        while keys[slot]:
-            slot = (slot + 1) & (size - 1)
-        keys[slot], parts[slot] = key, len(form)
-        sizes[4 * slot : 4 * slot + len(form)] = [len(piece.encode()) for piece in form]
-    return Known(keys, parts, sizes, longest)
+        slot = int(key) & (slots - 1)
+        while known[slot, KEY]:
+            slot = (slot + 1) & (slots - 1)
+        known[slot, KEY], known[slot, PIECES] = key, len(form)
+        known[slot, SIZES : SIZES + len(form)] = [len(piece.encode()) for piece in form]
+    return known
 
 
 @compiled
 def find(data: Any, first: int, last: int, known: Any) -> int:
-    """Slot of the bytes [first, last) in a `Known` table, -1 if they are not in it."""
-    if last - first > known.longest:
+    """Slot of the bytes [first, last) in a table, -1 if they are not in it."""
+    mask = len(known) - 2
+    if last - first > np.int64(known[mask + 1, KEY]):
         return -1
-    keys, key = known.keys, hash_of(data, first, last)
-    slot = np.int64(key & np.uint64(len(keys) - 1))
-    while keys[slot]:
-        if keys[slot] == key:
+    key = hash_of(data, first, last)
+    slot = np.int64(key & np.uint64(mask))
+    while known[slot, KEY]:
+        if known[slot, KEY] == key:
             return int(slot)
-        slot = (slot + 1) & (len(keys) - 1)
+        slot = (slot + 1) & mask
     return -1

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.signals.contractions import find, known_units, known_words
+from corpusmill.pipeline.filter.signals.contractions import PIECES, SIZES, find, known_units, known_words
 from corpusmill.pipeline.filter.signals.spacy_affixes import has_affix, infix_at, is_url, prefix_of, suffix_of
 from corpusmill.pipeline.filter.signals.white_words import stop_word
 from corpusmill.pipeline.filter.text.view import Array, TextView, once
@@ -89,8 +89,8 @@ def _chunk(
     if a < b:
         slot = find(data, a, b, known)
         if slot >= 0:
-            for piece in range(known.parts[slot]):
-                starts[n], ends[n] = a, a + known.sizes[4 * slot + piece]
+            for piece in range(np.int64(known[slot, PIECES])):
+                starts[n], ends[n] = a, a + np.int64(known[slot, SIZES + piece])
                 n, a = n + 1, ends[n]
         else:
             n = _inner(data, a, b, table, starts, ends, n)
@@ -104,7 +104,7 @@ def _chunk(
 def _joined(data: Any, table: Any, known: Any, units: Any, starts: Any, ends: Any, i: int, count: int) -> int:
     """Slot of the known word with an affix that the `count` words from `i` make up, -1 if they make up none."""
     slot = find(data, starts[i], ends[i + count - 1], known)
-    if slot < 0 or known.parts[slot] > count:
+    if slot < 0 or np.int64(known[slot, PIECES]) > count:
         return -1
     return slot if has_affix(data, starts[i], ends[i + count - 1], table, units) else -1
 
@@ -144,8 +144,8 @@ def _rejoin(data: Any, table: Any, known: Any, units: Any, starts: Any, ends: An
             starts[kept], ends[kept] = at, ends[i]
             kept += 1
         else:
-            for piece in range(known.parts[slot]):
-                starts[kept], ends[kept] = at, at + known.sizes[4 * slot + piece]
+            for piece in range(np.int64(known[slot, PIECES])):
+                starts[kept], ends[kept] = at, at + np.int64(known[slot, SIZES + piece])
                 at = ends[kept]
                 kept += 1
         i += count
