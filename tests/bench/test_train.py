@@ -82,6 +82,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
 
 
+@pytest.mark.slow
 def test_every_case_of_the_gpu_bench_runs_at_tiny_shapes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -185,6 +185,7 @@ def test_paths_of_the_architecture_page_exist() -> None:
 # Site
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("mkdocstrings") is None, reason="needs the packages of the extra `docs`"
 )

@@ -175,6 +175,7 @@ def test_workers_killed_while_they_start(
     assert difference(finished(unbroken[0]), finished(out)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_output_on_object_storage_after_a_kill(crawl: Path, unbroken: tuple[Path, int], s3: str) -> None:
     expected, most = unbroken

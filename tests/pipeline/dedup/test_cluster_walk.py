@@ -90,7 +90,7 @@ def test_sets_of_too_different_size_are_not_compared() -> None:
 
 def test_a_giant_cluster_of_unlike_texts_ends_and_says_so() -> None:
     """A hub that all are like, none like another: when rounds run out, what is not known similar stays."""
-    count = 3000
+    count = 1200
     asked = []
 
     def compare(turn: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:

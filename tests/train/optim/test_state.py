@@ -93,7 +93,7 @@ def test_preparing_changes_no_parameter_and_no_state_that_is_there() -> None:
         )
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "adamw 8 bit"])
+@pytest.mark.parametrize("kind", [*KINDS, pytest.param("adamw 8 bit", marks=pytest.mark.slow)])
 def test_a_cut_run_ends_bit_for_bit_as_an_unbroken_one(
     kind: str, config: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

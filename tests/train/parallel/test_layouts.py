@@ -88,8 +88,8 @@ def check(processes: int, cases: list[Case]) -> None:
         pytest.param(2, TWO + BROKEN, id="2"),
         pytest.param(2, OPTIMIZERS, id="optimizers", marks=pytest.mark.slow),
         pytest.param(4, FOUR, id="4"),
-        pytest.param(8, EIGHT, id="8"),
-        pytest.param(2, COMPILED, id="compiled"),
+        pytest.param(8, EIGHT, id="8", marks=pytest.mark.slow),
+        pytest.param(2, COMPILED, id="compiled", marks=pytest.mark.slow),
     ],
 )
 def test_a_layout_is_the_run_of_one_process_and_a_wrong_gradient_is_noticed(

@@ -149,6 +149,7 @@ def test_damage_during_the_run_is_noticed_and_mended(
     assert published(run(root, corpus, C4, 3)) == published(expected)
 
 
+@pytest.mark.slow
 def test_on_dask_workers(corpus: list[Doc], tmp_path: Path) -> None:
     expected = run(Folder(tmp_path / "here"), corpus, C4, 3)
     with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:

@@ -54,7 +54,7 @@ def left(found: Found, docs: list[Doc]) -> list[str | None]:
     st.dictionaries(st.sampled_from(SOURCES), st.integers(-2, 2)),
     st.none() | st.lists(st.sampled_from(SOURCES), max_size=2),
 )
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_any_corpus_against_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
     pairs: list[tuple[str, str]],

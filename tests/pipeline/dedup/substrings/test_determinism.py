@@ -111,6 +111,7 @@ def test_a_task_holds_what_its_budget_allows(
     assert max(size for size, _ in held) > 30 and max(docs for _, docs in held) > 1
 
 
+@pytest.mark.slow
 def test_on_dask_workers(corpus: list[Doc], expected: Found, tmp_path: Path) -> None:
     with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:
         found = search(Folder(tmp_path), corpus, N, 3, scheduler=workers, **ORDER)
