@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -327,6 +328,9 @@ def test_some_of_every_real_file(form: str, beginnings: dict[Path, list[str]]) -
 
 @NO_DATA
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["gpt2", "llama3", "gpt4o"])  # those that `tokenizer` trains
-def test_all_real_text(form: str) -> None:
-    _check_real(form, ((file, beginning(file, 1 << 40)) for file in real_files()))
+@pytest.mark.parametrize("third", range(3))
+def test_all_real_text(third: int) -> None:
+    """Every text by one of the forms that `tokenizer` trains: the library takes a minute for a third of them."""
+    form = ["gpt2", "llama3", "gpt4o"][third]
+    files = [file for file in real_files() if crc32(str(file.relative_to(DATA)).encode()) % 3 == third]
+    _check_real(form, ((file, beginning(file, 1 << 40)) for file in files))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
+from itertools import groupby
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -75,4 +78,12 @@ def test_every_character_of_the_first_scripts(form: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["gpt2", "llama3", "gpt4o", "deepseek"])  # one of each way to cut
 def test_every_character(form: str) -> None:
-    check(form, characters())
+    """Every one for DeepSeek's, which alone names ranges of ideographs; for the others long runs of one category are thinned."""
+    every = characters()
+    check(form, every if form == "deepseek" else thinned(every))
+
+
+def thinned(text: str) -> str:
+    """Of more than 512 neighbours of one category every 16th, and both ends."""
+    runs = ("".join(run) for _, run in groupby(text, unicodedata.category))
+    return "".join(run if len(run) <= 512 else run[:8] + run[8:-8:16] + run[-8:] for run in runs)
