@@ -162,6 +162,19 @@ class CheckpointManifest(Strict):
     )
 
 
+class SourceLost(Strict):
+    """An alarm: a source of which a stage kept less than the recipe wants."""
+
+    source: str
+    stage: str
+    records: int = Field(description="that came into the stage")
+    kept: int
+    min_kept: float = Field(description="share that the recipe wants kept")
+    rule: str | None = Field(description="that took most of them")
+    by_rule: int = Field(description="records that it took")
+    message: str
+
+
 class RecordedStage(Strict):
     """A finished stage of a run."""
 

@@ -28,15 +28,21 @@ from corpusmill.schemas.stages import (
 from corpusmill.schemas.tokenizer import TokenizerParams
 
 Format = Literal[
-    "auto", "jsonl", "parquet", "text", "markdown", "warc", "wet", "html", "mediawiki", "documents"
+    "auto", "jsonl", "parquet", "text", "markdown", "warc", "arc", "wet", "html", "mediawiki", "documents"
 ]
+
+
+def _path(value: str) -> str:
+    if not value.strip():
+        raise ValueError("an empty path; name a file, a folder, a glob or a URL")
+    return value
 
 
 class Source(Strict):
     """One named origin of text. `paths` are files, folders, globs or URLs; relative ones start at the
     working directory."""
 
-    paths: list[str] = Field(min_length=1)
+    paths: list[Annotated[str, AfterValidator(_path)]] = Field(min_length=1)
     format: Format = Field(
         default="auto", description="`auto` detects it from the file's name and first bytes"
     )
@@ -45,8 +51,23 @@ class Source(Strict):
     url_column: str | None = None
     date_column: str | None = None
     encoding: str | None = Field(default=None, description="encoding of text files; default: detected")
+    unreadable_files: Literal["quarantine", "stop"] = Field(
+        default="quarantine",
+        description="what becomes of a FIFO, a link to nothing, a file without the right to read it, or a name that is not"
+        " UTF-8: one quarantined record, or the run stops before any work",
+    )
     priority: int = Field(
-        default=0, description="of duplicates, the one in the source with the highest priority is kept"
+        default=0,
+        ge=-(2**31),
+        lt=2**31,
+        description="of duplicates, the one in the source with the highest priority is kept",
+    )
+    min_kept: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="share of its records that each stage must keep, or the run ends with exit code 1 after its accounts"
+        " are written; 0 allows that nothing is kept",
     )
     license: str | None = Field(default=None, description="SPDX name, for the data card")
     attribution: str | None = None
@@ -266,6 +287,7 @@ LOCAL = tuple(name for name, spec in STAGES.items() if spec.declared.kind != "gl
 DEFAULT: tuple[str, ...] = tuple(name for name, spec in STAGES.items() if spec.declared.wants is None)
 FOLDERS = {name: spec.folder for name, spec in STAGES.items() if spec.folder != name}
 LEDGER = "ledger"  # the runner adds it after the last local stage
+REPORT = "report"
 # Names that folders of a run have already, or of a stage.
 _TAKEN = {
     *STAGES,

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from corpusmill.schemas.decontamination import ContaminationSection
 from corpusmill.schemas.dedup_results import CurvePoint, ExpectedRate, HotBucket, Precision, Rate, Stratum
-from corpusmill.schemas.manifest import Counts, Strict
+from corpusmill.schemas.manifest import Counts, SourceLost, Strict
 from corpusmill.schemas.shards import ShardSet
 from corpusmill.schemas.split import Similarity, SplitSummary
 from corpusmill.schemas.tokenizer import TokenizerStats
@@ -366,6 +366,7 @@ class Report(Strict):
     kind: Literal["corpusmill-report-v1"]
     name: str
     totals: Totals
+    alarms: list[SourceLost]
     flow: list[FlowRow]
     sources: list[SourceRow]
     rules: list[RuleRow]

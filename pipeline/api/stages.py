@@ -117,7 +117,11 @@ def _run(
     try:
         place = Path(url) / "input" if output and local else scratch / "input"
         files, rows = write_input(documents, place, text_column)
-        columns = {"text_column": text_column, "id_column": id_column}
+        columns = {
+            "text_column": text_column,
+            "id_column": id_column,
+            "min_kept": 0,
+        }  # the caller sees what is left
         recipe = Recipe.of(
             {
                 "name": name, "output": url, "stages": stages or STAGES[name].chain,

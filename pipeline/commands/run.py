@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +40,7 @@ def _execute(
 ) -> None:  # fmt: skip
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
+    from corpusmill.pipeline.engine.losses import LostSources
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run
 
@@ -58,6 +60,9 @@ def _execute(
             )
         try:
             manifests = job.execute(planned)
+        except LostSources as lost:
+            _show_result(folder.url, lost.manifests, json, lost.losses)
+            raise
         except KeyboardInterrupt:
             progress.log("interrupted; finished work is kept: run the same command to continue")
             raise
@@ -75,7 +80,7 @@ def _show_plan(planned: list[Any], json: bool) -> None:
         typer.echo(f"{entry.name:<10} {state:<9} {entry.why or 'key and files match'}")
 
 
-def _show_result(where: str, manifests: list[Any], json: bool) -> None:
+def _show_result(where: str, manifests: list[Any], json: bool, losses: Sequence[Any] = ()) -> None:
     if json:
         stages = {
             m.stage: {
@@ -86,7 +91,8 @@ def _show_result(where: str, manifests: list[Any], json: bool) -> None:
             }
             for m in manifests
         }
-        print_json({"output": where, "stages": stages})
+        lost = {"lost": [loss.model_dump() for loss in losses]} if losses else {}
+        print_json({"output": where, "stages": stages, **lost})
         return
     typer.echo(f"{'stage':<10} {'in':>9} {'kept':>9} {'removed':>9} {'quarantined':>11} {'MB kept':>9}")
     for m in manifests:

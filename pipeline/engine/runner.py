@@ -19,6 +19,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, parse_inputs
+from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import (
@@ -46,11 +47,12 @@ from corpusmill.schemas.manifest import (
     RecordedStage,
     RunInputs,
     RunRecord,
+    SourceLost,
     StageManifest,
     manifest_name,
     stage_key,
 )
-from corpusmill.schemas.recipe import FOLDERS, LEDGER, STAGES, Recipe
+from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, STAGES, Recipe, is_local
 
 
 @dataclass
@@ -107,8 +109,10 @@ class Run:
     def report(self) -> list[StageManifest]:
         """Write the report of a finished run again. Only what was published is read: the raw input may be gone."""
         names, local = self._names()
-        planned = []
+        planned: list[Planned] = []
         for name in names[:-1]:
+            if name not in local and planned[-1].name == LEDGER and self._losses(planned):
+                break  # the run ended there
             folder = self.folder_of(name)
             try:
                 manifest = StageManifest.model_validate_json((folder / manifest_name(name)).read())
@@ -117,10 +121,7 @@ class Run:
             planned.append(
                 Planned(load_stage(name, self.recipe), folder, manifest.key, manifest.inputs, done=manifest)
             )
-        stage = load_stage("report", self.recipe)
-        inputs = {entry.name: entry.key for entry in planned}
-        key = stage_key("report", stage.version, stage.key_params(), inputs)
-        entry = Planned(stage, self.folder_of("report"), key, inputs, reads=names[:-1])
+        entry = self._report_on(planned)
         self._run_global(entry, self._partitions(planned[len(local) - 1]), [*planned, entry])
         manifests = [p.done for p in (*planned, entry) if p.done is not None]
         self._publish_run(manifests)
@@ -202,7 +203,11 @@ class Run:
         return manifest, ""
 
     def execute(self, planned: list[Planned] | None = None) -> list[StageManifest]:
-        """Run what `plan` says must run; the manifests of all stages."""
+        """Run what `plan` says must run; the manifests of all stages.
+
+        Raises `LostSources` when a local stage kept less of a source than its `min_kept`: the stages up to the ledger, and
+        the report, are published by then, and what trains on the documents is not begun.
+        """
         planned = planned or self.plan()
         if self._inputs_to_save is not None:
             data = json.dumps(self._inputs_to_save.model_dump(), indent=0).encode()
@@ -217,9 +222,39 @@ class Run:
         for entry in planned:
             if isinstance(entry.stage, GlobalStage) and entry.done is None:
                 self._run_global(entry, partitions, planned)
+            if entry.name == LEDGER and (losses := self._losses(planned)):
+                manifests = self._close_accounts(planned, partitions)
+                raise LostSources(losses, manifests)
         manifests = [entry.done for entry in planned if entry.done is not None]
         self._publish_run(manifests)
         return manifests
+
+    def _losses(self, planned: list[Planned]) -> list[SourceLost]:
+        local = {
+            entry.name: entry.done for entry in planned if is_local(entry.name) and entry.done is not None
+        }
+        return lost_sources(self.recipe, local, self.folder_of(LEDGER), command=bool(self.folders))
+
+    def _close_accounts(self, planned: list[Planned], partitions: list[Partition]) -> list[StageManifest]:
+        """The report and the record of a run that ends after the ledger; the manifests of what is finished."""
+        finished = planned[: next(i for i, entry in enumerate(planned) if entry.name == LEDGER) + 1]
+        later = planned[len(finished) :]
+        for entry in later:  # of an earlier run: they were made from what this one no longer holds
+            entry.folder.delete([entry.manifest] if (entry.folder / entry.manifest).exists() else [])
+        if any(entry.name == REPORT for entry in later):
+            entry = self._report_on(finished)
+            self._run_global(entry, partitions, [*finished, entry])
+            finished.append(entry)
+        manifests = [entry.done for entry in finished if entry.done is not None]
+        self._publish_run(manifests)
+        return manifests
+
+    def _report_on(self, finished: list[Planned]) -> Planned:
+        """The report on these stages."""
+        stage = load_stage(REPORT, self.recipe)
+        inputs = {entry.name: entry.key for entry in finished}
+        key = stage_key(REPORT, stage.version, stage.key_params(), inputs)
+        return Planned(stage, self.folder_of(REPORT), key, inputs, reads=[entry.name for entry in finished])
 
     def _run_group(
         self, group: list[Planned], partitions: list[Partition], planned: list[Planned]
@@ -321,9 +356,9 @@ class Run:
         data = (json.dumps(record.model_dump(), indent=1) + "\n").encode()
         name = RUN if self.folders else MANIFEST
         publish_bytes(self.folder, name, data)
-        report = next((m for m in manifests if m.stage == "report"), None)
+        report = next((m for m in manifests if m.stage == REPORT), None)
         if report is not None:  # where people look for it first
-            publish_bytes(self.folder, "report.html", (self.folder_of("report") / "report.html").read())
+            publish_bytes(self.folder, "report.html", (self.folder_of(REPORT) / "report.html").read())
 
 
 def _groups(local: list[Planned]) -> list[list[Planned]]:

@@ -30,7 +30,7 @@ class Filter(LocalStage):
     """
 
     name = "filter"
-    version = "4"
+    version = "5"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)

@@ -42,6 +42,7 @@ class Curve:
     comparison: str
     threshold: float
     exempt: tuple[str, ...]  # sources in which the rule is not judged
+    languages: tuple[str, ...]  # in which it is not
     log: bool
     grid: tuple[float, ...]
 
@@ -53,6 +54,7 @@ def plan(params: dict[str, Any], stage: str, failures: Failures, most: int) -> l
     """
     curves = []
     skip = params.get("skip_sources") or {}
+    keep = (params.get("language") or {}).get("keep") or []
     for entry in params.get("rules") or ():
         if not isinstance(entry, dict) or entry.get("threshold") is None:
             continue
@@ -62,9 +64,13 @@ def plan(params: dict[str, Any], stage: str, failures: Failures, most: int) -> l
             continue
         sets = {"*", rule.rule.partition(".")[0]}
         exempt = tuple(sorted(source for source, names in skip.items() if sets & set(names)))
+        made_for = entry.get("languages") or ()
+        languages = tuple(sorted(set(keep) - set(made_for))) if made_for else ()
         grid, log = _grid(*failures.spread[entry["signal"]], float(entry["threshold"]))
         curves.append(
-            Curve(rule, entry["signal"], entry["comparison"], entry["threshold"], exempt, log, grid)
+            Curve(
+                rule, entry["signal"], entry["comparison"], entry["threshold"], exempt, languages, log, grid
+            )
         )
     return sorted(curves, key=lambda c: (-failures.failed[c.rule], c.rule))[:most]
 
@@ -95,7 +101,7 @@ class Sums(NamedTuple):
 def count(places: Places, curves: list[Curve], rates: TokenRates | None, name: str) -> Sums:
     """The sums of partition `name`."""
     assert places.signals is not None
-    wanted = ["doc_id", *sorted({curve.signal for curve in curves})]
+    wanted = ["doc_id", "language.code", *sorted({curve.signal for curve in curves})]
     signals = read_columns(places.signals / f"signals/{name}.parquet", wanted)
     ledger = read_columns(
         places.ledger / f"{name}.parquet",
@@ -114,6 +120,8 @@ def count(places: Places, curves: list[Curve], rates: TokenRates | None, name: s
         elsewhere = np.append(hit[:, others].any(axis=1), False)[where]  # -1: not removed, the last entry
         values = columns[curve.signal]
         judged = np.isfinite(values) & ~np.asarray(pc.is_in(source, pa.array(curve.exempt, pa.string())))
+        if curve.languages:
+            judged &= ~np.asarray(pc.is_in(signals["language.code"], pa.array(curve.languages, pa.string())))
         stored = signals[curve.signal].type
         grid = np.array(curve.grid, np.float32 if pa.types.is_float32(stored) else np.float64)
         for which, mask in enumerate((judged, judged & ~elsewhere)):

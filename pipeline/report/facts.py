@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.errors import WorkError
+from corpusmill.pipeline.engine.losses import lost_sources
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates, tokens
 from corpusmill.pipeline.report import curves as curve
@@ -55,6 +56,8 @@ def gather(context: Context, params: ReportParams) -> Facts:
         context.previous.get("filter"),
     )
     partitions = manifests[local[0]].partitions
+    flow = {name: manifests[name] for name in local}
+    losses = lost_sources(context.recipe, flow, places.ledger, command=False)
     found = Survey()
     for part in context.scheduler.map(partial(survey, places, params.samples), partitions, "report"):
         found.add(part, params.samples)
@@ -65,6 +68,7 @@ def gather(context: Context, params: ReportParams) -> Facts:
         "kind": "corpusmill-report-v1",
         "name": context.recipe.name,
         "totals": {},
+        "alarms": [loss.model_dump() for loss in losses],
         "flow": [_step(manifests[name], found) for name in local],
         "sources": _sources(context, found, manifests[local[0]], shard_set),
         "rules": _rules(found, rates),

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.checkpoints import known
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import hash_ids, purpose_seed, read_validation_groups, split_of
 from corpusmill.pipeline.engine.publish import publish_table, read_table
@@ -140,7 +140,8 @@ def draw(
     """The sample of at most `limit` bytes, by the sizes in `split.json` and `weights` (see `parts`).
 
     Only documents below a threshold that should do are looked at; where the guess was too low, it is raised. What a killed run
-    drew for the same `key` is used. Raises `UserError` if there is nothing to draw.
+    drew for the same `key` is used. Raises `WorkError` if there is no text, `UserError` if
+    none of it fits.
     """
     work = context.folder / _WORK
     if (kept := known(Kept, work / _MARKER, key, work)) is not None:
@@ -148,12 +149,14 @@ def draw(
     held = {
         source: numbers["train"]["bytes"] for source, numbers in splits.items() if numbers["train"]["bytes"]
     }
+    if not held:
+        raise WorkError(
+            "tokenizer: the train split holds no text: the stages before it kept nothing to train on; the run's report and"
+            " ledger say why"
+        )
     wanted = {s: size for s, size in parts(held, limit, weights or {}).items() if size}
     if not wanted:
-        raise UserError(
-            "tokenizer.sample_mb: no text of the train split fits into the sample; raise it, or check what the earlier"
-            " stages kept"
-        )
+        raise UserError("tokenizer.sample_mb: no text of the train split fits into the sample; raise it")
     seed = purpose_seed(context.recipe.seed, "tokenizer")
     thresholds = {s: _guess(size, held[s], splits[s]["train"]["docs"]) for s, size in wanted.items()}
     sizes = [part.text_bytes for part in context.partitions]

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.pipeline.filter.classifiers.scores import iso_639_1
 from corpusmill.pipeline.filter.rules.rule_files import COMPARED, Rule
 from corpusmill.pipeline.filter.rules.sets import skips
-from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.filter import FilterParams, LanguageParams
 from corpusmill.schemas.tables import DECISIONS, FAILED_RULE, REMOVED
 
 STAGE = "filter"
@@ -45,6 +46,8 @@ def judge(
     exempt = exemptions(docs["source"], {rule.set_name for rule in rules}, params)
     for row, rule in enumerate(rules):
         failed[row] = failures(rule, signals) & ~exempt.get(rule.set_name, np.False_)
+        if others := wanted_beside(rule.languages, params.language):
+            failed[row] &= ~_in_language(signals, others)
     how_many = failed.sum(axis=0)
     removed = np.flatnonzero(how_many)
     first = failed[:, removed].argmax(axis=0) if len(rules) else np.zeros(0, np.int64)
@@ -55,6 +58,22 @@ def judge(
             {f"rule/{rule.name}/{what}": int(rows.sum()) for what, rows in counts.items() if rows.any()}
         )
     return how_many == 0, _decisions(docs, signals, rules, failed, removed, first), counters
+
+
+def wanted_beside(languages: Iterable[str], params: LanguageParams | None) -> frozenset[str]:
+    """The languages to keep that a rule is not made for: it is not judged on documents in them."""
+    keep = params.keep if params is not None else None
+    return frozenset(code for code in keep or () if languages and iso_639_1(code) not in languages)
+
+
+def _in_language(signals: pa.Table, languages: Iterable[str]) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.is_in(signals["language.code"], value_set=pa.array(sorted(languages), pa.string())))
+
+
+def _in_another(codes: pa.ChunkedArray, languages: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """bool[D]: whether the language is known, and none of these."""
+    others = [code for code in codes.unique().to_pylist() if code and iso_639_1(code) not in languages]
+    return np.asarray(pc.is_in(codes, value_set=pa.array(others, pa.string())))
 
 
 def _values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_]]:
@@ -107,6 +126,12 @@ def _decisions(
     language = signals["language.code"].take(pa.array(removed))
     by_language = pa.array(np.array([rule.comparison == "among" for rule in rules])[first])
     labels = pc.binary_join_element_wise("language", pc.fill_null(language, "unknown"), " ")
+    details = pc.if_else(by_language, labels, pa.scalar(None, pa.string()))
+    for row, rule in enumerate(rules):
+        if rule.languages:
+            foreign = pa.array((first == row) & _in_another(language, rule.languages))
+            made_for = f"made for {', '.join(rule.languages)}"
+            details = pc.if_else(foreign, pc.binary_join_element_wise(made_for, labels, "; "), details)
     columns = {
         "doc_id": docs["doc_id"].take(pa.array(removed)),
         "outcome": pa.array([REMOVED] * len(removed), pa.string()),
@@ -114,7 +139,7 @@ def _decisions(
         "rule": names.take(pa.array(first)),
         "value": pa.array(values[np.arange(len(removed)), first]),
         "threshold": limits.take(pa.array(first)),
-        "detail": pc.if_else(by_language, labels, pa.scalar(None, pa.string())),
+        "detail": details,
         "failed": pa.ListArray.from_arrays(pa.array(offsets), entries),
     }
     return pa.Table.from_arrays(

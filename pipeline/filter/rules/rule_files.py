@@ -42,13 +42,20 @@ class Rule:
     comparison: Comparison
     threshold: float | None
     among: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()  # that it is made for; none: any
 
     @property
     def set_name(self) -> str:
         return self.name.split(".", 1)[0]
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "among": list(self.among)}
+        return {**asdict(self), "among": list(self.among), "languages": list(self.languages)}
+
+    @classmethod
+    def from_json(cls, entry: dict[str, Any]) -> Rule:
+        """What `as_json` gave."""
+        lists = {name: tuple(entry.get(name, ())) for name in ("among", "languages")}
+        return cls(**{**entry, **lists})
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,11 @@ class RuleEntry(_Compared):
     """One rule on documents: a name, a signal and exactly one comparison, which good documents satisfy."""
 
     signal: str
+    languages: list[str] = Field(
+        default=[],
+        description="ISO 639-1 codes of the languages that the rule is made for; it is not judged on documents in another"
+        " language that `filter.language.keep` names; default: any",
+    )
 
     @model_validator(mode="after")
     def one_comparison(self) -> RuleEntry:
@@ -207,7 +219,13 @@ def load_file(where: str) -> LoadedSet:
         raise UserError(f"{where}: not a text file in UTF-8") from None
     file = validate(RuleFile, parse_yaml(text, where), where)
     rules = tuple(
-        Rule(f"{file.name}.{r.name}", r.signal, r.comparisons[0], getattr(r, r.comparisons[0]))
+        Rule(
+            f"{file.name}.{r.name}",
+            r.signal,
+            r.comparisons[0],
+            getattr(r, r.comparisons[0]),
+            languages=tuple(r.languages),
+        )
         for r in file.rules
     )
     return LoadedSet(

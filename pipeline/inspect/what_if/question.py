@@ -182,7 +182,7 @@ def _ran_with(manifest: StageManifest, run: Finished) -> FilterParams:
 
 def stored_rules(manifest: StageManifest) -> tuple[Rule, ...]:
     """The rules of a run as it resolved them: the files that they stood in may have changed."""
-    return tuple(Rule(**{**entry, "among": tuple(entry["among"])}) for entry in manifest.params["rules"])
+    return tuple(Rule.from_json(entry) for entry in manifest.params["rules"])
 
 
 def _same_files(manifest: StageManifest, asked: Filter) -> None:
