@@ -337,14 +337,14 @@ class Folder:
         return Entry(self.name, meta["size"], meta["e_tag"] or str(meta["last_modified"]))
 
     def list(self) -> Iterator[Entry]:
-        """Every object below the folder, sorted by path; unfinished temporary files are left out."""
+        """Every object below the folder, sorted by path; locally without unfinished temporary files (`name#1`)."""
         prefix = f"{self.path}/" if self.path else ""
         found = []
         try:
             for batch in self.store.list(prefix or None):
                 for meta in batch:
                     name = meta["path"][len(prefix) :]
-                    if not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
+                    if not self.local or not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
                         found.append(Entry(name, meta["size"], meta["e_tag"] or str(meta["last_modified"])))
         except Exception as error:
             failure = self._failed("list", error)

@@ -12,7 +12,8 @@ from typing import Final
 import xxhash
 
 from corpusmill.common.errors import UserError, nearest
-from corpusmill.common.storage import REMOTE, Entry, Folder
+from corpusmill.common.storage import REMOTE, Folder
+from corpusmill.pipeline.ingest.local_files import Found, look_at, shown, walk
 from corpusmill.pipeline.ingest.streams import COMPRESSED_SUFFIXES
 from corpusmill.schemas.recipe import Source
 
@@ -20,7 +21,7 @@ UNKNOWN: Final = "unknown"  # the name does not identify it: the first bytes dec
 _SUFFIXES = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet",
     ".txt": "text", ".text": "text", ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown",
-    ".warc": "warc", ".wet": "wet", ".html": "html", ".htm": "html", ".xhtml": "html", ".xml": "mediawiki",
+    ".warc": "warc", ".arc": "arc", ".wet": "wet", ".html": "html", ".htm": "html", ".xhtml": "html", ".xml": "mediawiki",
 }  # fmt: skip
 Known = MutableMapping[str, tuple[int, str, str]]  # "<source>/<path>" -> (bytes, change tag, xxh3)
 HASH_BYTES = 1 << 20
@@ -36,6 +37,7 @@ class InputFile:
     size: int
     tag: str
     format: str  # a `corpusmill.schemas.recipe.Format`, or `UNKNOWN`
+    problem: str = ""  # why it is not read: it becomes one quarantined record
 
     @property
     def key(self) -> str:
@@ -47,11 +49,7 @@ def format_of(name: str) -> str:
     """The format that a file's name implies, without a compression suffix; `UNKNOWN` if it implies none."""
     name = name.lower()
     stem, suffix = _split(name)
-    compression, kind = suffix, suffix
-    if suffix in COMPRESSED_SUFFIXES or suffix == ".lz4":
-        _, kind = _split(stem)
-    if compression == ".lz4" and kind not in (".warc", ".wet"):  # fastwarc alone reads LZ4
-        return UNKNOWN
+    kind = _split(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix
     return _SUFFIXES.get(kind, UNKNOWN)
 
 
@@ -64,7 +62,9 @@ def _split(name: str) -> tuple[str, str]:
 def discover(name: str, source: Source) -> list[InputFile]:
     """The files of a source, sorted by path. Hidden files and `*.tmp` are left out.
 
-    Raises `UserError` with source, path and nearest name for a path where nothing is.
+    What is there and cannot be read (a FIFO, a link to nothing, a name that is not UTF-8) is among them, with its
+    `problem`. Raises `UserError` with source, path and nearest name for a path where nothing is, and for a problem
+    where the source says `unreadable_files: stop`.
     """
     by_url: dict[str, InputFile] = {}
     taken: set[str] = set()
@@ -73,10 +73,17 @@ def discover(name: str, source: Source) -> list[InputFile]:
             file = root / entry.path
             if file.url in by_url:
                 continue
-            relative = _unique(entry.path, file, taken)
-            taken.add(relative)
+            unique = _unique(entry.path, file, taken)
+            taken.add(unique)
+            relative, unnamable = shown(unique)
+            problem = entry.problem or unnamable
+            if problem and source.unreadable_files == "stop":
+                raise UserError(
+                    f"sources.{name}.paths: {shown(file.url)[0]}: {problem} (sources.{name}.unreadable_files: quarantine"
+                    " makes it one record of the ledger)"
+                )
             kind = source.format if source.format != "auto" else format_of(file.name)
-            by_url[file.url] = InputFile(name, relative, file.url, entry.size, entry.tag, kind)
+            by_url[file.url] = InputFile(name, relative, file.url, entry.size, entry.tag, kind, problem)
     return sorted(by_url.values(), key=lambda file: file.path)
 
 
@@ -89,7 +96,9 @@ def hash_inputs(files: Iterable[InputFile], known: Known) -> dict[str, str]:
     hashes: dict[str, tuple[int, str, str]] = {}
     for file in files:
         size, tag, digest = known.get(file.key, (-1, "", ""))
-        if (size, tag) != (file.size, file.tag):
+        if file.problem:
+            digest = xxhash.xxh3_128_hexdigest(file.problem.encode())
+        elif (size, tag) != (file.size, file.tag):
             digest = _hash(Folder(file.url))
         hashes[file.key] = (file.size, file.tag, digest)
     known.clear()
@@ -105,11 +114,15 @@ def _hash(file: Folder) -> str:
     return state.hexdigest()
 
 
-def _find(source: str, path: str) -> list[tuple[Folder, Entry]]:
-    """(root, entry below it) of every file that a path stands for."""
+def _find(source: str, path: str) -> list[tuple[Folder, Found]]:
+    """(root, what is below it) of every file that a path stands for."""
     folder = Folder(path)
-    if is_file(folder):
-        return [(folder.parent, folder.entry())]
+    if folder.local:
+        alone = look_at(Path(folder.url))
+        if alone is not None:
+            return [(folder.parent, alone)]
+    elif is_file(folder):
+        return [(folder.parent, Found(*folder.entry()))]
     found = [(folder, entry) for entry in _below(folder)]
     if not found and _GLOB.search(path):
         root, pattern = _split_glob(path)
@@ -120,12 +133,16 @@ def _find(source: str, path: str) -> list[tuple[Folder, Entry]]:
     return found
 
 
-def _below(folder: Folder) -> Iterator[Entry]:
+def _below(folder: Folder) -> Iterator[Found]:
     """The files below a folder that are input: neither hidden nor `*.tmp`."""
-    for entry in folder.list() if not folder.local or Path(folder.url).is_dir() else ():
+    if folder.local:
+        if Path(folder.url).is_dir():
+            yield from walk(Path(folder.url))
+        return
+    for entry in folder.list():
         hidden = any(part.startswith(".") for part in entry.path.split("/"))
         if not hidden and not entry.path.endswith(".tmp"):
-            yield entry
+            yield Found(*entry)
 
 
 _GLOB = re.compile(r"[*?\[]")

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -136,6 +137,16 @@ def columns_of(source: Source) -> dict[str, str]:
         "url": source.url_column or "url",
         "date": source.date_column or "date",
     }
+
+
+def suggest(wanted: str, texts: Mapping[str, int]) -> str:
+    """`"; did you mean 'x'?"` for the field of text that `wanted` may be: one named nearly so, else the one with most text.
+
+    `texts`: fields that hold strings, with how much text they hold. `""` when there is none.
+    """
+    close = difflib.get_close_matches(wanted, texts, n=1, cutoff=0.75)
+    best = close[0] if close else max(texts, key=lambda name: (texts[name], name), default=None)
+    return f"; did you mean '{best}'?" if best is not None else ""
 
 
 def take(record: dict[str, Any], columns: dict[str, str]) -> dict[str, str | None]:

@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file, root_of
+from corpusmill.pipeline.ingest.local_files import Found, look_at
 from corpusmill.pipeline.ingest.readers import read_file, sniff, warc
+from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord, records
 from corpusmill.pipeline.ingest.readers.jsonl import parse
-from corpusmill.pipeline.ingest.readers.warc import ArchiveRecord, records
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
 from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines, read_up_to
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode
@@ -59,11 +60,11 @@ class RawFile:
         return found
 
     def _events(self, reading: Reading, record: str) -> Iterator[Event]:
-        if self.format not in ("warc", "wet"):
+        if self.format not in ("warc", "arc", "wet"):
             yield from read_file(reading)
             return
         # Pages before the wanted one are not extracted, which would take most of the time.
-        response = self.format == "warc"
+        response = self.format != "wet"
         try:
             for found in records(reading, "response" if response else "conversion"):
                 if isinstance(found, ArchiveRecord) and found.name == record:
@@ -138,8 +139,9 @@ def find_file(name: str, source: Source, path: str) -> InputFile | None:
                 file.path.endswith(f"/{path}") or file.path == path
             ):
                 kind = source.format if source.format != "auto" else format_of(file.name)
-                entry = file.entry()
-                return InputFile(name, path, file.url, entry.size, entry.tag, kind)
+                found = look_at(Path(file.url)) if file.local else Found(*file.entry())
+                assert found is not None
+                return InputFile(name, path, file.url, found.size, found.tag, kind, found.problem)
     # A path that no longer exists must not hide the files of another.
     alone = [source.model_copy(update={"paths": [root]}) for root in source.paths]
     for some in (source, *alone):

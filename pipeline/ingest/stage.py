@@ -8,12 +8,14 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
+from corpusmill.common.errors import UserError
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.discover import InputFile, Known, discover, hash_inputs
+from corpusmill.pipeline.ingest.text_cleaning import codec_name
 from corpusmill.schemas.recipe import Recipe
 
 # What turns bytes into text: another version may give another text.
-LIBRARIES = ("resiliparse", "fastwarc", "ftfy")
+LIBRARIES = ("resiliparse", "ftfy")
 # Settings of a source that change its documents. Its paths do not: the content of its files does.
 READ_SETTINGS = ("format", "text_column", "id_column", "url_column", "date_column", "encoding")
 
@@ -36,7 +38,7 @@ class Ingest(SourceStage):
     """Discover, read, decode, clean; quarantine what cannot be read. See `corpusmill.pipeline.engine.stage.SourceStage`."""
 
     name = "ingest"
-    version = "2"
+    version = "3"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -62,7 +64,13 @@ class Ingest(SourceStage):
 
     @cached_property
     def files(self) -> list[InputFile]:
-        """Every input file, source by source; raises `UserError` for a path where nothing is."""
+        """Every input file, source by source; raises `UserError` for a path where nothing is, and an unknown encoding."""
+        for name, source in self.recipe.sources.items():
+            if source.encoding is not None and codec_name(source.encoding) is None:
+                raise UserError(
+                    f"sources.{name}.encoding: '{source.encoding}' is not the name of an encoding; allowed: names of the"
+                    " WHATWG standard or of Python, such as utf-8, cp1252, koi8-r, gb18030; without one it is detected"
+                )
         return [file for name, source in self.recipe.sources.items() for file in discover(name, source)]
 
     def inputs(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Bytes of a file, decompressed in bounded memory, with damage distinguished from the end of the file.
 
-gzip, bzip2 and xz by the standard library, Zstandard by `zstandard`. Python's own file wrappers either lose
+gzip, bzip2 and xz by the standard library, Zstandard by `zstandard`, LZ4 by pyarrow. Python's own file wrappers either lose
 what they decompressed before a cut or, for Zstandard, end silently there; these streams deliver every byte
 before the damage, then raise `Damaged` with its position.
 """
@@ -21,22 +21,33 @@ READ_BYTES = 1 << 18  # of the stored file at a time
 OUT_BYTES = 1 << 18  # decompressed at a time
 # A Zstandard block of 4 bytes may stand for 128 KiB: 256 bytes of input give 8 MiB at most.
 ZSTD_SLICE = 1 << 8
-COMPRESSED_SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz"}
+COMPRESSED_SUFFIXES = {
+    ".gz": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+    ".bz2": "bzip2",
+    ".xz": "xz",
+    ".lz4": "lz4",
+}
 _MAGIC = {
-    "gzip": re.compile(rb"\x1f\x8b\x08"),
+    # With what its flags, compression level and system of origin may be, so that few bytes of data look like it.
+    "gzip": re.compile(rb"\x1f\x8b\x08[\x00-\x1f]"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
     "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
     "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "lz4": re.compile(rb"\x04\x22\x4d\x18"),
 }
 _MAGIC_BYTES = 10
+TRIED_BYTES = 1 << 16  # of what may be a member behind damage
 
 
 class Damaged(Exception):
-    """The file cannot be read on from here. `position` counts bytes of the file as stored."""
+    """The file cannot be read on from here. `position` counts bytes of the file as stored; `member` is where the
+    compressed member that is damaged begins."""
 
-    def __init__(self, rule: str, detail: str, position: int) -> None:
+    def __init__(self, rule: str, detail: str, position: int, member: int = 0) -> None:
         super().__init__(detail)
-        self.rule, self.detail, self.position = rule, detail, position
+        self.rule, self.detail, self.position, self.member = rule, detail, position, member
 
 
 class RawFile:
@@ -58,6 +69,10 @@ class RawFile:
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return self._file.seek(offset, whence)
+
+    def go_to(self, offset: int) -> None:
+        """Read on from there, and count from there."""
+        self.consumed = self._file.seek(offset)
 
     def tell(self) -> int:
         return self._file.tell()
@@ -88,22 +103,54 @@ class Stream:
         self.raw = raw
         self.position = 0  # decompressed bytes delivered
         self._rest = memoryview(b"")
-        self._blocks = self._open(name)
+        self._codec: str | None = None
+        self._damage: Damaged | None = None
+        self._blocks = self._noticing(self._open(name))
+
+    def _noticing(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        try:
+            yield from blocks
+        except Damaged as damage:
+            self._damage = damage
+            raise
+
+    def resume(self) -> tuple[int, int] | None:
+        """After `Damaged`: go on with the next member of the compressed file that can be read.
+
+        Returns the stored bytes passed over, from the damaged member's beginning to that of the next (first, end); None if
+        none follows, or the file is not compressed.
+        """
+        damage, codec = self._damage, self._codec
+        if damage is None or codec not in _DECODERS:
+            return None
+        found = _next_member(self.raw, damage.member + 1, codec)
+        if found is None:
+            return None
+        self._damage = None
+        self.raw.go_to(found)
+        self._rest = memoryview(b"")
+        self._blocks = self._noticing(_members(self.raw, self.raw.read(READ_BYTES), codec))
+        return damage.member, found
 
     def _open(self, name: str) -> Iterator[bytes]:
         head = self.raw.read(READ_BYTES)
-        codec = codec_of(head)
+        codec = self._codec = codec_of(head)
         if codec is None:
             named = next(
                 (c for suffix, c in COMPRESSED_SUFFIXES.items() if name.lower().endswith(suffix)), None
             )
             if named and head and not _looks_like_text(head[:1024]):
+                self._codec = named
                 raise Damaged("ingest.damaged", f"named as {named}, but its first bytes are not {named}'s", 0)
             while head:
                 yield head
                 head = self.raw.read(READ_BYTES)
             return
-        yield from _members(self.raw, head, codec)
+        if codec == "lz4":
+            self.raw.go_to(0)
+            yield from _lz4(self.raw)
+        else:
+            yield from _members(self.raw, head, codec)
 
     def read(self, size: int = READ_BYTES) -> bytes:
         while not self._rest:
@@ -173,7 +220,60 @@ def _members(raw: RawFile, data: bytes, codec: str) -> Iterator[bytes]:
         if not _MAGIC[codec].match(data):
             at = raw.consumed - len(data)
             detail = f"bytes that are not {codec} follow the compressed data, at byte {at}"
-            raise Damaged("ingest.damaged", detail, at)
+            raise Damaged("ingest.damaged", detail, at, at)
+
+
+def _lz4(raw: RawFile) -> Iterator[bytes]:
+    """The content of LZ4 frames, by pyarrow."""
+    import pyarrow as pa
+
+    try:
+        with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "lz4") as stream:
+            while block := stream.read(OUT_BYTES):
+                yield block
+    except OSError as error:
+        rule = "ingest.truncated" if "runcated" in str(error) else "ingest.damaged"
+        detail = f"lz4 data is {rule.removeprefix('ingest.')}, noticed before byte {raw.consumed}"
+        raise Damaged(rule, detail, raw.consumed) from None
+
+
+def _next_member(raw: RawFile, start: int, codec: str) -> int | None:
+    """Where the first member at or after byte `start` of a file begins that can be decompressed; None if there is none."""
+    first, data = start, b""
+    raw.go_to(start)
+    while True:
+        block = raw.read(READ_BYTES)
+        data += block
+        for sign in _MAGIC[codec].finditer(data):
+            if block and sign.start() > len(data) - _MAGIC_BYTES:
+                break  # looked at with the next block
+            if _begins(raw, first + sign.start(), codec):
+                return first + sign.start()
+        if not block:
+            return None
+        keep = min(len(data), _MAGIC_BYTES)
+        first, data = first + len(data) - keep, data[len(data) - keep :]
+
+
+def _begins(raw: RawFile, at: int, codec: str) -> bool:
+    """Whether the first `TRIED_BYTES` from there decompress; leaves the file where it was."""
+    from zstandard import ZstdError
+
+    place = raw.tell()
+    raw.seek(at)
+    data = raw.read(TRIED_BYTES)
+    raw.seek(place)
+    step = _DECODERS[codec]()
+    try:
+        got = 0
+        while got < TRIED_BYTES:
+            out, data, ended = step(data)
+            got += len(out)
+            if ended or (not out and not data):
+                break
+    except (zlib.error, OSError, EOFError, lzma.LZMAError, ZstdError, MemoryError):
+        return False
+    return True
 
 
 def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, bytes]:
@@ -188,7 +288,7 @@ def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, byt
         except (zlib.error, OSError, EOFError, lzma.LZMAError, ZstdError, MemoryError):
             at = raw.consumed - len(data)
             detail = f"{codec} data from byte {start} on is corrupt, noticed before byte {at}"
-            raise Damaged("ingest.damaged", detail, at) from None
+            raise Damaged("ingest.damaged", detail, at, start) from None
         if out:
             yield out
         if ended:
@@ -197,7 +297,7 @@ def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, byt
             data = raw.read(READ_BYTES)
             if not data:
                 detail = f"{codec} data ends inside a member, at byte {raw.consumed}"
-                raise Damaged("ingest.truncated", detail, raw.consumed)
+                raise Damaged("ingest.truncated", detail, raw.consumed, start)
 
 
 Step = Callable[[bytes], tuple[bytes, bytes, bool]]  # input -> (output, input not yet used, ended)
@@ -254,12 +354,12 @@ _DECODERS: dict[str, Callable[[], Step]] = {
 
 
 def lines(stream: Stream, limit: int) -> Iterator[tuple[int, bytes | None, int]]:
-    """(offset, line without its newline, bytes) of every line; one of more than `limit` bytes comes as None.
+    """(offset, line without its newline, bytes) of every line from here on; one of more than `limit` bytes comes as None.
 
     Holds one block and at most `limit` bytes. Part of a line before damage is no line: `Damaged` follows.
     """
     parts: list[bytes] = []
-    held, start, offset = 0, 0, 0
+    held, start, offset = 0, stream.position, stream.position
     while block := stream.read():
         begin = 0
         while (end := block.find(b"\n", begin)) >= 0:

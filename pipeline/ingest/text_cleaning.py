@@ -56,7 +56,7 @@ def decode(data: bytes, declared: str | None = None) -> Decoded:
                 return _checked(data[len(bom) :].decode(encoding), None, 0)
             except UnicodeDecodeError:
                 break
-    declared = _codec(declared)
+    declared = codec_name(declared)
     if declared and not declared.startswith(("utf-8", "ascii", "cp1252")):
         try:
             as_declared = data.decode(declared)
@@ -84,7 +84,7 @@ def _detected(data: bytes, position: int, declared: str | None) -> Decoded:
     broken = lossy.count("\ufffd")
     if sum(1 for char in lossy if char > "\x7f") >= 2 * broken + 2:  # mostly valid UTF-8: no other encoding
         raise Undecodable(position, f"UTF-8 with {broken} broken places, the first at byte {position}")
-    found = _codec(detect_encoding(data)) or "cp1252"
+    found = codec_name(detect_encoding(data)) or "cp1252"
     for encoding in dict.fromkeys(filter(None, (declared, found, "cp1252"))):
         if encoding in ("utf-8", "ascii"):
             continue
@@ -122,7 +122,7 @@ def _plausible(text: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _codec(label: str | None) -> str | None:
+def codec_name(label: str | None) -> str | None:
     """Python's codec for an encoding label of the web, or None for an unknown one."""
     if not label:
         return None

@@ -18,6 +18,7 @@ HEAD_BYTES = 4_096
 _SIGNS = (
     (re.compile(rb"PAR1"), "parquet"),
     (re.compile(rb"WARC/[01]\.\d"), "warc"),
+    (re.compile(rb"filedesc:[^\r\n]* \d{8,14} [^\r\n]* \d+\r?\n"), "arc"),
     (re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki\b"), "mediawiki"),
     (re.compile(rb"\s*(?:<!doctype\s+html|<html\b)", re.I), "html"),
     (re.compile(rb"\s*\{\s*\""), "jsonl"),
@@ -38,7 +39,7 @@ def sniff(reading: Reading) -> str:
 _READERS = {
     "jsonl": ("jsonl", "read"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
     "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
-    "warc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
+    "warc": ("warc", "read"), "arc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
 }  # fmt: skip
 
 
@@ -54,6 +55,9 @@ def read_file(reading: Reading) -> Iterator[Event]:
     fails) pass."""
     file = reading.file
     try:
+        if file.problem:
+            yield Rejected(reading.next(), "ingest.unreadable_file", file.problem)
+            return
         if not file.size:
             yield Rejected(reading.next(), "ingest.empty_file", "the file has no bytes", 0.0)
             return

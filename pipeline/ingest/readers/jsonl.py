@@ -9,8 +9,16 @@ from typing import Any
 
 import orjson
 
-from corpusmill.common.errors import nearest
-from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected, columns_of, metadata, take
+from corpusmill.pipeline.ingest.records import (
+    Document,
+    Event,
+    Reading,
+    Rejected,
+    columns_of,
+    metadata,
+    suggest,
+    take,
+)
 from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode, scrub_surrogates
 
@@ -19,13 +27,31 @@ GIVE_UP_AFTER = 100
 
 
 def read(reading: Reading) -> Iterator[Event]:
-    """A `corpusmill.pipeline.ingest.records.Reader`."""
+    """A `corpusmill.pipeline.ingest.records.Reader`. Behind damage of a compressed file it goes on at the next member."""
+    stream = reading.stream()
+    text = _as_utf8(stream)
+    after_damage = False
+    while True:
+        try:
+            yield from _records(text, reading, after_damage)
+            return
+        except Damaged as damage:
+            gap = stream.resume() if text is stream else None
+            if gap is None:
+                raise
+            number, (begin, end) = reading.next(), gap
+            passed = f"{end - begin} stored bytes from byte {begin} on are passed over"
+            yield Rejected(number, damage.rule, f"record {number}: {damage.detail}; {passed}", float(begin))
+            after_damage = True
+
+
+def _records(stream: Stream, reading: Reading, after_damage: bool) -> Iterator[Event]:
     columns = columns_of(reading.source)
     text_column = reading.source.text_column
     limit = reading.max_bytes
     bad_in_a_row = 0
-    stream = reading.stream()
-    for offset, line, size in lines(_as_utf8(stream), limit):
+    first = stream.position
+    for offset, line, size in lines(stream, limit):
         if line is None:
             detail = f"line of {size} bytes at byte {offset}; allowed are {limit}"
             yield reading.too_large(reading.next(), detail, size)
@@ -44,6 +70,11 @@ def read(reading: Reading) -> Iterator[Event]:
         if isinstance(record, Bad):
             bad_in_a_row += 1
             rule, _, detail = record.partition(" ")
+            if after_damage and offset == first:
+                rule, detail = (
+                    "ingest.damaged",
+                    f"the end of a line that began in the damaged part ({size} bytes)",
+                )
             yield Rejected(reading.next(), rule, f"{detail}; line at byte {offset}", float(offset))
             continue
         bad_in_a_row = 0
@@ -64,7 +95,10 @@ def _document(
     else:
         text, rule = None, "ingest.no_text"
         fields = ", ".join(sorted(map(scrub_surrogates, record))[:20])
-        detail = f"no field '{text_column}'{nearest(text_column, record)} (fields: {fields[:300]})"
+        texts = {
+            scrub_surrogates(name): len(value) for name, value in record.items() if isinstance(value, str)
+        }
+        detail = f"no field '{text_column}'{suggest(text_column, texts)} (fields: {fields[:300]})"
     found = take(record, columns)
     if isinstance(text, str):
         return Document(reading.next(), text, **found, metadata=metadata(record, reading.counters))

@@ -2,57 +2,145 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from corpusmill.common.errors import WorkError, nearest
-from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected, columns_of, metadata, scalar
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, pages
+from corpusmill.pipeline.ingest.records import (
+    Batch,
+    Event,
+    Reading,
+    Rejected,
+    columns_of,
+    metadata,
+    scalar,
+    suggest,
+)
+from corpusmill.pipeline.ingest.streams import RawFile
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 from corpusmill.schemas.tables import DOCUMENTS
 
 BATCH_BYTES = 4 << 20  # decoded at a time, as the row group's average goes
 BATCH_ROWS = 4_096
+PAGE_BYTES = 256 << 20  # a page may expand to
+FOOTER_BYTES = 64 << 20
+CONTAINER_LIMIT = 250_000  # columns, row groups, or other entries of one list in the footer
 
 
 def read(reading: Reading) -> Iterator[Event]:
     """A `corpusmill.pipeline.ingest.records.Reader`."""
+    raw = reading.raw()
+    footer = _footer_bytes(raw, reading.file.size)
+    if footer > FOOTER_BYTES:
+        detail = f"its footer has {footer} bytes, allowed are {FOOTER_BYTES}"
+        yield Rejected(reading.next(), "ingest.not_parquet", detail, float(footer), float(FOOTER_BYTES))
+        return
     try:
         # Buffered streams: a column chunk is never held whole.
-        file = pq.ParquetFile(pa.PythonFile(reading.raw(), mode="r"), buffer_size=1 << 20, pre_buffer=False)
+        file = pq.ParquetFile(
+            pa.PythonFile(raw, mode="r"), buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True,
+            thrift_container_size_limit=CONTAINER_LIMIT,
+        )  # fmt: skip
     except (pa.ArrowException, OSError) as error:
         detail = f"the footer cannot be read ({type(error).__name__})"
         yield Rejected(reading.next(), "ingest.not_parquet", detail)
         return
     schema = file.schema_arrow
     text_column = "text" if _is_documents(reading, schema.names) else reading.source.text_column
-    wrong = _wrong_schema(schema, text_column, file.metadata.num_rows, reading)
+    wrong = _wrong_schema(file, text_column, reading)
     if wrong:
         yield wrong
         return
     names = [field.name for field in schema if field.name == text_column or _wanted(field.type)]
     for group in range(file.metadata.num_row_groups):
-        about = file.metadata.row_group(group)
-        average = max(1, about.total_byte_size // max(1, about.num_rows))
+        yield from _row_group(file, group, names, text_column, reading)
+    promised = file.metadata.num_rows
+    held = sum(file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups))
+    if promised > held:
+        detail = (
+            f"the footer promises {promised} rows, its row groups {held}: {promised - held} rows are missing"
+        )
+        yield Rejected(reading.next(), "ingest.damaged", detail, float(promised - held))
+
+
+def _row_group(
+    file: pq.ParquetFile, group: int, names: list[str], text_column: str, reading: Reading
+) -> Iterator[Event]:
+    about = file.metadata.row_group(group)
+    promised = max(0, about.num_rows)
+    first, done = reading.records, 0
+    try:
+        too_large = _too_large_page(about, names, reading)
+        if too_large:
+            yield _lost(f"row group {group}: {too_large}", "ingest.record_too_large", promised, reading)
+            return
+        average = max(1, about.total_byte_size // max(1, promised))
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES // average))
-        done = 0
-        try:
-            for batch in file.iter_batches(
-                batch_size=rows, row_groups=[group], columns=names, use_threads=False
-            ):
-                done += len(batch)
-                yield from _events(batch, text_column, reading)
-        except WorkError:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            lost = about.num_rows - done
-            record = reading.next()
-            reading.records += max(lost - 1, 0)  # the rows after it keep their numbers
-            detail = f"row group {group}: its last {lost} rows cannot be decoded ({type(error).__name__})"
-            yield Rejected(record, "ingest.damaged", detail, float(lost))
+        for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False):
+            done += len(batch)
+            yield from _events(batch, text_column, reading)
+        problem = f"it holds {done} of {promised} rows"
+    except WorkError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        reading.records = first + done  # a batch that was given up on half way counts as a whole
+        problem = f"its last {max(0, promised - done)} rows cannot be decoded ({_reason(error)})"
+    if done < promised:
+        yield _lost(f"row group {group}: {problem}", "ingest.damaged", promised - done, reading)
+
+
+def _lost(detail: str, rule: str, rows: int, reading: Reading) -> Rejected:
+    """One record for rows that are lost together; the rows after them keep their numbers."""
+    record = reading.next()
+    reading.records += max(rows - 1, 0)
+    return Rejected(record, rule, detail, float(rows))
+
+
+def _reason(error: Exception) -> str:
+    return "a page does not have its checksum" if "CRC" in str(error) else type(error).__name__
+
+
+def _too_large_page(about: pq.RowGroupMetaData, names: Collection[str], reading: Reading) -> str:
+    """Which page of a row group would expand beyond what memory is for; "" if none would.
+
+    The sizes in the footer are believed for remote files alone, where looking at pages reads the file twice.
+    """
+    limit = max(PAGE_BYTES, 2 * reading.max_bytes)
+    local = Folder(reading.file.url).local
+    for place in range(about.num_columns):
+        column = about.column(place)
+        if column.path_in_schema.split(".")[0] not in names:
+            continue
+        if not local and column.total_uncompressed_size <= limit:
+            continue
+        starts = [column.data_page_offset, column.dictionary_page_offset]
+        start = min(at for at in starts if at is not None and (column.has_dictionary_page or at))
+        with Folder(reading.file.url).open() as raw, suppress(Unreadable):  # the decoder stops there, too
+            for page in pages(raw, start, column.total_compressed_size):
+                if page.expanded > limit:
+                    return (
+                        f"a page of column '{column.path_in_schema}' expands from {page.stored} to {page.expanded} bytes;"
+                        f" allowed are {limit}"
+                    )
+    return ""
+
+
+def _footer_bytes(raw: RawFile, size: int) -> int:
+    """Length of the footer, by the file's last bytes; 0 if it has none."""
+    if size < 12:
+        return 0
+    raw.seek(size - 8)
+    tail = raw.read(8)
+    raw.go_to(0)
+    return int.from_bytes(tail[:4], "little") if tail[4:] == b"PAR1" else 0
 
 
 def _is_documents(reading: Reading, names: Collection[str]) -> bool:
@@ -62,8 +150,9 @@ def _is_documents(reading: Reading, names: Collection[str]) -> bool:
     return set(DOCUMENTS.names) <= set(names) and reading.source.format == "auto"
 
 
-def _wrong_schema(schema: pa.Schema, text_column: str, rows: int, reading: Reading) -> Rejected | None:
+def _wrong_schema(file: pq.ParquetFile, text_column: str, reading: Reading) -> Rejected | None:
     """One record for a whole file that cannot hold what was asked of it."""
+    schema, rows = file.schema_arrow, file.metadata.num_rows
     columns = ", ".join(f"{field.name} ({field.type})"[:80] for field in schema)[:600]
     if reading.file.format == "documents":
         missing = [name for name in DOCUMENTS.names if name not in schema.names]
@@ -71,15 +160,29 @@ def _wrong_schema(schema: pa.Schema, text_column: str, rows: int, reading: Readi
             detail = f"no document partition, columns missing: {', '.join(missing)} (columns: {columns}); {rows} rows"
             return Rejected(reading.next(), "ingest.wrong_schema", detail, float(rows))
     if text_column not in schema.names:
-        detail = (
-            f"no column '{text_column}'{nearest(text_column, schema.names)} (columns: {columns}); {rows} rows"
-        )
+        texts = _text_sizes(file)
+        detail = f"no column '{text_column}'{suggest(text_column, texts)} (columns: {columns}); {rows} rows"
         return Rejected(reading.next(), "ingest.no_text", detail, float(rows))
     kind = schema.field(text_column).type
-    if not (_stringlike(kind) or (pa.types.is_dictionary(kind) and _stringlike(kind.value_type))):
+    if not _is_text(kind):
         detail = f"column '{text_column}' is {kind}, not text; {rows} rows"
         return Rejected(reading.next(), "ingest.text_type", detail, float(rows))
     return None
+
+
+def _text_sizes(file: pq.ParquetFile) -> dict[str, int]:
+    """Columns of text with their stored bytes, before compression."""
+    sizes: Counter[str] = Counter()
+    for group in range(file.metadata.num_row_groups):
+        about = file.metadata.row_group(group)
+        for place in range(about.num_columns):
+            column = about.column(place)
+            sizes[column.path_in_schema] += column.total_uncompressed_size
+    return {field.name: sizes[field.name] for field in file.schema_arrow if _is_text(field.type)}
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return _stringlike(kind) or (pa.types.is_dictionary(kind) and _stringlike(kind.value_type))
 
 
 def _stringlike(kind: pa.DataType) -> bool:

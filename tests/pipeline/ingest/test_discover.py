@@ -113,7 +113,7 @@ def test_formats_by_name() -> None:
         "a.csv": "unknown",
         "README": "unknown",
         "a.gz": "unknown",
-        "a.txt.lz4": "unknown",
+        "a.txt.lz4": "text",
         "v1.2/README": "unknown",
     }
     assert {name: format_of(name) for name in names} == names

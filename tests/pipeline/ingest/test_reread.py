@@ -9,7 +9,8 @@ import pytest
 
 from corpusmill.pipeline.ingest.discover import discover
 from corpusmill.pipeline.ingest.readers import read_file
-from corpusmill.pipeline.ingest.readers.warc import ArchiveRecord, response
+from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord
+from corpusmill.pipeline.ingest.readers.warc import response
 from corpusmill.pipeline.ingest.records import Document, Reading, Rejected
 from corpusmill.pipeline.ingest.reread import RawFile, find_file
 from corpusmill.schemas.recipe import Source

@@ -1,0 +1,151 @@
+"""What a Parquet file proves of its own damage, and values that expand without end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corpusmill.pipeline.ingest.readers.parquet_pages import Page, Unreadable, pages
+from tests.pipeline.ingest.helpers import ingest
+
+TABLE = pa.table(
+    {
+        "id": [f"id-{n}" for n in range(900)],
+        "text": [f"text number {n}: " + "more and more " * (n % 9) for n in range(900)],
+        "tags": [["a", "b"] * (n % 3) for n in range(900)],
+        "half": [n / 2 if n % 5 else None for n in range(900)],
+    }
+)
+
+
+def written(folder: Path, table: pa.Table = TABLE, **options: object) -> Path:
+    path = folder / "a.parquet"
+    pq.write_table(table, path, **{"row_group_size": 300, "write_page_checksum": True, **options})
+    return path
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_pages_with_checksums_are_checked(tmp_path: Path, compression: str) -> None:
+    """A byte of the text itself changes: without the checksum nobody would notice."""
+    path = written(tmp_path, compression=compression, use_dictionary=False)
+    column = pq.ParquetFile(path).metadata.row_group(1).column(1)
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset + column.total_compressed_size - 9] ^= 0x20
+    path.write_bytes(data)
+    result = ingest(path)
+    assert [doc["source_id"] for doc in result.docs] == [f"id-{n}" for n in range(900) if not 300 <= n < 600]
+    assert result.rules == ["ingest.damaged"] and result.decisions[0]["value"] == 300.0
+    assert "does not have its checksum" in result.decisions[0]["detail"]
+    assert result.locators()[300].endswith("#600")  # the rows behind keep their numbers
+
+
+def renumbered(path: Path, old: int, new: int, times: int) -> None:
+    """The footer's counts of rows, as zigzag varints of two bytes, replaced."""
+
+    def varint(n: int) -> bytes:
+        n *= 2
+        return bytes([n & 127 | 128, n >> 7])
+
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert data.count(varint(old), footer) >= 1
+    path.write_bytes(data[:footer] + data[footer:].replace(varint(old), varint(new), times))
+
+
+def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    renumbered(path, 900, 950, 1)
+    assert pq.ParquetFile(path).metadata.num_rows == 950
+    result = ingest(path)
+    assert len(result.docs) == 900 and result.rules == ["ingest.damaged"]
+    assert result.decisions[0]["detail"] == (
+        "the footer promises 950 rows, its row groups 900: 50 rows are missing"
+    )
+
+
+def test_a_row_group_that_promises_more_rows_than_its_pages_hold(tmp_path: Path) -> None:
+    path = written(tmp_path, row_group_size=900)
+    renumbered(path, 900, 950, 99)
+    result = ingest(path)
+    lost = [row for row in result.decisions if row["rule"] == "ingest.damaged"]
+    assert len(result.docs) + sum(int(row["value"]) for row in lost) >= 950 and lost
+    assert all(row["value"] > 0 for row in lost)
+
+
+def test_the_sizes_of_pages_are_those_that_the_writer_gave(tmp_path: Path) -> None:
+    for options in ({}, {"data_page_version": "2.0"}, {"use_dictionary": False, "data_page_size": 2048}):
+        path = written(tmp_path, **options)
+        metadata = pq.ParquetFile(path).metadata
+        for group in range(metadata.num_row_groups):
+            for place in range(metadata.num_columns):
+                column = metadata.row_group(group).column(place)
+                start = column.dictionary_page_offset or column.data_page_offset
+                with path.open("rb") as file:
+                    found = list(pages(file, start, column.total_compressed_size))
+                headers = column.total_compressed_size - sum(page.stored for page in found)
+                assert headers > 0
+                assert sum(page.expanded for page in found) + headers == column.total_uncompressed_size
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=200)
+def test_whatever_stands_in_place_of_a_header(data: bytes) -> None:
+    import io
+
+    try:
+        found = list(pages(io.BytesIO(data), 0, len(data)))
+    except Unreadable:
+        return
+    assert all(isinstance(page, Page) and page.stored >= 0 for page in found)
+
+
+PEAK = """
+import json, resource, sys
+from tests.pipeline.ingest.helpers import ingest
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+result = ingest(sys.argv[1])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([len(result.docs), [[d["rule"], d["detail"]] for d in result.decisions], (peak - before) >> 10]))
+"""
+
+
+def peak(path: Path) -> tuple[int, list[list[str]], int]:
+    """(documents, (rule, detail)s, MiB above what the imports took), in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
+    documents, rejected, mib = json.loads(done.stdout)
+    return documents, rejected, mib
+
+
+@pytest.mark.parametrize("dictionary", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_value_that_expands_without_end(tmp_path: Path, dictionary: bool) -> None:
+    texts = pa.array(["fine", "x" * (300 << 20), "fine too"], pa.large_string())
+    path = tmp_path / "a.parquet"
+    with pq.ParquetWriter(
+        path, pa.schema([("text", pa.large_string())]), compression="zstd", use_dictionary=dictionary
+    ) as writer:
+        writer.write_table(pa.table({"text": texts}))
+        writer.write_table(pa.table({"text": pa.array(["after"], pa.large_string())}))
+    del texts
+    assert path.stat().st_size < 1 << 20
+    documents, ((rule, detail),), mib = peak(path)
+    assert documents == 1 and rule == "ingest.record_too_large"
+    assert "row group 0: a page of column 'text' expands from" in detail
+    assert mib < 500
+
+
+@pytest.mark.slow
+def test_a_million_columns(tmp_path: Path) -> None:
+    names = [f"c{n}" for n in range(300_000)]
+    schema = pa.schema([("text", pa.string()), *((name, pa.int8()) for name in names)])
+    path = tmp_path / "a.parquet"
+    pq.ParquetWriter(path, schema).close()
+    documents, rejected, mib = peak(path)
+    assert documents == 0 and rejected[0][0] == "ingest.not_parquet" and mib < 1000
