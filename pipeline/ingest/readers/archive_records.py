@@ -161,7 +161,7 @@ class _Walk:
             if not window.need(1):
                 if window.damage is None:
                     return
-                yield from self._resumed(None, None)
+                yield from self._behind_damage(None, None)
                 continue
             head = self._head()
             if head is None:
@@ -255,7 +255,7 @@ class _Walk:
         found = window.find_next(0)
         short = f"{_named(head)} cut short: {there} of {head.length or 'unknown'} bytes"
         if not found and window.damage is not None:
-            yield from self._resumed(head, short)
+            yield from self._behind_damage(head, short)
             return
         if not found and (head.length is None or there < head.length):
             yield self._rejected(head, "ingest.truncated", f"{short}; nothing follows it", float(there))
@@ -277,7 +277,7 @@ class _Walk:
         detail = f"no record begins in {size} bytes from byte {begin} on; they are passed over"
         yield Rejected(self.reading.next(), "ingest.damaged", detail, float(size))
 
-    def _resumed(self, head: _Head | None, what: str | None) -> Iterator[Rejected]:
+    def _behind_damage(self, head: _Head | None, what: str | None) -> Iterator[Rejected]:
         """Damage of the stored file: named, and reading goes on behind it; raises it where nothing can be read any more."""
         damage = self.window.damage
         assert damage is not None
