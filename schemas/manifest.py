@@ -205,7 +205,7 @@ class RunInputs(Strict):
 
 
 class UnitManifest(Strict):
-    """`ingest/units/<number>.json`: the partitions that a unit of raw input became; written after the last of them."""
+    """`ingest/units/<unit>.json`: the partitions that a unit of raw input became; written after the last of them."""
 
     key: str
     partitions: list[str]

@@ -28,8 +28,44 @@ from corpusmill.schemas.stages import (
 from corpusmill.schemas.tokenizer import TokenizerParams
 
 Format = Literal[
-    "auto", "jsonl", "parquet", "text", "markdown", "warc", "arc", "wet", "html", "mediawiki", "documents"
+    "auto",
+    "jsonl",
+    "json",
+    "csv",
+    "tsv",
+    "parquet",
+    "arrow",
+    "text",
+    "markdown",
+    "warc",
+    "arc",
+    "wet",
+    "html",
+    "mediawiki",
+    "documents",
 ]
+
+
+class CsvOptions(Strict):
+    """The dialect of CSV and TSV files (RFC 4180, where nothing is set)."""
+
+    delimiter: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description="default: of , ; tab and |, what the first line has most of",
+    )
+    quote: str | None = Field(default='"', min_length=1, max_length=1, description="null: no value is quoted")
+    escape: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description="before a quote or delimiter; default: quotes are doubled",
+    )
+    header: bool | list[str] = Field(
+        default=True,
+        description="whether the first line names the columns (else they are 0, 1, ...), or their names",
+    )
 
 
 def _path(value: str) -> str:
@@ -46,11 +82,21 @@ class Source(Strict):
     format: Format = Field(
         default="auto", description="`auto` detects it from the file's name and first bytes"
     )
-    text_column: str = Field(default="text", description="JSONL and Parquet: the field that holds the text")
+    text_column: str = Field(
+        default="text",
+        min_length=1,
+        description="of records with fields: the one that holds the text; a.b is field b of field a, if no field has that name",
+    )
+    text_join: str | None = Field(
+        default=None,
+        description="joins the strings where the text column is a list, or fields of a list's items, such as messages.content;"
+        " default: a list is no text",
+    )
     id_column: str | None = Field(default=None, description="the field kept as `source_id`; `id` if present")
     url_column: str | None = None
     date_column: str | None = None
     encoding: str | None = Field(default=None, description="encoding of text files; default: detected")
+    csv: CsvOptions = CsvOptions()
     unreadable_files: Literal["quarantine", "stop"] = Field(
         default="quarantine",
         description="what becomes of a FIFO, a link to nothing, a file without the right to read it, or a name that is not"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ from corpusmill.pipeline.engine.tasks import (
     as_partition,
     run_partition,
     run_unit,
+    unit_marker,
 )
 from corpusmill.schemas.manifest import (
     MANIFEST,
@@ -78,7 +79,8 @@ class Planned:
 
     @property
     def step(self) -> Step:
-        return Step(self.name, self.key, self.folder)
+        across = isinstance(self.stage, LocalStage) and self.stage.looks_across
+        return Step(self.name, self.key if across else self.stage.task_key(), self.folder)
 
 
 class Run:
@@ -264,13 +266,16 @@ class Run:
         if unfinished:
             label = "+".join(entry.name for entry in group)
             prepared: tuple[list[PublishedFile], dict[str, int]] = ([], {})
+            markers: set[str] = set()
             first = group[0].stage
             if isinstance(first, LocalStage) and first.looks_across and group[0].done is None:
                 prepared = first.prepare(self._context(group[0], partitions, planned))
             steps = tuple(entry.step for entry in group)
             columns: Sequence[Sequence[PartitionManifest]]
             if isinstance(first, SourceStage):
-                tasks = [UnitTask(self.recipe_json, steps, i, unit) for i, unit in enumerate(first.units())]
+                units = first.units()
+                tasks = [UnitTask(self.recipe_json, steps, unit) for unit in units]
+                markers = {unit_marker(unit) for unit in units}
                 chains = self.scheduler.map(run_unit, tasks, label)
                 columns = [[m for chain in chains for m in chain[i]] for i in range(len(group))]
             else:
@@ -280,7 +285,7 @@ class Run:
             for entry, manifests in zip(group, columns, strict=True):
                 if entry.done is None:
                     extra = prepared if entry is group[0] else ([], {})
-                    entry.done = self._publish_stage(entry, manifests, *extra)
+                    entry.done = self._publish_stage(entry, manifests, *extra, markers=markers)
         return self._partitions(group[-1])
 
     @staticmethod
@@ -305,7 +310,7 @@ class Run:
 
     def _publish_stage(
         self, entry: Planned, parts: Sequence[PartitionManifest], files: list[PublishedFile],
-        counters: dict[str, int], seconds: float = 0.0,
+        counters: dict[str, int], seconds: float = 0.0, markers: Collection[str] = (),
     ) -> StageManifest:  # fmt: skip
         """The stage's manifest, after which whatever it does not name is deleted."""
         totals: dict[str, int] = dict(counters)
@@ -324,10 +329,10 @@ class Run:
             per_source=dict(sorted(per_source.items())), counters=dict(sorted(totals.items())),
             files=files, seconds=round(seconds, 3),
         )  # fmt: skip
-        wanted = {entry.manifest, *(f.path for f in files)}
+        wanted = {entry.manifest, *markers, *(f.path for f in files)}
         for part in parts:
             wanted |= {f"parts/{part.partition}.json", *(f.path for f in part.files)}
-        roots = ("documents/", "decisions/", "signals/", "parts/", "scratch/")
+        roots = ("documents/", "decisions/", "signals/", "parts/", "units/", "scratch/")
         whole = (
             isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
         )  # the folder is all ours

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import PublishedFile, stage_key
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, QUARANTINED, REMOVED
 
@@ -155,13 +155,35 @@ class Stage(ABC):
         """Everything but the inputs that the output depends on, as JSON."""
         return {**self.recipe.params_of(self.name), "seed": self.recipe.seed}
 
+    def task_params(self) -> dict[str, Any]:
+        """Of `key_params`, what the output of one partition (or one unit of input) depends on besides that itself."""
+        return self.key_params()
+
+    def task_key(self) -> str:
+        """A key of the code and parameters of one task, the same whatever other input a run has."""
+        return stage_key(self.name, self.version, self.task_params(), {})
+
+
+class SourceUnit(Protocol):
+    """A part of the raw input that one task reads: small, picklable.
+
+    `name` begins the names of its partitions, which sort in the order of the units; `key` is a hash of all that its
+    documents depend on besides the stage's `task_params`. Both stay when other input is added or removed.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
+
 
 class SourceStage(Stage):
     """Reads raw input. Units and what each yields depend on the input alone, never on the workers."""
 
     @abstractmethod
-    def units(self) -> Sequence[Any]:
-        """Small picklable descriptions of the work, in a fixed order."""
+    def units(self) -> Sequence[SourceUnit]:
+        """The whole input, in a fixed order."""
 
     @abstractmethod
     def inputs(self) -> dict[str, str]:

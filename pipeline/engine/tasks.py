@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from corpusmill.pipeline.engine.stage import (
     Outcome,
     Partition,
     SourceStage,
+    SourceUnit,
     Stage,
     check_conservation,
 )
@@ -36,7 +36,7 @@ from corpusmill.schemas.tables import QUARANTINED, REMOVED
 
 @dataclass(frozen=True)
 class Step:
-    """One stage of a fused group, as a worker needs it."""
+    """One stage of a fused group, as a worker needs it. `key`: of all that a partition's result depends on besides it."""
 
     name: str
     key: str
@@ -49,8 +49,7 @@ class UnitTask:
 
     recipe_json: str
     steps: tuple[Step, ...]
-    index: int
-    unit: Any
+    unit: SourceUnit
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ def _stage(recipe_json: str, name: str) -> Stage:
 def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
     """The manifests of every partition of a unit: one list per stage of the group."""
     ingest, *rest = task.steps
-    key = hash_json({"stage": ingest.key, "unit": task.index})
-    marker = ingest.folder / f"units/{task.index:05d}.json"
+    key = hash_json([ingest.key, task.unit.name, task.unit.key])
+    marker = ingest.folder / unit_marker(task.unit)
     unit = parse(UnitManifest, marker)
     chains: list[list[PartitionManifest]] = []
     if unit is not None and unit.key == key:
@@ -107,10 +106,13 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
         )
         names.append(name)
         clock = time.process_time()
-    publish_bytes(
-        ingest.folder, f"units/{task.index:05d}.json", _json(UnitManifest(key=key, partitions=names))
-    )
+    publish_bytes(ingest.folder, unit_marker(task.unit), _json(UnitManifest(key=key, partitions=names)))
     return [list(column) for column in zip(*chains, strict=True)]
+
+
+def unit_marker(unit: SourceUnit) -> str:
+    """The file that says which partitions a unit became, below the stage's folder."""
+    return f"units/{unit.name}.json"
 
 
 def run_partition(task: PartitionTask) -> list[PartitionManifest]:

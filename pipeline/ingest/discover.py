@@ -14,17 +14,18 @@ import xxhash
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import REMOTE, Folder
 from corpusmill.pipeline.ingest.local_files import Found, look_at, shown, walk
+from corpusmill.pipeline.ingest.raw_file import RawFile
 from corpusmill.pipeline.ingest.streams import COMPRESSED_SUFFIXES
 from corpusmill.schemas.recipe import Source
 
 UNKNOWN: Final = "unknown"  # the name does not identify it: the first bytes decide
 _SUFFIXES = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet",
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".parquet": "parquet", ".pq": "parquet",
     ".txt": "text", ".text": "text", ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown",
     ".warc": "warc", ".arc": "arc", ".wet": "wet", ".html": "html", ".htm": "html", ".xhtml": "html", ".xml": "mediawiki",
 }  # fmt: skip
 Known = MutableMapping[str, tuple[int, str, str]]  # "<source>/<path>" -> (bytes, change tag, xxh3)
-HASH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -99,19 +100,11 @@ def hash_inputs(files: Iterable[InputFile], known: Known) -> dict[str, str]:
         if file.problem:
             digest = xxhash.xxh3_128_hexdigest(file.problem.encode())
         elif (size, tag) != (file.size, file.tag):
-            digest = _hash(Folder(file.url))
+            digest = RawFile(Folder(file.url)).digest()
         hashes[file.key] = (file.size, file.tag, digest)
     known.clear()
     known.update(hashes)
     return {key: digest for key, (_, _, digest) in hashes.items()}
-
-
-def _hash(file: Folder) -> str:
-    state = xxhash.xxh3_128()
-    with file.open() as stream:
-        while data := stream.read(HASH_BYTES):
-            state.update(data)
-    return state.hexdigest()
 
 
 def _find(source: str, path: str) -> list[tuple[Folder, Found]]:

@@ -1,22 +1,18 @@
-"""Events that readers yield to the partition builder, the file being read, and fields of structured records.
-
-`scalar`, `columns_of`, `take` and `metadata` map a structured record (JSON object, Parquet row) to the columns beside its text."""
+"""Events that readers yield to the partition builder, and the file being read."""
 
 from __future__ import annotations
 
-import difflib
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import orjson
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import InputFile
-from corpusmill.pipeline.ingest.streams import RawFile, Stream
+from corpusmill.pipeline.ingest.raw_file import RawFile
+from corpusmill.pipeline.ingest.streams import Stream
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import QUARANTINED
@@ -111,74 +107,18 @@ class Reading:
         """The file decompressed (codec by its first bytes), in bounded memory."""
         return Stream(self.raw(), self.file.path)
 
+    def unchanged(self, planned: str) -> bool:
+        """Whether the file that was read is the one that was planned, by its content hash.
+
+        Of a remote object that was not read from front to back (Parquet) the store's change tag is compared.
+        """
+        if self.file.problem or self._raw is None:
+            return True
+        place = Folder(self.file.url)
+        if not place.local and self._raw.hashed < self.file.size:
+            return place.entry().tag == self.file.tag
+        return self._raw.digest() == planned
+
     def close(self) -> None:
         if self._raw is not None:
             self._raw.close()
-
-
-METADATA_BYTES = 16 << 10  # more is dropped, and counted
-
-
-def scalar(value: Any) -> str | None:
-    """A value as an id, URL or date; None for what is none."""
-    if isinstance(value, str):
-        return value or None
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float):
-        return str(value)
-    return str(value.isoformat()) if hasattr(value, "isoformat") else None
-
-
-def columns_of(source: Source) -> dict[str, str]:
-    """Our column -> the field of the record that fills it."""
-    return {
-        "source_id": source.id_column or "id",
-        "url": source.url_column or "url",
-        "date": source.date_column or "date",
-    }
-
-
-def suggest(wanted: str, texts: Mapping[str, int]) -> str:
-    """`"; did you mean 'x'?"` for the field of text that `wanted` may be: one named nearly so, else the one with most text.
-
-    `texts`: fields that hold strings, with how much text they hold. `""` when there is none.
-    """
-    close = difflib.get_close_matches(wanted, texts, n=1, cutoff=0.75)
-    best = close[0] if close else max(texts, key=lambda name: (texts[name], name), default=None)
-    return f"; did you mean '{best}'?" if best is not None else ""
-
-
-def take(record: dict[str, Any], columns: dict[str, str]) -> dict[str, str | None]:
-    """Remove and return the fields that have a column of their own."""
-    taken: dict[str, str | None] = {}
-    for column, name in columns.items():
-        value = scalar(record.get(name))
-        if value is not None:
-            del record[name]
-        taken[column] = value
-    return taken
-
-
-def metadata(record: dict[str, Any], counters: Counter[str]) -> str | None:
-    """What is left of a record as JSON; None, counted, if that is more than `METADATA_BYTES`."""
-    if not record:
-        return None
-    try:
-        dumped = orjson.dumps(record, default=_plain, option=orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError, RecursionError):
-        try:
-            dumped = json.dumps(record, default=_plain).encode("ascii")
-        except (TypeError, ValueError, RecursionError):
-            counters["metadata_dropped"] += 1
-            return None
-    if len(dumped) > METADATA_BYTES:
-        counters["metadata_dropped"] += 1
-        return None
-    return dumped.decode("utf-8")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        raise TypeError("binary values are no metadata")
-    return str(value)

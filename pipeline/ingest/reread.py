@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.ingest.discover import UNKNOWN, InputFile, discover, format_of, is_file, root_of
+from corpusmill.pipeline.ingest.discover import InputFile, discover, format_of, is_file, root_of
 from corpusmill.pipeline.ingest.local_files import Found, look_at
-from corpusmill.pipeline.ingest.readers import read_file, sniff, warc
+from corpusmill.pipeline.ingest.readers import format_of_file, read_file, warc
 from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord, records
 from corpusmill.pipeline.ingest.readers.jsonl import parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
@@ -47,7 +47,7 @@ class RawFile:
         reading = self._reading()
         try:
             self.compression = codec_of(reading.raw().read(HEAD_BYTES))
-            self.format = sniff(reading) if file.format == UNKNOWN else file.format
+            self.format = format_of_file(reading)
         finally:
             reading.close()
 

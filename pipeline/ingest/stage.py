@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from corpusmill.common.errors import UserError
+import xxhash
+
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.discover import InputFile, Known, discover, hash_inputs
 from corpusmill.pipeline.ingest.text_cleaning import codec_name
+from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.recipe import Recipe
 
 # What turns bytes into text: another version may give another text.
 LIBRARIES = ("resiliparse", "ftfy")
 # Settings of a source that change its documents. Its paths do not: the content of its files does.
-READ_SETTINGS = ("format", "text_column", "id_column", "url_column", "date_column", "encoding")
+READ_SETTINGS = (
+    "format", "text_column", "text_join", "id_column", "url_column", "date_column", "encoding", "csv",
+)  # fmt: skip
+
+
+# Of `partition_mb`: what the files of a unit come to on average, as stored, where they are smaller.
+UNIT_SHARE = 0.25
+NAME_CHARS = 60  # of the path of a unit's first file, in the unit's name
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Files of one source that one task reads: a big one alone, small ones together."""
+    """Files of one source that one task reads: a big one alone, small ones together.
 
-    index: int
+    See `corpusmill.pipeline.engine.stage.SourceUnit`. `hashes`: xxh3_128 of each file's content, as planned.
+    """
+
+    name: str
+    key: str
     source: str
     files: tuple[InputFile, ...]
+    hashes: tuple[str, ...]
 
     @property
     def size(self) -> int:
@@ -55,12 +71,16 @@ class Ingest(SourceStage):
             require("trafilatura")
         return {
             **super().key_params(),
-            "sources": [
-                [name, {key: getattr(source, key) for key in READ_SETTINGS}]
-                for name, source in self.recipe.sources.items()
-            ],
+            "sources": [[name, self._settings(name)] for name in self.recipe.sources],
             "libraries": {name: version(name) for name in libraries},
         }
+
+    def task_params(self) -> dict[str, Any]:
+        """Without the sources: a unit's key has the settings of its own."""
+        return {name: value for name, value in self.key_params().items() if name != "sources"}
+
+    def _settings(self, source: str) -> dict[str, Any]:
+        return self.recipe.sources[source].model_dump(mode="json", include=set(READ_SETTINGS))
 
     @cached_property
     def files(self) -> list[InputFile]:
@@ -78,17 +98,33 @@ class Ingest(SourceStage):
         return hash_inputs(self.files, self.known_inputs)
 
     def units(self) -> Sequence[Unit]:
-        """Files in order, grouped within a source up to `partition_mb` of stored size."""
+        """Files in order, grouped within a source up to `partition_mb` of stored size.
+
+        Where a group begins is also decided by the paths of its files, as in content-defined chunking: a file that is
+        added or removed changes the groups next to it, and no other.
+        """
         limit = self.params.partition_mb * 2**20
         groups: list[list[InputFile]] = []
         held = 0
         for file in self.files:
-            if not groups or groups[-1][0].source != file.source or held + file.size > limit:
+            begins = xxhash.xxh64_intdigest(file.path.encode()) * UNIT_SHARE * limit < file.size * 2**64
+            if not groups or groups[-1][0].source != file.source or held + file.size > limit or begins:
                 groups.append([])
                 held = 0
             groups[-1].append(file)
             held += file.size
-        return [Unit(index, files[0].source, tuple(files)) for index, files in enumerate(groups)]
+        if any(file.key not in self.known_inputs for file in self.files):
+            self.inputs()
+        return [self._unit(files) for files in groups]
+
+    def _unit(self, files: Sequence[InputFile]) -> Unit:
+        source = files[0].source
+        hashes = tuple(self.known_inputs[file.key][2] for file in files)
+        key = hash_json([self._settings(source), [[f.path, h] for f, h in zip(files, hashes, strict=True)]])
+        number = list(self.recipe.sources).index(source)
+        shown = re.sub(r"[^A-Za-z0-9]", "_", files[0].path)[:NAME_CHARS]
+        suffix = xxhash.xxh32_hexdigest(files[0].path.encode())  # of paths that look alike so far
+        return Unit(f"{number:02d}-{shown}-{suffix}", key, source, tuple(files), hashes)
 
     def read(self, unit: Unit) -> Iterator[tuple[str, Outcome, int]]:
         """Partitions of a unit, each as soon as it is full; one at least, so that every unit shows."""
@@ -99,7 +135,7 @@ class Ingest(SourceStage):
         builder = PartitionBuilder(self.params)
         done = reported = 0  # bytes of input read, and bytes already reported
         chunk = 0
-        for file in unit.files:
+        for file, planned in zip(unit.files, unit.hashes, strict=True):
             reading = Reading(file, self.recipe.sources[unit.source], self.params, builder.counters)
 
             def outcomes(reading: Reading = reading) -> Iterator[Outcome]:
@@ -109,11 +145,15 @@ class Ingest(SourceStage):
 
             for outcome in outcomes():
                 now = done + reading.consumed
-                yield f"{unit.index:05d}-{chunk:03d}", outcome, now - reported
+                yield f"{unit.name}-{chunk:03d}", outcome, now - reported
                 chunk, reported = chunk + 1, now
             done += file.size
+            if not reading.unchanged(planned):
+                raise WorkError(
+                    f"sources.{file.source}: {file.path} changed while it was read; run the command again when it is complete"
+                )
         if not (chunk and builder.empty):
-            yield f"{unit.index:05d}-{chunk:03d}", builder.take(), done - reported
+            yield f"{unit.name}-{chunk:03d}", builder.take(), done - reported
 
 
 STAGE = Ingest

@@ -12,12 +12,10 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
-from corpusmill.common.errors import WorkError
-from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 
-READ_BYTES = 1 << 18  # of the stored file at a time
 OUT_BYTES = 1 << 18  # decompressed at a time
 # A Zstandard block of 4 bytes may stand for 128 KiB: 256 bytes of input give 8 MiB at most.
 ZSTD_SLICE = 1 << 8
@@ -50,47 +48,6 @@ class Damaged(Exception):
         self.rule, self.detail, self.position, self.member = rule, detail, position, member
 
 
-class RawFile:
-    """A file as stored; counts what was read. A failing store is a `WorkError`, never bad data."""
-
-    def __init__(self, file: Folder) -> None:
-        self.url = file.url
-        self.consumed = 0
-        self._file: BinaryIO = file.open()
-
-    def read(self, size: int = -1) -> bytes:
-        try:
-            data = self._file.read(size)
-        except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else repr(error)
-            raise WorkError(f"{self.url}: cannot be read: {reason}") from None
-        self.consumed += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def go_to(self, offset: int) -> None:
-        """Read on from there, and count from there."""
-        self.consumed = self._file.seek(offset)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
-    def close(self) -> None:
-        self._file.close()
-
-
 def codec_of(head: bytes) -> str | None:
     """The compression that a file's first bytes show, or None."""
     return next((name for name, magic in _MAGIC.items() if magic.match(head)), None)
@@ -113,6 +70,11 @@ class Stream:
         except Damaged as damage:
             self._damage = damage
             raise
+
+    @property
+    def damage(self) -> Damaged | None:
+        """Where the file cannot be read on, once that was noticed."""
+        return self._damage
 
     def resume(self) -> tuple[int, int] | None:
         """After `Damaged`: go on with the next member of the compressed file that can be read.

@@ -82,7 +82,7 @@ decontaminate: {{against: [{corpus}/evals/*.jsonl], action: cut}}
         stages = ("--set", "stages=[ingest, decontaminate, redact, report]", "--set", f"output={run}")
         corpusmill("run", corpus / "recipe.yaml", *stages, "--workers", workers)
         runs.append(published(run))
-    assert difference(*runs) == [] and "decontaminate/matches/00000-000.parquet" in runs[0]
+    assert difference(*runs) == [] and any(name.startswith("decontaminate/matches/") for name in runs[0])
     again = ("run", corpus / "recipe.yaml", *stages, "--workers", "0", "--dry-run", "--json")
     plan = json.loads(corpusmill(*again).stdout)
     assert not any(entry["run"] for entry in plan)

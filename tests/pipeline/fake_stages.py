@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,13 @@ from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import DOCUMENTS, INGEST_DECISIONS
 
 
+class Unit(NamedTuple):
+    name: str
+    key: str
+    path: str
+    number: int
+
+
 class Ingest(SourceStage):
     """One unit per file, one document per line; `bad` is quarantined; two documents a partition."""
 
@@ -33,21 +40,22 @@ class Ingest(SourceStage):
     version = "1"
     known_inputs: ClassVar[dict[str, Any]] = {}
 
-    def units(self) -> Sequence[Any]:
-        return [path for source in self.recipe.sources.values() for path in source.paths]
+    def units(self) -> Sequence[Unit]:
+        paths = [path for source in self.recipe.sources.values() for path in source.paths]
+        return [Unit(f"{n:05d}", checksum(Path(p).read_bytes()), p, n) for n, p in enumerate(paths)]
 
     def inputs(self) -> dict[str, str]:
-        return {path: checksum(Path(path).read_bytes()) for path in self.units()}
+        return {unit.path: unit.key for unit in self.units()}
 
-    def read(self, unit: str) -> Iterator[tuple[str, Outcome, int]]:
-        CALLS.append(("ingest", unit))
-        lines = Path(unit).read_text().splitlines()
-        number = self.units().index(unit)
+    def read(self, unit: Unit) -> Iterator[tuple[str, Outcome, int]]:
+        CALLS.append(("ingest", unit.path))
+        lines = Path(unit.path).read_text().splitlines()
+        number = unit.number
         for chunk, start in enumerate(range(0, max(len(lines), 1), 2)):
             rows, bad = [], []
             for i, line in enumerate(lines[start : start + 2], start):
                 ident = {
-                    "doc_id": doc_id("s", f"{unit}#{i}"),
+                    "doc_id": doc_id("s", f"{unit.path}#{i}"),
                     "source": "s",
                     "source_id": line,
                     "locator": f"f{number}#{i}",

@@ -5,6 +5,7 @@ and what identifies it: suffixes in `discover.py`, first bytes in `_SIGNS`."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -15,13 +16,17 @@ from corpusmill.pipeline.ingest.records import Event, Reader, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged
 
 HEAD_BYTES = 4_096
+VALUE_BYTES = 1 << 16  # of a first value, to see whether it takes one line
+_PRINTED = re.compile(r"\{\s*\n\s*[\"}]")
 _SIGNS = (
     (re.compile(rb"PAR1"), "parquet"),
+    (re.compile(rb"ARROW1\0\0"), "arrow"),
     (re.compile(rb"WARC/[01]\.\d"), "warc"),
     (re.compile(rb"filedesc:[^\r\n]* \d{8,14} [^\r\n]* \d+\r?\n"), "arc"),
     (re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki\b"), "mediawiki"),
     (re.compile(rb"\s*(?:<!doctype\s+html|<html\b)", re.I), "html"),
     (re.compile(rb"\s*\{\s*\""), "jsonl"),
+    (re.compile(rb"\s*\[\s*\{|\x1e\s*\{"), "json"),
 )
 
 
@@ -35,9 +40,37 @@ def sniff(reading: Reading) -> str:
     return next((name for sign, name in _SIGNS if sign.match(head)), UNKNOWN)
 
 
+def format_of_file(reading: Reading) -> str:
+    """The format of a file: as the recipe or its name says, else by its first bytes; `UNKNOWN` if they do not show it."""
+    format = sniff(reading) if reading.file.format == UNKNOWN else reading.file.format
+    by_name = reading.file.format == "json"
+    if reading.source.format == "auto" and (by_name or (reading.file.format, format) == (UNKNOWN, "jsonl")):
+        return "jsonl" if _one_a_line(reading) else "json"
+    return format
+
+
+def _one_a_line(reading: Reading) -> bool:
+    """Whether a file named as JSON, or that begins as it, has one value a line, and is no array and no values side by side.
+
+    In doubt it is: a damaged first line is no reason to take the whole file for something else.
+    """
+    try:
+        head = reading.stream().peek(VALUE_BYTES).decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    except Damaged:
+        return True
+    if head[:1] in ("[", "\x1e"):
+        return False
+    try:
+        _, end = json.JSONDecoder().raw_decode(head)
+    except (ValueError, RecursionError):
+        return _PRINTED.match(head) is None
+    return "\n" not in head[:end] and head[end:].lstrip(" \t\r")[:1] in ("", "\n")
+
+
 # format -> module below this one, and its `corpusmill.pipeline.ingest.records.Reader`.
 _READERS = {
-    "jsonl": ("jsonl", "read"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
+    "jsonl": ("jsonl", "read"), "json": ("json_values", "read"), "csv": ("csv_rows", "read"),
+    "tsv": ("csv_rows", "read_tsv"), "arrow": ("parquet", "read_arrow"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
     "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
     "warc": ("warc", "read"), "arc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
 }  # fmt: skip
@@ -61,7 +94,7 @@ def read_file(reading: Reading) -> Iterator[Event]:
         if not file.size:
             yield Rejected(reading.next(), "ingest.empty_file", "the file has no bytes", 0.0)
             return
-        format = sniff(reading) if file.format == UNKNOWN else file.format
+        format = format_of_file(reading)
         if format == UNKNOWN:
             detail = f"neither name nor first bytes tell a supported format ({file.size} bytes)"
             yield Rejected(reading.next(), "ingest.unsupported_format", detail, float(file.size))

@@ -9,16 +9,8 @@ from typing import Any
 
 import orjson
 
-from corpusmill.pipeline.ingest.records import (
-    Document,
-    Event,
-    Reading,
-    Rejected,
-    columns_of,
-    metadata,
-    suggest,
-    take,
-)
+from corpusmill.pipeline.ingest.fields import document, kind_of
+from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode, scrub_surrogates
 
@@ -29,7 +21,7 @@ GIVE_UP_AFTER = 100
 def read(reading: Reading) -> Iterator[Event]:
     """A `corpusmill.pipeline.ingest.records.Reader`. Behind damage of a compressed file it goes on at the next member."""
     stream = reading.stream()
-    text = _as_utf8(stream)
+    text = as_utf8(stream)
     after_damage = False
     while True:
         try:
@@ -46,8 +38,6 @@ def read(reading: Reading) -> Iterator[Event]:
 
 
 def _records(stream: Stream, reading: Reading, after_damage: bool) -> Iterator[Event]:
-    columns = columns_of(reading.source)
-    text_column = reading.source.text_column
     limit = reading.max_bytes
     bad_in_a_row = 0
     first = stream.position
@@ -79,34 +69,10 @@ def _records(stream: Stream, reading: Reading, after_damage: bool) -> Iterator[E
             continue
         bad_in_a_row = 0
         if not isinstance(record, dict):
-            detail = f"a JSON {_kind(record)} in place of an object, at byte {offset}"
+            detail = f"a JSON {kind_of(record)} in place of an object, at byte {offset}"
             yield Rejected(reading.next(), "ingest.not_an_object", detail, float(offset))
             continue
-        yield _document(record, text_column, columns, offset, reading)
-
-
-def _document(
-    record: dict[str, Any], text_column: str, columns: dict[str, str], offset: int, reading: Reading
-) -> Document | Rejected:
-    if text_column in record:
-        text = record.pop(text_column)
-        rule = "ingest.text_type"
-        detail = f"field '{text_column}' holds a JSON {_kind(text)} in place of a string"
-    else:
-        text, rule = None, "ingest.no_text"
-        fields = ", ".join(sorted(map(scrub_surrogates, record))[:20])
-        texts = {
-            scrub_surrogates(name): len(value) for name, value in record.items() if isinstance(value, str)
-        }
-        detail = f"no field '{text_column}'{suggest(text_column, texts)} (fields: {fields[:300]})"
-    found = take(record, columns)
-    if isinstance(text, str):
-        return Document(reading.next(), text, **found, metadata=metadata(record, reading.counters))
-    identity: dict[str, Any] = {name: found[name] for name in ("source_id", "url")}
-    return Rejected(reading.next(), rule, f"{detail}, at byte {offset}", float(offset), **identity)
-
-
-_KINDS = {list: "array", dict: "object", bool: "boolean", int: "number", float: "number", type(None): "null"}
+        yield document(record, f"at byte {offset}", float(offset), reading)
 
 
 class Bad(str):
@@ -135,7 +101,7 @@ def _parse_leniently(line: bytes, reading: Reading) -> Any:
         except ValueError as error:
             return Bad(f"ingest.malformed_json {_reason(error)}")
         reading.count_repair(decoded.repaired)
-        return _without_surrogates(value, reading)
+        return without_surrogates(value, reading)
     try:
         orjson.loads(decoded.text)
     except orjson.JSONDecodeError as error:
@@ -143,7 +109,7 @@ def _parse_leniently(line: bytes, reading: Reading) -> Any:
     return Bad("ingest.malformed_json no JSON value")
 
 
-def _without_surrogates(value: Any, reading: Reading) -> Any:
+def without_surrogates(value: Any, reading: Reading) -> Any:
     """The text fields of an object with lone surrogates replaced; counted once a record."""
     if not isinstance(value, dict):
         return value
@@ -163,11 +129,7 @@ def _reason(error: ValueError) -> str:
     return "a number is too long"
 
 
-def _kind(value: Any) -> str:
-    return _KINDS.get(type(value), "string")
-
-
-def _as_utf8(stream: Stream) -> Stream:
+def as_utf8(stream: Stream) -> Stream:
     """The stream, or one that gives a UTF-16 file (as some shells write) as UTF-8."""
     head = stream.peek(4)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and head[2:4] != b"\x00\x00":

@@ -1,10 +1,11 @@
-"""Parquet, by batches out of its row groups; also our own document partitions (format `documents`)."""
+"""Tables: Parquet, by batches out of its row groups, also our own document partitions (format `documents`); Arrow IPC."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,18 +14,11 @@ import pyarrow.parquet as pq
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
+from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, pages
-from corpusmill.pipeline.ingest.records import (
-    Batch,
-    Event,
-    Reading,
-    Rejected,
-    columns_of,
-    metadata,
-    scalar,
-    suggest,
-)
-from corpusmill.pipeline.ingest.streams import RawFile
+from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.streams import Damaged, Stream
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 from corpusmill.schemas.tables import DOCUMENTS
 
@@ -55,7 +49,7 @@ def read(reading: Reading) -> Iterator[Event]:
         return
     schema = file.schema_arrow
     text_column = "text" if _is_documents(reading, schema.names) else reading.source.text_column
-    wrong = _wrong_schema(file, text_column, reading)
+    wrong = _wrong_schema(schema, file.metadata.num_rows, partial(_text_sizes, file), text_column, reading)
     if wrong:
         yield wrong
         return
@@ -143,6 +137,69 @@ def _footer_bytes(raw: RawFile, size: int) -> int:
     return int.from_bytes(tail[:4], "little") if tail[4:] == b"PAR1" else 0
 
 
+def read_arrow(reading: Reading) -> Iterator[Event]:
+    """The reader of Arrow IPC: files (also Feather 2) and streams, compressed or not."""
+    stream = reading.stream()
+    head = stream.peek(8)
+    try:
+        if head.startswith(b"ARROW1"):  # a stream between a mark and a footer
+            stream.read(8)
+        batches = pa.ipc.open_stream(pa.PythonFile(_File(stream), mode="r"))
+    except (pa.ArrowException, OSError) as error:
+        yield Rejected(
+            reading.next(), "ingest.not_arrow", f"no Arrow schema can be read ({type(error).__name__})"
+        )
+        return
+    text_column = "text" if _is_documents(reading, batches.schema.names) else reading.source.text_column
+    wrong = _wrong_schema(batches.schema, 0, partial(_string_columns, batches.schema), text_column, reading)
+    if wrong:
+        yield wrong
+        return
+    reading.recognised = True
+    names = [f.name for f in batches.schema if f.name == text_column or _wanted(f.type)]
+    number = 0
+    try:
+        while (batch := next(batches, None)) is not None:
+            batch.validate(full=True)  # offsets of a damaged file lead anywhere
+            for begin in range(0, len(batch), BATCH_ROWS):
+                yield from _events(batch.slice(begin, BATCH_ROWS).select(names), text_column, reading)
+            number += 1
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        if stream.damage is not None:
+            raise stream.damage from None
+        detail = f"record batch {number} cannot be read, nor what is behind it ({type(error).__name__})"
+        yield Rejected(reading.next(), "ingest.damaged", detail, float(number))
+
+
+def _string_columns(schema: pa.Schema) -> dict[str, int]:
+    return {field.name: 0 for field in schema if _is_text(field.type)}
+
+
+class _File:
+    """A stream as pyarrow reads one; it ends where the bytes are damaged."""
+
+    closed = False
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        parts, have = [], 0
+        with suppress(Damaged):
+            while (size < 0 or have < size) and (
+                data := self.stream.read(size - have if size >= 0 else READ_BYTES)
+            ):
+                parts.append(data)
+                have += len(data)
+        return b"".join(parts)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """The reading closes its file."""
+
+
 def _is_documents(reading: Reading, names: Collection[str]) -> bool:
     """Whether a file with columns of these names holds document partitions."""
     if reading.file.format == "documents":
@@ -150,18 +207,32 @@ def _is_documents(reading: Reading, names: Collection[str]) -> bool:
     return set(DOCUMENTS.names) <= set(names) and reading.source.format == "auto"
 
 
-def _wrong_schema(file: pq.ParquetFile, text_column: str, reading: Reading) -> Rejected | None:
+def _nested(schema: pa.Schema, text_column: str, reading: Reading) -> bool:
+    """Whether the text is a field of a column, or strings of a list to be joined: such rows are taken one by one."""
+    if text_column in schema.names:
+        kind = schema.field(text_column).type
+        return reading.source.text_join is not None and (
+            pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        )
+    parent, dot, _ = text_column.partition(".")
+    return bool(dot) and parent in schema.names and pa.types.is_nested(schema.field(parent).type)
+
+
+def _wrong_schema(
+    schema: pa.Schema, rows: int, sizes: Callable[[], Mapping[str, int]], text_column: str, reading: Reading
+) -> Rejected | None:
     """One record for a whole file that cannot hold what was asked of it."""
-    schema, rows = file.schema_arrow, file.metadata.num_rows
     columns = ", ".join(f"{field.name} ({field.type})"[:80] for field in schema)[:600]
     if reading.file.format == "documents":
         missing = [name for name in DOCUMENTS.names if name not in schema.names]
         if missing:
             detail = f"no document partition, columns missing: {', '.join(missing)} (columns: {columns}); {rows} rows"
             return Rejected(reading.next(), "ingest.wrong_schema", detail, float(rows))
+    if _nested(schema, text_column, reading):
+        return None
     if text_column not in schema.names:
-        texts = _text_sizes(file)
-        detail = f"no column '{text_column}'{suggest(text_column, texts)} (columns: {columns}); {rows} rows"
+        hint = suggest(text_column, sizes())
+        detail = f"no column '{text_column}'{hint} (columns: {columns}); {rows} rows"
         return Rejected(reading.next(), "ingest.no_text", detail, float(rows))
     kind = schema.field(text_column).type
     if not _is_text(kind):
@@ -200,6 +271,11 @@ def _wanted(kind: pa.DataType) -> bool:
 
 def _events(batch: pa.RecordBatch, text_column: str, reading: Reading) -> Iterator[Event]:
     table = pa.Table.from_batches([batch])
+    if _nested(batch.schema, text_column, reading):
+        for row in table.to_pylist():
+            present = {name: value for name, value in row.items() if value is not None}
+            yield document(present, f"row {reading.records}", float(reading.records), reading)
+        return
     text = table[text_column].combine_chunks()
     if pa.types.is_dictionary(text.type):
         text = text.dictionary_decode()

@@ -88,7 +88,10 @@ _BOMS: Final = {
 _EXTRACTED: Final = {
     "html": "the page's main text, extracted by {extractor}",
     "warc": "the text of the record's payload; of HTML its main text, extracted by {extractor}",
-    "wet": "the payload of a conversion record", "mediawiki": "the page's wikitext, without its markup",
+    "arc": "the text of the record's payload; of HTML its main text, extracted by {extractor}",
+    "wet": "the payload of a conversion record",
+    "csv": "the field of the row, its quotes undone", "tsv": "the field of the row, its quotes undone",
+    "json": "the string of the value, its escapes undone", "mediawiki": "the page's wikitext, without its markup",
 }  # fmt: skip
 
 
@@ -200,6 +203,8 @@ def _located(file: RawFile, source: Source, recipe: Recipe, raw: Raw) -> tuple[s
                 unit = f"the file (line {line.number + 1:,}, field '{source.text_column}')"
                 return value, replace(raw, unit=unit, edges=edges + line.offset)
         note = "no bytes to tell: the encoding was mended, of the file or of the line"
+        if line is not None and source.text_column not in line.value:
+            note = "no bytes to tell: the text is a nested field"
         return file.text(record), replace(raw, note=note)
     text = file.text(record)
     if text is None:
@@ -209,7 +214,7 @@ def _located(file: RawFile, source: Source, recipe: Recipe, raw: Raw) -> tuple[s
         if found is None:
             return text, replace(raw, note="no encoding gives the file's bytes back: no bytes to tell")
         return text, replace(raw, unit="the file", note=found[0], edges=found[1])
-    if kind in ("parquet", "documents"):
+    if kind in ("parquet", "documents", "arrow"):
         if file.mended:
             return text, replace(raw, note="encodings were mended in the file: no bytes to tell")
         unit = f"the value in row {int(record):,}, column '{source.text_column}', as UTF-8"

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from corpusmill.common.errors import WorkError
-from corpusmill.pipeline.ingest import streams
+from corpusmill.common.storage import Folder
 from tests.pipeline.ingest.helpers import ingest
 
 LINES = [json.dumps({"text": f"document number {i} " + "abc def " * 20}) + "\n" for i in range(500)]
@@ -227,14 +227,14 @@ def test_a_file_longer_than_a_record_may_be(tmp_path: Path, name: str) -> None:
 
 
 def test_unsupported_files_in_a_folder_are_accounted_for(tmp_path: Path) -> None:
-    (tmp_path / "data.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "data.xls").write_text("a,b\n1,2\n")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG" + noise(100))
     (tmp_path / "export").write_text('{"text": "JSON lines without a suffix"}\n')
     (tmp_path / "page").write_text("<!DOCTYPE html><html><body><p>A page without a suffix.</p></body></html>")
     (tmp_path / "a.txt").write_text("text")
     result = ingest(tmp_path)
     assert {row["locator"]: row["rule"] for row in result.decisions} == {
-        "data.csv#0": "ingest.unsupported_format",
+        "data.xls#0": "ingest.unsupported_format",
         "picture.png#0": "ingest.unsupported_format",
     }
     assert sorted(doc["locator"] for doc in result.docs) == ["a.txt#0", "export#0", "page#0"]
@@ -252,7 +252,7 @@ def test_a_store_that_fails_is_no_bad_data(tmp_path: Path, monkeypatch: pytest.M
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(streams.Folder, "open", lambda self: Failing())
+    monkeypatch.setattr(Folder, "open", lambda self: Failing())
     for name in ("a.jsonl", "a.warc"):
         with pytest.raises(WorkError, match="input/output error"):
             ingest(tmp_path / name)

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -51,6 +52,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunPlaces:
     (source / "c.jsonl").write_bytes(escaped[1].encode("cp1252", "replace"))
     table = pa.table({"text": ["one", None, WIDE, "x" * 9], "id": ["a", "b", "c", "d"]})
     pq.write_table(table, source / "d.parquet", row_group_size=2)
+    (source / "f.csv").write_text(f'id,text\n1,"{TEXT.replace(chr(34), chr(34) * 2)}"\n')
+    (source / "g.json").write_text(json.dumps(records, indent=1))
+    pyarrow.feather.write_feather(table.select(["text"]), source / "h.arrow")
+    http = f"HTTP/1.1 200 OK\nContent-Type: text/plain\n\n{TEXT}".encode()
+    (source / "i.arc").write_bytes(
+        b"http://x/ 10.0.0.1 20080430204825 text/plain %d\n%s\n" % (len(http), http)
+    )
     (source / "e.html").write_text(f"<html><body><main><p>{TEXT * 9}</p></main></body></html>")
     result = CliRunner().invoke(
         build(), ["ingest", str(source), str(folder / "out"), "--workers", "0", "-q"], catch_exceptions=False
@@ -110,7 +118,15 @@ def test_lines_of_json(run: RunPlaces, locator: str, line: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("locator", "message"), [("b.jsonl#0", "mended"), ("c.jsonl#0", "mended"), ("e.html#0", "resiliparse")]
+    ("locator", "message"),
+    [
+        ("b.jsonl#0", "mended"),
+        ("c.jsonl#0", "mended"),
+        ("e.html#0", "resiliparse"),
+        ("f.csv#0", "quotes"),
+        ("g.json#2", "escapes"),
+        ("i.arc#0", "payload"),
+    ],
 )
 def test_records_without_bytes_to_tell(run: RunPlaces, locator: str, message: str) -> None:
     _, text, raw = raw_of(run, locator)
@@ -119,9 +135,10 @@ def test_records_without_bytes_to_tell(run: RunPlaces, locator: str, message: st
     )
 
 
+@pytest.mark.parametrize("name", ["d.parquet", "h.arrow"])
 @pytest.mark.parametrize(("row", "text"), [(0, "one"), (2, WIDE), (3, "x" * 9)])
-def test_rows_of_parquet(run: RunPlaces, row: int, text: str) -> None:
-    _, found, raw = raw_of(run, f"d.parquet#{row}")
+def test_rows_of_tables(run: RunPlaces, name: str, row: int, text: str) -> None:
+    _, found, raw = raw_of(run, f"{name}#{row}")
     assert found == text and f"row {row}, column 'text'" in raw.unit
     for i, char in enumerate(text):
         (span,) = raw.spans([Piece(i, i + 1, i, i + 1)])
@@ -131,7 +148,7 @@ def test_rows_of_parquet(run: RunPlaces, row: int, text: str) -> None:
 def test_rows_by_all_that_names_them(run: RunPlaces) -> None:
     (row,) = run.rows("plain.txt#0")
     assert run.rows(row.doc_id.hex()) == [row] and run.row(row.doc_id) == row
-    assert {found.values["locator"] for found in run.rows("2")} == {"a.jsonl#3", "b.jsonl#0"}
+    assert {found.values["locator"] for found in run.rows("2")} == {"a.jsonl#3", "b.jsonl#0", "g.json#2"}
     (quarantined,) = run.rows("a.jsonl#2")
     assert quarantined.values["outcome"] == "quarantined" and run.text("ingest", quarantined) is None
     assert run.rows("nobody") == [] and run.row(b"\x00" * 16) is None

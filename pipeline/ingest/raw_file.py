@@ -1,0 +1,77 @@
+"""A file as stored: what was read of it is counted and hashed."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import xxhash
+
+from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
+
+READ_BYTES = 1 << 18  # of the stored file at a time
+
+
+class RawFile:
+    """A file as stored; counts what was read. A failing store is a `WorkError`, never bad data."""
+
+    def __init__(self, file: Folder) -> None:
+        self.url = file.url
+        self.consumed = 0
+        self._file: BinaryIO = file.open()
+        self._at = self._hashed = 0  # where the next byte is read; bytes from the beginning that are hashed
+        self._hash = xxhash.xxh3_128()
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            data = self._file.read(size)
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else repr(error)
+            raise WorkError(f"{self.url}: cannot be read: {reason}") from None
+        self.consumed += len(data)
+        if self._at == self._hashed:
+            self._hash.update(data)
+            self._hashed += len(data)
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = self._file.seek(offset, whence)
+        return self._at
+
+    def go_to(self, offset: int) -> None:
+        """Read on from there, and count from there."""
+        self.consumed = self.seek(offset)
+
+    @property
+    def hashed(self) -> int:
+        """Bytes from the beginning that were read, one after the other."""
+        return self._hashed
+
+    def digest(self) -> str:
+        """xxh3_128 (hex) of the whole file: of what was read from its beginning on, and the rest of it as it is now."""
+        if self.closed:
+            self._file = Folder(self.url).open()
+            self._at = 0
+        if self._at != self._hashed:
+            self.seek(self._hashed)
+        while self.read(READ_BYTES):
+            pass
+        self.close()
+        return self._hash.hexdigest()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def close(self) -> None:
+        self._file.close()
