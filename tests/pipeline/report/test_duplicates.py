@@ -85,7 +85,7 @@ def test_recall_and_precision_in_words(made: Made) -> None:
         "the least similar one has 0.41" in shown
         and "2 had another similarity than the stage recorded" in shown
     )
-    assert "Too long to be judged: 1." in shown and "compared anew by their words" in shown
+    assert "Too long to be judged: 1." in shown and "compared again by their words" in shown
 
 
 def test_planned_beside_actual(made: Made) -> None:
