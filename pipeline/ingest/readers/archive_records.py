@@ -22,17 +22,18 @@ REPLAYS: Final = 16  # times a file is read again from its beginning, behind rec
 TYPES: Final = frozenset(
     ["warcinfo", "response", "resource", "request", "metadata", "revisit", "conversion", "continuation"]
 )
-_BLANK: Final = b"\r\n"
+_BLANK = re.compile(rb"[\r\n]*")
 _WARC = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n((?:[^\r\n][^\n]*\n)*)\r?\n")
 # URL, IP address, date, MIME type, five more fields in ARC 1.1, length.
 _ARC = re.compile(
-    rb"([A-Za-z][\w+.-]*:[^\r\n]*?) [0-9A-Fa-f.:-]+ (\d{8,14}) ([^ \r\n]*)(?: [^ \r\n]+){0,5} (\d{1,12})\r?\n",
+    rb"([A-Za-z][\w+.-]{0,30}:[^\r\n]{0,2048}?) [0-9A-Fa-f.:-]{1,40} (\d{8,14}) ([^ \r\n]*)(?: [^ \r\n]+){0,5} (\d{1,12})\r?\n",
     re.A,
 )
 # The same to search for. Behind lost bytes it may stand within a line; lengths are bounded, so that no text makes the search slow.
 _FIRST_LINE = re.compile(
     rb"WARC/\d\.\d{1,3}[ \t]{0,8}\r?\n[A-Za-z][A-Za-z0-9-]{0,40}:"
-    rb"|(?:(?<![^\n])[A-Za-z][\w+.-]{0,30}|https?|ftp|dns):[^\r\n]{0,2048}? [0-9A-Fa-f.:-]{1,40} \d{8,14} [^ \r\n]{0,99}"
+    rb"|(?:(?<![^\n])[A-Za-z][\w+.-]{0,30}:[^\r\n]{0,2048}?|(?:https?|ftp|dns):[^ \r\n]{0,2048}+)"
+    rb" [0-9A-Fa-f.:-]{1,40} \d{8,14} [^ \r\n]{0,99}"
     rb"(?: [^ \r\n]{1,999}){0,5} \d{1,12}\r?\n",
     re.A,
 )
@@ -109,10 +110,15 @@ class _Window:
 
     def skip_blank(self) -> None:
         while self.need(1):
-            rest = self.data[self.at :].lstrip(_BLANK)
-            self.at = len(self.data) - len(rest)
-            if rest:
+            self.at = self.behind_blank(self.at)
+            if self.left:
                 return
+
+    def behind_blank(self, at: int) -> int:
+        """The place in `data` of the first byte from `at` on that is no line end."""
+        found = _BLANK.match(self.data, at)
+        assert found is not None
+        return found.end()
 
     def find_next(self, start: int) -> bool:
         """Go to the next line that begins a record, `start` bytes from here or later; to the end if there is none."""
@@ -236,15 +242,12 @@ class _Walk:
     def _ends(self, size: int) -> bool:
         """Whether a record may end `size` bytes from here: blank lines, another record or the end of what is there follow."""
         window = self.window
-        window.need(size + HEADER_BYTES)
-        rest = window.data[window.at + size :]
-        if rest.startswith((b"\r\n\r\n", b"\n\n")):
+        window.need(size + 4)
+        if window.data.startswith((b"\r\n\r\n", b"\n\n"), window.at + size):
             return True
-        after = rest.lstrip(_BLANK)
-        if not after:
-            return window.over
-        place = window.at + size + len(rest) - len(after)
-        return _FIRST_LINE.match(window.data, place) is not None
+        window.need(size + HEADER_BYTES)
+        place = window.behind_blank(window.at + size)
+        return window.over if place == len(window.data) else _FIRST_LINE.match(window.data, place) is not None
 
     def _wrong_length(self, head: _Head, begin: int, what: str, there: int = 0) -> Iterator[Rejected]:
         """A record whose length is not what its header says: on to the next one, wherever that begins.

@@ -228,7 +228,7 @@ def test_arc(tmp_path: Path, more: bytes, packed: bool) -> None:
 
 
 def test_damage_in_an_arc(tmp_path: Path) -> None:
-    records = [ARC, *(arc_record(n) for n in range(9))]
+    records = [ARC, *(arc_record(n).replace(b"/a b/", b"/ab/") for n in range(9))]
     records[3] = re.sub(rb" (\d+)\n", b" 99999999\n", records[3], count=1)
     records[6] = records[6][:400]
     (tmp_path / "a.arc").write_bytes(b"".join(records))
@@ -256,3 +256,12 @@ def test_a_flip_anywhere_costs_few_records(
     texts = {f"This is the text of page {n}, " + ("long enough. " * 40).strip() for n in range(12)}
     assert set(result.texts) <= texts
     assert len(result.docs) >= 11
+
+
+@pytest.mark.parametrize(
+    "text", [b"http:" * 300_000, b"http: f f 12345678 " * 80_000, b"WARC/1.0\r\nA" * 150_000]
+)
+def test_garbage_that_looks_like_records_is_passed_over_in_linear_time(tmp_path: Path, text: bytes) -> None:
+    """Seconds for a megabyte at worst; a search that takes the square of it would not end."""
+    documents, ((rule, _),) = names(tmp_path, RECORDS[0] + text + b"\n" + RECORDS[1])
+    assert documents == ["id-0", "id-1"] and rule == "ingest.damaged"
