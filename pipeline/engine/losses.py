@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.schemas.manifest import SourceLost, StageManifest
+from corpusmill.schemas.manifest import Counts, SourceLost, StageManifest
 from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.tables import KEPT
 
 SHOWN = 5  # sources named in the message of a command
 # Where a record stands is no part of its reason: details that differ in it alone are counted as one.
@@ -48,55 +49,56 @@ def lost_sources(
     `manifests` are those of the local stages, in order. `command`: the run is of one stage's command, so advice
     names its options instead of keys of a recipe.
     """
-    found: list[tuple[str, str, int, int]] = []
-    for name, source in recipe.sources.items():
+    found: list[tuple[str, str, Counts]] = []
+    whole = _of_other_runs(recipe, manifests)
+    for name in list(recipe.sources)[: 1 if whole else None]:
+        least = recipe.sources[name].min_kept
         for stage, manifest in manifests.items():
-            counts = manifest.per_source.get(name)
-            if counts is None or not counts.docs_in:
-                continue
-            if source.min_kept and (not counts.kept or counts.kept < source.min_kept * counts.docs_in):
-                found.append((name, stage, counts.docs_in, counts.kept))
+            counts = manifest.counts if whole else manifest.per_source.get(name, Counts())
+            if counts.docs_in and least and (not counts.kept or counts.kept < least * counts.docs_in):
+                found.append((name, stage, counts))
                 break
-    if not found:
-        return []
-    reasons = _reasons(manifests["ingest"].partitions, ledger, {(name, stage) for name, stage, _, _ in found})
     losses = []
-    for name, stage, records, kept in found:
-        reason = reasons.get((name, stage))
-        message = _message(name, stage, records, kept, reason, recipe, command)
+    for name, stage, counts in found:
+        reason = _reason(manifests["ingest"].partitions, ledger, stage, None if whole else name)
+        message = _message(name, stage, counts.docs_in, counts.kept, reason, recipe, command)
         losses.append(
             SourceLost(
-                source=name, stage=stage, records=records, kept=kept, min_kept=recipe.sources[name].min_kept,
-                rule=reason.rule if reason else None, by_rule=reason.records if reason else 0, message=message,
+                source=name, stage=stage, records=counts.docs_in, kept=counts.kept,
+                min_kept=recipe.sources[name].min_kept, rule=reason.rule if reason else None,
+                by_rule=reason.records if reason else 0, message=message,
             )
         )  # fmt: skip
     return losses
 
 
-def _reasons(
-    partitions: list[str], ledger: Folder, wanted: set[tuple[str, str]]
-) -> dict[tuple[str, str], _Reason]:
-    """(source, stage) -> the rule that took most there, with its most frequent detail."""
-    rules: dict[tuple[str, str], Counter[str]] = {pair: Counter() for pair in wanted}
-    details: dict[tuple[str, str, str], Counter[str]] = {}
+def _of_other_runs(recipe: Recipe, manifests: Mapping[str, StageManifest]) -> bool:
+    """Whether documents come with the names of another run's sources: then they are judged together, as the first source."""
+    return not set(manifests["ingest"].per_source) <= set(recipe.sources)
+
+
+def _reason(partitions: list[str], ledger: Folder, stage: str, source: str | None) -> _Reason | None:
+    """The rule that took most in a stage, of one source or of all, with its most frequent detail."""
+    rules: Counter[str] = Counter()
+    details: dict[str, Counter[str]] = {}
     for partition in partitions:
         rows = read_table(
             ledger / f"{partition}.parquet", columns=["source", "stage", "outcome", "rule", "detail"]
         )
-        rows = rows.filter(pc.not_equal(rows["outcome"], "kept"))
-        for source, stage in wanted:
-            here = rows.filter(pc.and_(pc.equal(rows["source"], source), pc.equal(rows["stage"], stage)))
-            counted = here.group_by(["rule", "detail"], use_threads=False).aggregate([([], "count_all")])
-            for row in counted.to_pylist():
-                rules[source, stage][row["rule"]] += row["count_all"]
-                detail = _PLACE.sub("", row["detail"] or "")
-                details.setdefault((source, stage, row["rule"]), Counter())[detail] += row["count_all"]
-    reasons = {}
-    for pair, counts in rules.items():
-        if counts:
-            rule, records = counts.most_common(1)[0]
-            reasons[pair] = _Reason(rule, details[(*pair, rule)].most_common(1)[0][0], records)
-    return reasons
+        here = pc.and_(pc.equal(rows["stage"], stage), pc.not_equal(rows["outcome"], KEPT))
+        if source is not None:
+            here = pc.and_(here, pc.equal(rows["source"], source))
+        counted = (
+            rows.filter(here).group_by(["rule", "detail"], use_threads=False).aggregate([([], "count_all")])
+        )
+        for row in counted.to_pylist():
+            rules[row["rule"]] += row["count_all"]
+            detail = _PLACE.sub("", row["detail"] or "")
+            details.setdefault(row["rule"], Counter())[detail] += row["count_all"]
+    if not rules:
+        return None
+    rule, records = rules.most_common(1)[0]
+    return _Reason(rule, details[rule].most_common(1)[0][0], records)
 
 
 def _message(

@@ -26,8 +26,8 @@ SOURCES: dict[str, Any] = {"a": {"paths": ["x"]}}
             r"filter.rules: 'gopher_qualty' is not a rule set; did you mean 'gopher_quality'\?",
         ),
         (
-            {"sources": {"a": {"paths": ["x"], "format": "json"}}},
-            r"format: 'json' is not allowed; did you mean 'jsonl'",
+            {"sources": {"a": {"paths": ["x"], "format": "jsonlines"}}},
+            r"format: 'jsonlines' is not allowed; did you mean 'jsonl'",
         ),
         (
             {"dedup": {"similarity": 1.5}},

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from corpusmill.common.storage import Folder
@@ -154,3 +155,20 @@ def test_the_command_says_so_with_its_own_options(tmp_path: Path) -> None:
     as_json = corpusmill(*command, "--json", check=False)
     assert as_json.returncode == 1 and json.loads(as_json.stdout)["lost"][0]["records"] == 150
     assert corpusmill(*command, "--text-column", "content").returncode == 0
+
+
+def test_documents_of_another_run_keep_the_names_of_its_sources(tmp_path: Path) -> None:
+    """An empty partition among them is no lost source; when none is kept, all of them are."""
+    source = rows(tmp_path / "a.jsonl", [f"fine text {n}" for n in range(9)])
+    first = job(tmp_path, {"web": source}, stages=["ingest"])
+    first.execute()
+    documents = tmp_path / "run/ingest/documents"
+    (part,) = documents.glob("*.parquet")
+    pq.write_table(pq.read_table(part).slice(0, 0), documents / "empty.parquet")
+    again = {"input": {"paths": [str(documents)]}}
+    manifests = job(tmp_path / "again", again, stages=["ingest"]).execute()
+    assert manifests[0].counts.kept == 9 and manifests[0].counts.quarantined == 1
+    filtered = job(tmp_path / "third", again, **{**FILTER, "filter": {**FILTER["filter"], "language": None}})
+    error = lost(filtered)
+    assert (error.losses[0].source, error.losses[0].stage, error.losses[0].records) == ("input", "filter", 9)
+    assert error.losses[0].rule == "gopher_quality.word_count_min"
