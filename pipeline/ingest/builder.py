@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -25,18 +25,19 @@ MAX_ROWS = 1 << 18  # of a partition, whatever their text comes to
 
 
 class PartitionBuilder:
-    """Takes the events of a unit in order, gives back each partition as it fills.
+    """Takes the events of a unit in order, gives back each partition as it fills. All its files are of one source.
 
     Where a partition ends depends on the records alone. Never holds more text than `partition_mb` and one
     batch, where a batch is `BATCH_BYTES` or one record.
     """
 
-    def __init__(self, params: IngestParams) -> None:
-        self.params = params
+    def __init__(self, params: IngestParams, source: str) -> None:
+        self.params, self.source = params, source
         self.limit = max(1, int(params.partition_mb * 2**20))
         self.batch_bytes = min(BATCH_BYTES, max(1, int(params.max_record_mb * 2**20)))
         self.counters: Counter[str] = Counter()
         self._pending: list[Document] = []
+        self._paths: list[str] = []  # of their files
         self._pending_bytes = 0
         self._tables: list[pa.Table] = []
         self._bytes = 0
@@ -51,23 +52,25 @@ class PartitionBuilder:
             if self._pending and (
                 self._pending_bytes + size > self.batch_bytes or len(self._pending) >= BATCH_ROWS
             ):
-                yield from self.flush_batch(reading)
+                yield from self.flush_batch()
             self._pending.append(event)
+            self._paths.append(reading.file.path)
             self._pending_bytes += size
         elif isinstance(event, Rejected):
             self._reject(event, reading)
             if len(self._decisions) >= MAX_ROWS:
-                yield from self.flush_batch(reading)
+                yield from self.flush_batch()
                 yield self.take()
         else:
-            yield from self.flush_batch(reading)
-            yield from self._append(self._complete(event.table, reading))
+            yield from self.flush_batch()
+            yield from self._append(self._complete(event.table, [reading.file.path] * len(event.table)))
 
-    def flush_batch(self, reading: Reading) -> Iterator[Outcome]:
-        """Clean what is pending; to be called at the end of each file."""
+    def flush_batch(self) -> Iterator[Outcome]:
+        """Clean what is pending, of however many files; to be called at the end of a unit."""
         if self._pending:
-            batch, self._pending, self._pending_bytes = self._pending, [], 0
-            yield from self._append(self._complete(_table(batch), reading))
+            batch, paths = self._pending, self._paths
+            self._pending, self._paths, self._pending_bytes = [], [], 0
+            yield from self._append(self._complete(_table(batch), paths))
 
     @property
     def empty(self) -> bool:
@@ -102,15 +105,19 @@ class PartitionBuilder:
             if begin < len(table):
                 yield self.take()
 
-    def _complete(self, table: pa.Table, reading: Reading) -> pa.Table:
-        """`table` in the form of `DOCUMENTS`: text cleaned, ids set, records without text rejected."""
+    def _complete(self, table: pa.Table, paths: Sequence[str]) -> pa.Table:
+        """`table` in the form of `DOCUMENTS`: text cleaned, ids set, records without text rejected.
+
+        `paths`: the file of each row.
+        """
         rows = len(table)
         text = clean(_one_array(table["text"]), self.params.repair_encoding, self.counters)
         columns: dict[str, pa.Array] = {name: _one_array(table[name]) for name in table.column_names}
         columns["text"] = text
-        source = reading.file.source
+        source = self.source
         if "doc_id" not in columns:
-            locators = [f"{reading.file.path}#{record}" for record in columns.pop("record").to_pylist()]
+            records = columns.pop("record").to_pylist()
+            locators = [f"{path}#{record}" for path, record in zip(paths, records, strict=True)]
             columns["locator"] = pa.array(locators, pa.string())
             columns["doc_id"] = pa.array([doc_id(source, locator) for locator in locators], ID)
         if "source" not in columns:

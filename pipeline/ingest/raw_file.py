@@ -48,6 +48,10 @@ class RawFile:
         """Bytes from the beginning that were read, one after the other."""
         return self._hashed
 
+    def hexdigest(self) -> str:
+        """xxh3_128 of these bytes."""
+        return self._hash.hexdigest()
+
     def digest(self) -> str:
         """xxh3_128 (hex) of the whole file: of what was read from its beginning on, and the rest of it as it is now."""
         if self.closed:
@@ -58,7 +62,7 @@ class RawFile:
         while self.read(READ_BYTES):
             pass
         self.close()
-        return self._hash.hexdigest()
+        return self.hexdigest()
 
     def tell(self) -> int:
         return self._file.tell()

@@ -114,8 +114,10 @@ class Reading:
         """
         if self.file.problem or self._raw is None:
             return True
+        if self._raw.hashed == self.file.size:
+            return self._raw.hexdigest() == planned
         place = Folder(self.file.url)
-        if not place.local and self._raw.hashed < self.file.size:
+        if not place.local:
             return place.entry().tag == self.file.tag
         return self._raw.digest() == planned
 

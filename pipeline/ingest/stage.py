@@ -132,7 +132,7 @@ class Ingest(SourceStage):
         from corpusmill.pipeline.ingest.readers import read_file
         from corpusmill.pipeline.ingest.records import Reading
 
-        builder = PartitionBuilder(self.params)
+        builder = PartitionBuilder(self.params, unit.source)
         done = reported = 0  # bytes of input read, and bytes already reported
         chunk = 0
         for file, planned in zip(unit.files, unit.hashes, strict=True):
@@ -141,7 +141,6 @@ class Ingest(SourceStage):
             def outcomes(reading: Reading = reading) -> Iterator[Outcome]:
                 for event in read_file(reading):
                     yield from builder.add(event, reading)
-                yield from builder.flush_batch(reading)
 
             for outcome in outcomes():
                 now = done + reading.consumed
@@ -152,6 +151,9 @@ class Ingest(SourceStage):
                 raise WorkError(
                     f"sources.{file.source}: {file.path} changed while it was read; run the command again when it is complete"
                 )
+        for outcome in builder.flush_batch():
+            yield f"{unit.name}-{chunk:03d}", outcome, done - reported
+            chunk, reported = chunk + 1, done
         if not (chunk and builder.empty):
             yield f"{unit.name}-{chunk:03d}", builder.take(), done - reported
 
