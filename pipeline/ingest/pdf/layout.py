@@ -28,6 +28,7 @@ PARAGRAPH_WIDTH = 0.3  # of the page: what is narrower and no column is no parag
 # In heights of a line.
 INDENT = 0.6
 CELL_GAP = 1.5
+FULL = 0.6  # what a line that is full may lack, besides the next word
 NEW_SIZE = 1.15  # a height larger or smaller by this factor begins a paragraph
 NEW_GAP = 1.35  # so does a distance larger than the usual one by this factor
 FEW, FEW_PITCH = 3, 1.3  # the usual distance of so few lines is at most that
@@ -40,11 +41,13 @@ _ENDS = tuple(".!?:;。！？”\"'")
 
 
 class Line(NamedTuple):
-    """A line of text. `before` stands between it and the line before; `edge`: whether it is at the page's `top` or `bottom`."""
+    """A line of text. `before` stands between it and the line before; `edge`: whether it is at the page's `top` or `bottom`;
+    `size`: the height of its characters, points."""
 
     text: str
     before: str
     edge: str = ""
+    size: int = 0
 
 
 class _Row(NamedTuple):
@@ -89,7 +92,7 @@ def arrange(pieces: Sequence[Piece], width: float, height: float) -> list[Line]:
         for row, separator in zip(rows, separators, strict=True):
             if separator == SAME_WORD and lines:
                 separator = _unhyphenate(lines, row.text)
-            lines.append(Line(row.text, separator, _edge(row, edges)))
+            lines.append(Line(row.text, separator, _edge(row, edges), round(row.height)))
         before = rows
     return [*lines, *vertical]
 
@@ -305,7 +308,7 @@ def _is_full(above: _Row, below: _Row, right: float) -> bool:
     """Whether a row ends only because the first word of the next did not fit."""
     word = len(below.text.split(" ", 1)[0]) + 1
     needs = word * (below.x1 - below.x0) / max(len(below.text), 1)
-    return above.x1 + needs > right - 0.25 * above.height
+    return above.x1 + needs > right - FULL * above.height
 
 
 def _goes_on(before: list[_Row], first: _Row) -> bool:

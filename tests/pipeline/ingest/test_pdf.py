@@ -166,6 +166,19 @@ def test_headers_footers_and_page_numbers_are_left_out(tmp_path: Path) -> None:
     assert result.texts == ["\n\n".join(texts)] and result.counters["pdf_running_lines"] == 18
 
 
+def test_headers_with_a_chapter_and_a_number(tmp_path: Path) -> None:
+    """They stand on the pages of their chapter only; the title of the book, which is larger, stays."""
+
+    def title(out: Any) -> None:
+        out.set_font("Times", size=20)
+        out.text(20, 14, "The Book 1")
+
+    texts = [sentence(n, 60) for n in range(12)]
+    pages = [both(lines(f"Chapter {n // 4} {n + 1}", y=12), paragraph(text)) for n, text in enumerate(texts)]
+    result = ingest(write(tmp_path, pdf(title, *pages)))
+    assert result.texts == ["\n\n".join(["The Book 1", *texts])] and result.counters["pdf_running_lines"] == 12
+
+
 def test_a_line_on_two_pages_is_no_header(tmp_path: Path) -> None:
     pages = [both(lines("Repeated", y=12), paragraph(sentence(n, 50))) for n in range(2)]
     result = ingest(write(tmp_path, pdf(*pages)))
