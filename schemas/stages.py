@@ -105,6 +105,12 @@ class IngestParams(Strict):
         default="resiliparse", description="resiliparse, all_text, or trafilatura (extra `html`)"
     )
     repair_encoding: bool = Field(default=True, description="repair mojibake with ftfy; repairs are counted")
+    max_replaced: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="share of a text's characters that may be U+FFFD for bytes that are no text; with more it is quarantined",
+    )
     min_chars: int = Field(default=1, ge=1, description="records with less text are quarantined as empty")
 
 

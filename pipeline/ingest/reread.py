@@ -17,7 +17,7 @@ from corpusmill.pipeline.ingest.discover import InputFile, discover, format_of, 
 from corpusmill.pipeline.ingest.local_files import Found, look_at
 from corpusmill.pipeline.ingest.readers import format_of_file, read_file, warc
 from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord, records
-from corpusmill.pipeline.ingest.readers.jsonl import parse
+from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
 from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines, read_up_to
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode
@@ -25,7 +25,6 @@ from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 
 HEAD_BYTES = 16
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SPACE = b" \t\r\n"  # of JSON
 
 
@@ -92,7 +91,7 @@ class RawFile:
         reading = self._reading()
         try:
             stream = reading.stream()
-            if stream.peek(2) in _UTF16:
+            if as_utf8(stream) is not stream:
                 return None
             seen = 0
             for number, (offset, line, _) in enumerate(lines(stream, reading.max_bytes)):

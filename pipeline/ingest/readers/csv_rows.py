@@ -13,7 +13,7 @@ from corpusmill.pipeline.ingest.fields import document, suggest
 from corpusmill.pipeline.ingest.readers.jsonl import GIVE_UP_AFTER, as_utf8
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import lines
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
+from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 
 DELIMITERS = ",;\t|"
 MAX_COLUMNS = 10_000
@@ -201,6 +201,4 @@ class _TooLong(Exception):
 def _decoded(value: str, reading: Reading) -> str:
     if not _ESCAPED.search(value):
         return value
-    found = decode(value.encode("utf-8", "surrogateescape"), reading.source.encoding)
-    reading.count_repair(found.repaired)
-    return found.text
+    return reading.decode(value.encode("utf-8", "surrogateescape"), reading.source.encoding)

@@ -12,7 +12,7 @@ import orjson
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import read_up_to
-from corpusmill.pipeline.ingest.text_cleaning import Decoded, Undecodable, decode
+from corpusmill.pipeline.ingest.text_cleaning import MAX_REPLACED, Decoded, Undecodable, decode
 
 Extractor = Literal["resiliparse", "trafilatura", "all_text"]
 # Browsers stop nesting at 512. Extraction takes time in the square of the depth: 3,000 cost a second at most.
@@ -37,11 +37,11 @@ _SPACES = re.compile(r"[ \t]+\n")
 
 
 class Extracted(NamedTuple):
-    """`repaired` is as in `corpusmill.pipeline.ingest.text_cleaning.Decoded`."""
+    """A page's text and title; `decoded` is the page."""
 
     text: str
     title: str | None
-    repaired: str | None
+    decoded: Decoded
 
 
 class TooComplex(ValueError):
@@ -60,15 +60,17 @@ def require(extractor: Extractor) -> None:
             ) from None
 
 
-def extract(data: bytes, charset: str | None, extractor: Extractor) -> Extracted:
+def extract(
+    data: bytes, charset: str | None, extractor: Extractor, max_replaced: float = MAX_REPLACED
+) -> Extracted:
     """The text of a page. `charset` is what the HTTP header or the user declares.
 
     Raises `Undecodable`, and `TooComplex` for pages built to exhaust a parser.
     """
-    decoded = decode_html(data, charset)
+    decoded = decode_html(data, charset, max_replaced)
     check_complexity(decoded.text)
     text, title = extract_text(decoded.text, extractor)
-    return Extracted(text, title, decoded.repaired)
+    return Extracted(text, title, decoded)
 
 
 def extract_text(page: str, extractor: Extractor) -> tuple[str, str | None]:
@@ -88,24 +90,13 @@ def extract_text(page: str, extractor: Extractor) -> tuple[str, str | None]:
     return _SPACES.sub("\n", text).strip(), title
 
 
-def decode_html(data: bytes, charset: str | None) -> Decoded:
-    """A page's bytes as text: BOM, then the HTTP header, then `<meta charset>`, then detection.
-
-    A few broken bytes are no reason to lose a page: as browsers do, each becomes U+FFFD, up to one in a
-    hundred characters; that too is reported as repaired. Raises `Undecodable`.
-    """
+def decode_html(data: bytes, charset: str | None, max_replaced: float = MAX_REPLACED) -> Decoded:
+    """A page's bytes as text: BOM, then the HTTP header, then `<meta charset>`, then detection. Raises `Undecodable`."""
     meta = _META.search(data, 0, 8_192)
     declared = charset or (meta[1].decode("ascii") if meta else None)
     if charset and meta and not _decodes(data, charset):
         declared = meta[1].decode("ascii")
-    try:
-        return decode(data, declared)
-    except Undecodable:
-        text = data.decode("utf-8", "replace")
-        broken = text.count("\ufffd")
-        if broken * 100 > len(text) or "\x00" in text:
-            raise
-        return Decoded(text, "replaced")
+    return decode(data, declared, max_replaced)
 
 
 def _decodes(data: bytes, charset: str) -> bool:
@@ -164,12 +155,12 @@ def page(
 ) -> Document | Rejected:
     """A page's bytes as a document of its main text; `about` and the page's title are its metadata."""
     try:
-        extracted = extract(data, charset, reading.params.html_extractor)
+        extracted = extract(data, charset, reading.params.html_extractor, reading.params.max_replaced)
     except Undecodable as error:
         return Rejected(record, "ingest.undecodable", error.reason, float(error.position), url=url)
     except TooComplex as error:
         return Rejected(record, "ingest.html_too_complex", str(error), url=url)
-    reading.count_repair(extracted.repaired)
+    reading.repaired(extracted.decoded)
     if extracted.title:
         about["title"] = extracted.title[:1000]
     metadata = orjson.dumps(about, option=orjson.OPT_SORT_KEYS).decode() if about else None
@@ -195,11 +186,10 @@ def plain_text(
 ) -> Document | Rejected:
     """Bytes that are text, as a document."""
     try:
-        decoded = decode(data, charset)
+        text = reading.decode(data, charset)
     except Undecodable as error:
         return Rejected(record, "ingest.undecodable", error.reason, float(error.position), url=url)
-    reading.count_repair(decoded.repaired)
-    return Document(record, decoded.text, None, url, date)
+    return Document(record, text, None, url, date)
 
 
 def read_whole(reading: Reading) -> bytes | Rejected:

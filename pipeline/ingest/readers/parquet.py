@@ -19,7 +19,7 @@ from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, pages
 from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, Stream
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
+from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 from corpusmill.schemas.tables import DOCUMENTS
 
 BATCH_BYTES = 4 << 20  # decoded at a time, as the row group's average goes
@@ -290,17 +290,22 @@ def _events(batch: pa.RecordBatch, text_column: str, reading: Reading) -> Iterat
         yield Batch(_columns(table.drop_columns([text_column]), clean, first, None, reading))
         return
     # Rare: some row has no text, too much, or bytes that are no UTF-8. These go one by one.
-    good = []
+    good: list[tuple[int, str]] = []
+    notes: dict[int, str] = {}
     for row in range(len(table)):
         event = _single(row, raw, table, first, reading)
+        note = reading.take_note()
         if isinstance(event, str):
+            if note:
+                notes[len(good)] = note
             good.append((row, event))
         else:
             yield event
     if good:
         rows = pa.array([row for row, _ in good], pa.int64())
         texts = pa.array([text for _, text in good], pa.large_string())
-        yield Batch(_columns(table.drop_columns([text_column]).take(rows), texts, first, rows, reading))
+        whole = _columns(table.drop_columns([text_column]).take(rows), texts, first, rows, reading)
+        yield Batch(whole, notes)
 
 
 def _valid_utf8(raw: pa.LargeBinaryArray) -> pa.LargeStringArray | None:
@@ -328,12 +333,10 @@ def _single(
         detail = f"text of {len(value)} bytes; the longest allowed is {reading.max_bytes}"
         return reading.too_large(record, detail, len(value), **about)
     try:
-        decoded = decode(value)
+        return reading.decode(value)
     except Undecodable as error:
         detail = f"{error.reason} of the text"
         return Rejected(record, "ingest.undecodable", detail, float(error.position), **about)
-    reading.count_repair(decoded.repaired)
-    return decoded.text
 
 
 def _columns(
