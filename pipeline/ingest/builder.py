@@ -15,8 +15,9 @@ import xxhash
 
 from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.engine.stage import Outcome
+from corpusmill.pipeline.ingest.decoding import REPLACED
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.text_cleaning import REPLACED, clean, scrub_surrogates
+from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import DOCUMENTS, ID, INGEST_DECISIONS, KEPT, QUARANTINED
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.decoding import Decoded, decode
 from corpusmill.pipeline.ingest.discover import InputFile
 from corpusmill.pipeline.ingest.raw_file import RawFile
 from corpusmill.pipeline.ingest.streams import Stream
-from corpusmill.pipeline.ingest.text_cleaning import Decoded, decode
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import QUARANTINED
@@ -86,7 +86,7 @@ class Reading:
         return str(self.records - 1)
 
     def decode(self, data: bytes, declared: str | None = None) -> str:
-        """`data` as text, as `corpusmill.pipeline.ingest.text_cleaning.decode` has it. Raises `Undecodable`."""
+        """`data` as text, as `corpusmill.pipeline.ingest.decoding.decode` has it. Raises `Undecodable`."""
         return self.repaired(decode(data, declared, self.params.max_replaced)).text
 
     def repaired(self, decoded: Decoded) -> Decoded:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.decoding import Undecodable, decode
 from corpusmill.pipeline.ingest.discover import InputFile, discover, format_of, is_file, root_of
 from corpusmill.pipeline.ingest.local_files import Found, look_at
 from corpusmill.pipeline.ingest.readers import format_of_file, read_file, warc
@@ -20,7 +21,7 @@ from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord, re
 from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
 from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines, read_up_to
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode
+from corpusmill.pipeline.ingest.text_cleaning import clean
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 

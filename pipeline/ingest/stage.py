@@ -13,8 +13,8 @@ import xxhash
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
+from corpusmill.pipeline.ingest.decoding import codec_name
 from corpusmill.pipeline.ingest.discover import InputFile, Known, discover, hash_inputs
-from corpusmill.pipeline.ingest.text_cleaning import codec_name
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.recipe import Recipe
 

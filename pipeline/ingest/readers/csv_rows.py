@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.fields import document, suggest
 from corpusmill.pipeline.ingest.readers.jsonl import GIVE_UP_AFTER, as_utf8
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import lines
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 
 DELIMITERS = ",;\t|"
 MAX_COLUMNS = 10_000

@@ -10,9 +10,9 @@ import numpy as np
 import orjson
 
 from corpusmill.common.errors import UserError
+from corpusmill.pipeline.ingest.decoding import MAX_REPLACED, Decoded, Undecodable, decode
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import read_up_to
-from corpusmill.pipeline.ingest.text_cleaning import MAX_REPLACED, Decoded, Undecodable, decode
 
 Extractor = Literal["resiliparse", "trafilatura", "all_text"]
 # Browsers stop nesting at 512. Extraction takes time in the square of the depth: 3,000 cost a second at most.

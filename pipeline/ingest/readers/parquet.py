@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, pages
 from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, Stream
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 from corpusmill.schemas.tables import DOCUMENTS
 
 BATCH_BYTES = 4 << 20  # decoded at a time, as the row group's average goes

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.pipeline.ingest.decoding import Undecodable, decode
 from corpusmill.pipeline.ingest.encodings import detect, unmarked_utf
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 from tests.pipeline.ingest.helpers import ingest
 
 SENTENCES = Path(__file__).resolve().parents[4] / "shared/data/langid/lingua_testdata/lingua_test.jsonl.gz"
