@@ -20,6 +20,7 @@ _BOMS = (
 )
 # The controls that a text may not hold; tab and line ends are no such.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
+_C1 = re.compile("[\x7f-\x84\x86-\x9f]")  # controls that a wrong single-byte encoding gives
 _PUNCTUATION = frozenset("‘’‚“”„†‡•…‰‹›«»–—€£¥§©®°·´¿¡½¼¾²³ºª×÷\xa0\xad")
 _SAMPLE_CHARS = 65_536
 _MARK_IN_DOUBT = 8  # bytes behind a byte order mark that can contradict it
@@ -199,7 +200,7 @@ def _many_controls(text: str) -> int:
 
 def _plausible(text: str) -> bool:
     """Whether the characters beyond ASCII are what a text would hold: letters and its punctuation."""
-    if CONTROL.search(text) or "\ufffd" in text:
+    if _C1.search(text) or _many_controls(text) or "\ufffd" in text:
         return False
     counts = Counter(char for char in text if char > "\x7f")
     good = sum(

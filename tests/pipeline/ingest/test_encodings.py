@@ -59,6 +59,10 @@ def test_utf16_without_a_mark(language: str, encoding: str) -> None:
     assert decode(text.encode(encoding) + b"\n").text == text  # a line end that someone appended
 
 
+def test_a_stray_control_character_does_not_hide_the_encoding() -> None:
+    assert decode("Login für Leser\x1f und andere".encode("cp1252")).text == "Login für Leser\x1f und andere"
+
+
 @given(st.binary(max_size=300))
 def test_whatever_comes_is_decoded_or_refused(data: bytes) -> None:
     try:
