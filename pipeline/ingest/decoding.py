@@ -20,7 +20,7 @@ _BOMS = (
 )
 # The controls that a text may not hold; tab and line ends are no such.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
-_C1 = re.compile("[\x7f-\x84\x86-\x9f]")  # controls that a wrong single-byte encoding gives
+_C1 = re.compile("[\x80-\x84\x86-\x9f]")  # controls that a wrong single-byte encoding gives
 _PUNCTUATION = frozenset("‘’‚“”„†‡•…‰‹›«»–—€£¥§©®°·´¿¡½¼¾²³ºª×÷\xa0\xad")
 _SAMPLE_CHARS = 65_536
 _MARK_IN_DOUBT = 8  # bytes behind a byte order mark that can contradict it
