@@ -71,7 +71,7 @@ def gold_pages(folder: Path) -> list[GoldPage]:
         page = decode_html(gzip.decompress((place / "source.html.gz").read_bytes()), None).text
         gold = decode_html(gzip.decompress((place / "expected.html.gz").read_bytes()), "utf-8").text
         host = re.split(r"[-\d]", place.name)[0] or place.name
-        pages.append(GoldPage(host, page, extract_text(gold, "all_text")[0]))
+        pages.append(GoldPage(host, page, extract_text(gold, "all_text")))
     return pages
 
 
@@ -126,9 +126,9 @@ def extractors() -> dict[str, Callable[[str], str]]:
     return {
         "main_text": lambda page: main_text(HTMLTree.parse(page)),
         "main_text, one look": lambda page: main_text(HTMLTree.parse(page), twice=False),
-        "resiliparse": lambda page: extract_text(page, "resiliparse")[0],
-        "all_text": lambda page: extract_text(page, "all_text")[0],
-        "trafilatura": lambda page: extract_text(page, "trafilatura")[0],
+        "resiliparse": lambda page: extract_text(page, "resiliparse"),
+        "all_text": lambda page: extract_text(page, "all_text"),
+        "trafilatura": lambda page: extract_text(page, "trafilatura"),
         "trafilatura, fast": fast,
     }
 

@@ -64,6 +64,8 @@ class Ingest(SourceStage):
 
     def key_params(self) -> dict[str, Any]:
         """Parameters, what each source is read with, and the versions of the libraries that make text."""
+        from corpusmill.pipeline.ingest.readers.main_text.trees import shipped_model
+
         libraries = LIBRARIES + (("trafilatura",) if self.params.html_extractor == "trafilatura" else ())
         if "trafilatura" in libraries:
             from corpusmill.pipeline.ingest.readers.html import require
@@ -73,6 +75,7 @@ class Ingest(SourceStage):
             **super().key_params(),
             "sources": [[name, self._settings(name)] for name in self.recipe.sources],
             "libraries": {name: version(name) for name in libraries},
+            **({"main_text": shipped_model()} if self.params.html_extractor == "main_text" else {}),
         }
 
     def task_params(self) -> dict[str, Any]:

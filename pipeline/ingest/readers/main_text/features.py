@@ -45,19 +45,36 @@ AROUND: Final = (
     "figure", "table", "ul", "section", "ol", "h1", "h2", "h3", "h4",
 )  # fmt: skip
 FAR = 12  # levels above a block that are looked at
+ALIKE_LEVELS = 6  # of the elements above it whose like beside them are counted
 LEVELS = 4  # of the elements above it whose text is a feature
 _OWN = (
     "chars", "words", "link_share", "commas", "stops", "digits", "capitals", "word_length", "marked", "breaks", "opened", "tag",
     "depth", "place", "place_chars", "blocks", "page_chars", "page_links", "siblings",
     "comma_rate",
 )  # fmt: skip
-_NEAR = tuple(f"{name}_{place}" for place in ("before2", "before", "after", "after2") for name in ("chars", "links", "tag", "stops"))
-_ABOVE = tuple(
-    f"{name}_{level}" for level in range(LEVELS) for name in ("chars", "links", "per_block", "paragraphs", "images", "items", "share", "score")
+_NEAR = tuple(
+    f"{name}_{place}"
+    for place in ("before2", "before", "after", "after2")
+    for name in ("chars", "links", "tag", "stops")
 )
-_TOP = ("in_top", "up_to_shared", "top_up_to_shared", "best_score", "best_level", "shared_share", "before_top", "after_top")
+_ABOVE = tuple(
+    f"{name}_{level}"
+    for level in range(LEVELS)
+    for name in ("chars", "links", "per_block", "paragraphs", "images", "items", "share", "score")
+)
+_TOP = (
+    "in_top",
+    "up_to_shared",
+    "top_up_to_shared",
+    "best_score",
+    "best_level",
+    "shared_share",
+    "before_top",
+    "after_top",
+)
+_ALIKE = tuple(f"alike_{level}" for level in range(ALIKE_LEVELS))
 NAMES: Final = (
-    *_OWN, *_NEAR, *_ABOVE, *_TOP, *(f"in_{name}" for name in AROUND), *(f"says_{name}" for name in GROUPS), "says_inline",
+    *_OWN, *_NEAR, *_ABOVE, *_TOP, *(f"in_{name}" for name in AROUND), *(f"says_{name}" for name in GROUPS), "says_inline", *_ALIKE,
 )  # fmt: skip
 _AROUND = np.array([NUMBER[name] for name in AROUND])
 _BIT = {name: np.uint64(1 << bit) for bit, name in enumerate(GROUPS)}
@@ -68,15 +85,26 @@ _BAD = np.uint64(sum(int(_BIT[name]) for name in (
 _PARAGRAPH = np.array([NUMBER[name] for name in ("p", "pre", "td")])
 _HEADING_LOW, _HEADING_HIGH = NUMBER["h1"], NUMBER["h6"]
 _P, _DIV, _LI, _FORM, _ASIDE, _NAV = (NUMBER[name] for name in ("p", "div", "li", "form", "aside", "nav"))
-_ARTICLE, _MAIN, _SECTION, _PRE, _TD, _QUOTE = (NUMBER[name] for name in ("article", "main", "section", "pre", "td", "blockquote"))
+_ARTICLE, _MAIN, _SECTION, _PRE, _TD, _QUOTE = (
+    NUMBER[name] for name in ("article", "main", "section", "pre", "td", "blockquote")
+)
 
 
 def features(page: Scanned) -> npt.NDArray[np.float32]:
     """float32[blocks, len(NAMES)]."""
     out = np.zeros((len(page.blocks), len(NAMES)), np.float32)
     if len(page.blocks):
-        _features(page.nodes, page.node_words, page.blocks, page.block_words, _AROUND, out)
+        _features(page.nodes, page.node_words, page.blocks, page.block_words, _AROUND, _alike(page), out)
     return out
+
+
+def _alike(page: Scanned) -> npt.NDArray[np.float32]:
+    """For each element, log2 of how many of the same tag and words its parent holds: entries of a list, comments, teasers."""
+    keys = page.nodes[:, PARENT].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    keys ^= (page.nodes[:, TAG].astype(np.uint64) + np.uint64(1)) * np.uint64(0xC2B2AE3D27D4EB4F)
+    keys ^= page.node_words * np.uint64(0x165667B19E3779F9)
+    _, group, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    return np.asarray(np.log2(counts[group]), np.float32)
 
 
 @compiled
@@ -98,7 +126,11 @@ def _scores(nodes: Any, words: Any, blocks: Any) -> Any:
         if chars < 25 or (_HEADING_LOW <= tag <= _HEADING_HIGH):
             continue
         points = 1.0 + blocks[b, B_COMMAS] + min(chars // 100, 3)
-        node = nodes[owner, PARENT] if tag == _P or tag == _PRE or tag == _TD or tag == _LI or tag == _QUOTE else owner
+        node = (
+            nodes[owner, PARENT]
+            if tag == _P or tag == _PRE or tag == _TD or tag == _LI or tag == _QUOTE
+            else owner
+        )
         for level in range(5):
             if node < 0:
                 break
@@ -129,7 +161,9 @@ def _scores(nodes: Any, words: Any, blocks: Any) -> Any:
 
 
 @compiled
-def _features(nodes: Any, words: Any, blocks: Any, block_words: Any, around: Any, out: Any) -> None:
+def _features(
+    nodes: Any, words: Any, blocks: Any, block_words: Any, around: Any, alike: Any, out: Any
+) -> None:
     score = _scores(nodes, words, blocks)
     top = 0
     for node in range(1, len(nodes)):
@@ -255,6 +289,13 @@ def _features(nodes: Any, words: Any, blocks: Any, block_words: Any, around: Any
             inside >>= np.uint64(1)
             column += 1
         row[k + width + groups] = block_words[b] != 0
+        k += width + groups + 1
+        node = owner
+        for level in range(ALIKE_LEVELS):
+            row[k + level] = -1
+            if node >= 0:
+                row[k + level] = alike[node]
+                node = nodes[node, PARENT]
 
 
 assert len(GROUPS) == 24

@@ -29,7 +29,9 @@ MAX_OPEN = 4_096  # elements open at once; what nests deeper counts as of the la
 MAX_VALUE = 400  # bytes of a class or id that are looked at
 
 # Columns of `Scanned.nodes`.
-PARENT, TAG, DEPTH, FIRST, LAST, CHARS, LINK_CHARS, COMMAS, PARAGRAPHS, IMAGES, LINKS, ITEMS, BLOCK_COUNT = range(13)
+PARENT, TAG, DEPTH, FIRST, LAST, CHARS, LINK_CHARS, COMMAS, PARAGRAPHS, IMAGES, LINKS, ITEMS, BLOCK_COUNT = (
+    range(13)
+)
 NODE_COLUMNS = 13
 # Columns of `Scanned.blocks`.
 (OWNER, RUN, RUNS, B_CHARS, B_LINK_CHARS, B_WORDS, B_COMMAS, B_STOPS, B_DIGITS, B_CAPITALS, B_BREAKS, B_PLACE, B_MARKED,
@@ -125,7 +127,9 @@ def _attributes(data: Any, i: Any, size: Any, steps: Any, found: Any) -> Any:
             mask |= _words(data, value, end, steps, found)
         elif length == 6 and first == 104 and data[start + 1] == 105 and data[start + 5] == 110:  # hidden
             hidden = True
-        elif length == 11 and first == 97 and data[start + 5] == 104 and end - value == 4:  # aria-hidden="true"
+        elif (
+            length == 11 and first == 97 and data[start + 5] == 104 and end - value == 4
+        ):  # aria-hidden="true"
             hidden = hidden or (data[value] == 116 and data[start + 6] == 105)
         elif length == 5 and first == 115 and data[start + 1] == 116 and data[start + 4] == 101:  # style
             hidden = hidden or _none(data, value, end)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.ids import checksum
 from corpusmill.common.kernel_cache import compiled
 
 MODEL = "model.npz"
@@ -66,11 +67,23 @@ def dump(model: Model) -> bytes:
 def load_bytes(data: bytes) -> Model:
     """The model of a file that `dump` wrote."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        first, second = (Trees(*(arrays[f"{name}.{field}"] for field in Trees._fields)) for name in ("first", "second"))
+        first, second = (
+            Trees(*(arrays[f"{name}.{field}"] for field in Trees._fields)) for name in ("first", "second")
+        )
         return Model(first, second, float(arrays["threshold"]), tuple(arrays["names"].tolist()))
 
 
 @lru_cache(maxsize=1)
 def load() -> Model:
     """The model that ships with the package."""
-    return load_bytes(files(__package__).joinpath(MODEL).read_bytes())
+    return load_bytes(_shipped())
+
+
+@lru_cache(maxsize=1)
+def shipped_model() -> str:
+    """The checksum of the model that ships with the package: another one gives other texts."""
+    return checksum(_shipped())
+
+
+def _shipped() -> bytes:
+    return files(__package__).joinpath(MODEL).read_bytes()

@@ -23,7 +23,22 @@ SKIPPED: Final = (
     "script", "style", "noscript", "template", "svg", "select", "option", "optgroup", "button", "textarea", "iframe", "object",
     "head", "title", "noembed", "noframes", "xmp", "canvas", "audio", "video", "map", "datalist", "dialog", "input", "label",
 )  # fmt: skip
-VOID: Final = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
+VOID: Final = (
+    "area",
+    "base",
+    "br",
+    "col",
+    "embed",
+    "hr",
+    "img",
+    "input",
+    "link",
+    "meta",
+    "param",
+    "source",
+    "track",
+    "wbr",
+)
 # Their content is not markup, as the serialised page has it.
 RAW: Final = ("script", "style", "xmp", "iframe", "noembed", "noframes", "noscript")
 INLINE_MARKS: Final = ("strong", "b", "em", "i", "code", "time", "span", "font", "small", "cite")
