@@ -36,6 +36,7 @@ class GoldPage(NamedTuple):
     host: str
     html: str
     gold: str
+    gold_html: str
 
 
 class SegmentPage(NamedTuple):
@@ -71,7 +72,7 @@ def gold_pages(folder: Path) -> list[GoldPage]:
         page = decode_html(gzip.decompress((place / "source.html.gz").read_bytes()), None).text
         gold = decode_html(gzip.decompress((place / "expected.html.gz").read_bytes()), "utf-8").text
         host = re.split(r"[-\d]", place.name)[0] or place.name
-        pages.append(GoldPage(host, page, extract_text(gold, "all_text")))
+        pages.append(GoldPage(host, page, extract_text(gold, "all_text"), gold))
     return pages
 
 
@@ -170,7 +171,9 @@ def main(show: Callable[[str], None] = print) -> None:
     for name, (_, some, speed) in figures["rows"].items():
         show(f"| {name} | {' | '.join(f'{some[key]:.3f}' for key in _COLUMNS)} | {speed:.1f} |")
     show("")
-    show("| all pages, by those that learned from none | word F1 | 4-gram F1 | segment precision | recall | F1 |")
+    show(
+        "| all pages, by those that learned from none | word F1 | 4-gram F1 | segment precision | recall | F1 |"
+    )
     show("|---|---:|---:|---:|---:|---:|")
     for name, (everything, _, _) in figures["rows"].items():
         if not name.startswith("main_text"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,6 @@ from corpusmill.pipeline.ingest.readers.main_text import context as around
 from corpusmill.pipeline.ingest.readers.main_text import features as alone
 from corpusmill.pipeline.ingest.readers.main_text.assemble import assemble
 from corpusmill.pipeline.ingest.readers.main_text.extract import Blocks, blocks_of
-from corpusmill.pipeline.ingest.readers.main_text.scan import OWNER
 from corpusmill.pipeline.ingest.readers.main_text.trees import MODEL, Model, Trees, dump
 
 OUT = Path(__file__).resolve().parent.parent / "pipeline" / "ingest" / "readers" / "main_text"
@@ -39,6 +37,21 @@ SETTINGS = {
 }  # fmt: skip
 ROUNDS = 250
 MOST_WORDS = 80  # of a block, that its weight grows with
+BARE_WEIGHT = 100  # of a page of main text alone; another with gold text has 1000
+_ENTRIES = ("Home", "About us", "News", "Contact", "Log in")
+# Blocks of a menu, and the menu.
+MENUS = (
+    (1, "<nav>" + " | ".join(f"<a href='/{name}'>{name}</a>" for name in _ENTRIES) + "</nav>"),
+    (
+        5,
+        "<ul class='menu'>"
+        + "".join(f"<li><a href='/{name}'>{name}</a></li>" for name in _ENTRIES)
+        + "</ul>",
+    ),
+    (5, "<nav><ul>" + "".join(f"<li><a href='/{name}'>{name}</a></li>" for name in _ENTRIES) + "</ul></nav>"),
+)
+FOOTER = "<footer><p>Copyright 2023. All rights reserved.</p></footer>"
+_PARAGRAPH = re.compile(r"<p>.*?</p>", re.DOTALL)
 _WORD = re.compile(r"\w+")
 Rows = npt.NDArray[np.float32]
 
@@ -57,9 +70,16 @@ class Page:
 def pages(web: Path) -> list[Page]:
     """All pages of both sets, labelled. Raises `FileNotFoundError` if they are not there."""
     found = []
-    for source in (*segment_pages(web / "trafilatura_eval"), *gold_pages(web / "readability_test_pages")):
+    sources: list[GoldPage | SegmentPage] = [
+        *segment_pages(web / "trafilatura_eval"),
+        *gold_pages(web / "readability_test_pages"),
+    ]
+    for source in sources:
         blocks = blocks_of(HTMLTree.parse(source.html))
-        texts = [" ".join(assemble(blocks.data, blocks.page, _only(i, blocks)).split()) for i in range(len(blocks.features))]
+        texts = [
+            " ".join(assemble(blocks.data, blocks.page, _only(i, blocks)).split())
+            for i in range(len(blocks.features))
+        ]
         words = [_WORD.findall(text.lower()) for text in texts]
         label = _by_gold(words, source.gold) if isinstance(source, GoldPage) else _by_segments(texts, source)
         weight = np.array([min(len(each), MOST_WORDS) + 3.0 for each in words])
@@ -67,6 +87,28 @@ def pages(web: Path) -> list[Page]:
             weight *= 1000 / known  # each whole page counts as much as another
         found.append(Page(source, part_of(source.host), blocks, label, weight))
     return found
+
+
+def small_pages(found: Sequence[Page]) -> list[Page]:
+    """Small pages: the gold text of each page, one to six of its paragraphs, and these between a menu and a footer, which alone of all
+    go."""
+    made = []
+    for number, page in enumerate(found):
+        if not isinstance(page.source, GoldPage):
+            continue
+        paragraphs = _PARAGRAPH.findall(page.source.gold_html)[: 1 + number % 6]
+        some = f"<h1>A title</h1>{''.join(paragraphs)}"
+        element, menu = MENUS[number % len(MENUS)]
+        for html, framed in ((page.source.gold_html, 0), (some, 0), (menu + some + FOOTER, 1)):
+            blocks = blocks_of(HTMLTree.parse(html))
+            count = len(blocks.features)
+            label = np.ones(count, np.int64)
+            if framed:
+                label[:element], label[-1] = 0, 0
+            made.append(
+                Page(page.source, page.part, blocks, label, np.full(count, BARE_WEIGHT / max(count, 1)))
+            )
+    return made
 
 
 def _only(block: int, blocks: Blocks) -> npt.NDArray[np.bool_]:
@@ -138,6 +180,7 @@ def _flat(trees: Sequence[dict[str, Any]]) -> Trees:
 
 def train(found: Sequence[Page]) -> Model:
     """Both looks. The second is trained on what first looks made of pages that they were not trained on."""
+    found = [*found, *small_pages(found)]
     first = fit(found, lambda page: page.blocks.features)
     seen: dict[int, Rows] = {}
     for part in sorted({page.part for page in found}):
@@ -154,10 +197,15 @@ def _second_rows(page: Page, first: Trees) -> Rows:
 
 def judged(found: Sequence[Page], model: Model, twice: bool) -> list[npt.NDArray[np.float32]]:
     """The chances of the blocks of each page."""
-    return [model.second(_second_rows(page, model.first)) if twice else model.first(page.blocks.features) for page in found]
+    return [
+        model.second(_second_rows(page, model.first)) if twice else model.first(page.blocks.features)
+        for page in found
+    ]
 
 
-def card(data: bytes, rows: Sequence[tuple[str, float, dict[str, float]]], found: Sequence[Page], model: Model) -> str:
+def card(
+    data: bytes, rows: Sequence[tuple[str, float, dict[str, float]]], found: Sequence[Page], model: Model
+) -> str:
     """The model card."""
     gold = sum(isinstance(page.source, GoldPage) for page in found)
     lines = [
@@ -166,7 +214,7 @@ def card(data: bytes, rows: Sequence[tuple[str, float, dict[str, float]]], found
         f" xxh3_128 `{checksum(data)}`; threshold {model.threshold}.", "",
         f"**Data.** {gold} pages with gold text (`readability_test_pages`: the accepted output of Readability.js, reviewed by hand) and"
         f" {len(found) - gold} pages with up to three segments each that belong to the text and that do not (`trafilatura_eval`); both Apache-2.0, their pages"
-        f" are third-party and not part of this project. Pages are dealt to {PARTS} parts by host; part {HELD_OUT} is not in the shipped model.", "",
+        f" are third-party and not part of this project. Pages are dealt to {PARTS} parts by host; part {HELD_OUT} is not in the shipped model. Learned as well: the gold text alone as a page, one to six of its paragraphs, and these between a menu and a footer.", "",
         "**Limits.** Articles in languages of Europe are most of the data. Comment threads and forums count as main text where the gold text has"
         " them, which is rare. A model of blocks cannot part what the page has in one block.", "",
         "| each page judged without its part | threshold | word F1 | 4-gram F1 | segment precision | recall | F1 |",
@@ -188,7 +236,10 @@ def main() -> None:
     for name, twice in (("one look", False), ("two looks", True)):
         chances = [judged([page], without[page.part], twice)[0] for page in found]
         for threshold in THRESHOLDS:
-            texts = [assemble(page.blocks.data, page.blocks.page, each >= threshold) for page, each in zip(found, chances, strict=True)]
+            texts = [
+                assemble(page.blocks.data, page.blocks.page, each >= threshold)
+                for page, each in zip(found, chances, strict=True)
+            ]
             rows.append((name, threshold, scores(texts, [page.source for page in found])))
             print(*rows[-1])
     model = without[HELD_OUT]

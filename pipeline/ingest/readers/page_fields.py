@@ -53,8 +53,14 @@ def page_fields(tree: Any) -> PageFields:
     if document is None:
         return PageFields()
     linked = list(_linked_data(document))
-    language = next((value for value in _values(document, _WHERE_LANGUAGE) if _LANGUAGE.fullmatch(value)), None)
-    dates = (*_values(document, _WHERE_DATE), *_named(linked, "datePublished"), *_values(document, (("article time", "datetime"),)))
+    language = next(
+        (value for value in _values(document, _WHERE_LANGUAGE) if _LANGUAGE.fullmatch(value)), None
+    )
+    dates = (
+        *_values(document, _WHERE_DATE),
+        *_named(linked, "datePublished"),
+        *_values(document, (("article time", "datetime"),)),
+    )
     published = next((found for value in dates if (found := iso_date(value))), None)
     authors = (*_values(document, _WHERE_AUTHOR), *_named(linked, "author"))
     return PageFields(
@@ -92,7 +98,9 @@ def _values(document: Any, places: tuple[tuple[str, str], ...]) -> Iterator[str]
 
 def _line(value: str | None) -> str | None:
     """A value on one line, without control characters; None if nothing is left."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in (value or "")[: 4 * LONGEST]).split())
+    line = " ".join(
+        "".join(char if char.isprintable() else " " for char in (value or "")[: 4 * LONGEST]).split()
+    )
     return line[:LONGEST] or None
 
 
@@ -108,14 +116,14 @@ def _linked_data(document: Any) -> Iterator[dict[str, Any]]:
             values = [orjson.loads(text)]
         except orjson.JSONDecodeError:
             continue
-        for value in values[:LD_OBJECTS]:
+        for value in values:  # grows as it is walked
+            if len(values) > LD_OBJECTS:
+                break
             if isinstance(value, list):
                 values += value[:LD_OBJECTS]
             elif isinstance(value, dict):
                 yield value
                 values += [value[key] for key in ("@graph", "mainEntity", "mainEntityOfPage") if key in value]
-            if len(values) > LD_OBJECTS:
-                break
 
 
 def _named(objects: list[dict[str, Any]], key: str) -> Iterator[str]:

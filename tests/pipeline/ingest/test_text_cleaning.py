@@ -176,7 +176,7 @@ def test_html_main_text() -> None:
         + "<footer>Copyright</footer><script>x()</script>"
     )
     main = extract(page.encode(), None, "resiliparse")
-    assert main.text == GERMAN and main.title == "A title" and main.decoded.repaired is None
+    assert main.text == GERMAN and main.fields.title == "A title" and main.decoded.repaired is None
     everything = extract(page.encode(), None, "all_text")
     assert "Menu entry" in everything.text and GERMAN in everything.text and "x()" not in everything.text
     pytest.importorskip("trafilatura")

@@ -56,7 +56,7 @@ def _item_marks(nodes: Any) -> Any:
     for node in range(1, len(nodes)):
         parent = nodes[node, PARENT]
         tag = nodes[node, TAG]
-        lists[node] = lists[parent] + (tag == _OL or tag == _UL)
+        lists[node] = lists[parent] + (tag in (_OL, _UL))
         if tag == _LI:
             items[parent] += 1
             ordinal[node] = items[parent]
@@ -87,9 +87,9 @@ def _assemble(data: Any, nodes: Any, blocks: Any, runs: Any, keep: Any, out: Any
                     ends = 0
                 elif _above(nodes, cell, _TABLE, _TABLE) == _above(nodes, last_cell, _TABLE, _TABLE):
                     ends = 1
-            elif item >= 0 and last_item >= 0 and (item != last_item or owner != last_owner):
-                ends = 1
-            elif entry >= 0 and last_entry >= 0 and nodes[entry, PARENT] == nodes[last_entry, PARENT]:
+            elif (item >= 0 and last_item >= 0 and (item != last_item or owner != last_owner)) or (
+                entry >= 0 and last_entry >= 0 and nodes[entry, PARENT] == nodes[last_entry, PARENT]
+            ):
                 ends = 1
             if ends == 0:
                 out[size] = 9

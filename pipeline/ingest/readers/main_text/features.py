@@ -126,11 +126,7 @@ def _scores(nodes: Any, words: Any, blocks: Any) -> Any:
         if chars < 25 or (_HEADING_LOW <= tag <= _HEADING_HIGH):
             continue
         points = 1.0 + blocks[b, B_COMMAS] + min(chars // 100, 3)
-        node = (
-            nodes[owner, PARENT]
-            if tag == _P or tag == _PRE or tag == _TD or tag == _LI or tag == _QUOTE
-            else owner
-        )
+        node = nodes[owner, PARENT] if tag in (_P, _PRE, _TD, _LI, _QUOTE) else owner
         for level in range(5):
             if node < 0:
                 break
@@ -146,11 +142,11 @@ def _scores(nodes: Any, words: Any, blocks: Any) -> Any:
     for node in range(count):
         if candidate[node]:
             tag = nodes[node, TAG]
-            if tag == _DIV or tag == _ARTICLE or tag == _MAIN or tag == _SECTION:
+            if tag in (_DIV, _ARTICLE, _MAIN, _SECTION):
                 score[node] += 5
-            elif tag == _PRE or tag == _TD or tag == _QUOTE:
+            elif tag in (_PRE, _TD, _QUOTE):
                 score[node] += 3
-            elif tag == _FORM or tag == _LI or tag == _ASIDE or tag == _NAV:
+            elif tag in (_FORM, _LI, _ASIDE, _NAV):
                 score[node] -= 3
             if words[node] & _GOOD:
                 score[node] += 25

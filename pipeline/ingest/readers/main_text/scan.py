@@ -20,7 +20,7 @@ from corpusmill.pipeline.ingest.readers.main_text.vocabulary import (
     IS_VOID,
     LINK,
     NUMBER,
-    arrays,
+    tables,
 )
 
 _A, _BR, _IMG, _PRE, _LI = NUMBER[LINK], NUMBER[BREAK], NUMBER[IMAGE], NUMBER["pre"], NUMBER["li"]
@@ -62,7 +62,7 @@ def scan(data: npt.NDArray[np.uint8]) -> Scanned:
     blocks = np.zeros((tags + 2, BLOCK_COLUMNS), np.int64)
     block_words = np.zeros(tags + 2, np.uint64)
     runs = np.zeros((tags + 2, 3), np.int64)
-    counts = _scan(data, *arrays(), nodes, node_words, blocks, block_words, runs)
+    counts = _scan(data, *tables(), nodes, node_words, blocks, block_words, runs)
     made, filled, written = int(counts[0]), int(counts[1]), int(counts[2])
     return Scanned(nodes[:made], node_words[:made], blocks[:filled], block_words[:filled], runs[:written])
 
@@ -117,13 +117,12 @@ def _attributes(data: Any, i: Any, size: Any, steps: Any, found: Any) -> Any:
             i += 1
         length = stop - start
         first = data[start]
-        if length == 5 and first == 99 and data[start + 1] == 108 and data[start + 2] == 97:  # class
-            mask |= _words(data, value, end, steps, found)
-        elif length == 2 and first == 105 and data[start + 1] == 100:  # id
-            mask |= _words(data, value, end, steps, found)
-        elif (length == 4 and first == 114 and data[start + 1] == 111) or (
-            length == 8 and first == 105 and data[start + 4] == 112
-        ):  # role, itemprop
+        if (
+            (length == 5 and first == 99 and data[start + 1] == 108 and data[start + 2] == 97)
+            or (length == 2 and first == 105 and data[start + 1] == 100)
+            or (length == 4 and first == 114 and data[start + 1] == 111)
+            or (length == 8 and first == 105 and data[start + 4] == 112)
+        ):  # class
             mask |= _words(data, value, end, steps, found)
         elif length == 6 and first == 104 and data[start + 1] == 105 and data[start + 5] == 110:  # hidden
             hidden = True
@@ -312,7 +311,7 @@ def _scan(
         open_nodes[level] = open_nodes[level - 1]
         open_words[level] = open_words[level - 1] | mask
         open_links[level] = open_links[level - 1] + (tag == _A)
-        open_marks[level] = open_marks[level - 1] + (0 < tag and not is_block and tag != _A)
+        open_marks[level] = open_marks[level - 1] + (tag > 0 and not is_block and tag != _A)
         if skip_level < 0 and (kind & IS_SKIPPED or hidden):
             skip_level = level
         if kind & IS_RAW:  # to its end tag, whatever is between

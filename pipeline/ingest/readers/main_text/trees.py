@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from importlib.resources import files
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np

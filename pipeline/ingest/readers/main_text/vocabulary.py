@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -157,8 +157,3 @@ def words_of(text: str) -> list[str]:
         state = int(steps[state, ord(char) - 96 if "a" <= char <= "z" else 0])
         mask |= int(found[state])
     return [name for bit, name in enumerate(GROUPS) if mask >> bit & 1]
-
-
-def arrays() -> tuple[Any, ...]:
-    """The tables as the kernels take them."""
-    return tuple(tables())
