@@ -11,13 +11,14 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import IO, Any, NamedTuple
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit
 
 import obstore.store
 import urllib3
 from urllib3.exceptions import HTTPError
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import without_query
 
 RETRIES = 6  # in a row without a byte
 BACKOFF, BACKOFF_MAX = (
@@ -59,12 +60,6 @@ class _Retry(urllib3.Retry):
     def get_retry_after(self, response: Any) -> float | None:
         wanted = super().get_retry_after(response)
         return None if wanted is None else min(wanted, RETRY_AFTER_MAX)
-
-
-def without_query(url: str) -> str:
-    """A URL as it may be shown: without user, password, query and fragment."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def origin(url: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urljoin
 
@@ -59,21 +59,23 @@ def parse(path: str) -> Place:
     return Place(repo, unquote(revision or "main"), below or "")
 
 
-def pin(url: str) -> tuple[str, str, str]:
-    """(the URL with the commit that its revision now is, the data set with its revision as the URL has it, that commit).
+def pin(url: str, known: MutableMapping[str, str] | None = None) -> str:
+    """The URL with the commit that its revision now is; `known` has the commits of revisions (`Place.shown`) that were asked for,
+    and is asked first.
 
     Raises `UserError` where there is no such data set or revision, or no right to read it, and `WorkError`.
     """
-    path = url.removeprefix(SCHEME)
-    place = parse(path)
-    commit = place.revision
-    if not place.pinned:
+    place = parse(url.removeprefix(SCHEME))
+    if place.pinned:
+        return url
+    known = {} if known is None else known
+    if place.shown not in known:
         answer = _get(place, f"api/datasets/{place.repo}/revision/{quote(place.revision, safe='')}")
         commit = str(json.loads(answer.data).get("sha", ""))
         if not _COMMIT.fullmatch(commit):
             raise WorkError(f"{place.shown}: the Hub names no commit of this revision")
-    below = f"/{place.path}" if place.path else ""
-    return f"{SCHEME}{place.repo}@{commit}{below}", place.shown, commit
+        known[place.shown] = commit
+    return SCHEME + f"{place.repo}@{known[place.shown]}/{place.path}".rstrip("/")
 
 
 def _endpoint() -> str:

@@ -17,6 +17,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+import pytest
+
+from corpusmill.common import http_files
+
 PAGE = 3  # entries of a page of the Hub's listings
 LFS_BYTES = 1000  # larger files are in Git LFS
 
@@ -345,3 +349,15 @@ def hub_server() -> Iterator[Hub]:
     with serving(hub.respond) as server, serving(hub.from_cdn) as cdn:
         hub.server, hub.cdn = server, cdn
         yield hub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A Hub without data sets, in an environment that leads to it."""
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    monkeypatch.setattr(http_files, "BACKOFF", 0.01)
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    with hub_server() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from corpusmill.common import http_files
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.http_files import HttpFile, HttpStatus, Unseekable, look_up, without_query
+from corpusmill.common.format import without_query
+from corpusmill.common.http_files import HttpFile, HttpStatus, Unseekable, look_up
 from corpusmill.common.storage import Folder
 from tests.web import Answer, Server, files_of, serving
 

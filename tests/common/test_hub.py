@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from corpusmill.common import http_files
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.hub import Place, parse, pin
 from corpusmill.common.storage import Folder
-from tests.web import PAGE, Answer, Hub, git_oid, hub_server
+from tests.web import PAGE, Answer, Hub, git_oid
 
 BIG = bytes(range(256)) * 4096  # 1 MiB
 FILES = {
@@ -25,16 +24,9 @@ FILES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
-    monkeypatch.setattr(http_files, "BACKOFF", 0.01)
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    with hub_server() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        server.repo("org/set", FILES)
-        yield server
+@pytest.fixture(autouse=True)
+def data_set(hub: Hub) -> None:
+    hub.repo("org/set", FILES)
 
 
 def test_the_server_is_one_to_the_hubs_own_client(hub: Hub) -> None:
@@ -86,20 +78,19 @@ def test_what_is_no_data_set() -> None:
 def test_a_pinned_revision_stays_when_its_branch_moves(hub: Hub) -> None:
     repo = hub.repos["org/set"]
     first = repo.refs["main"]
-    url, shown, commit = pin("hf://datasets/org/set/data/a.jsonl")
-    assert (url, shown, commit) == (
-        f"hf://datasets/org/set@{first}/data/a.jsonl",
-        "hf://datasets/org/set@main",
-        first,
-    )
+    known: dict[str, str] = {}
+    url = pin("hf://datasets/org/set/data/a.jsonl", known)
+    assert url == f"hf://datasets/org/set@{first}/data/a.jsonl"
+    assert known == {"hf://datasets/org/set@main": first}
     repo.commit({"data/a.jsonl": b"other"})
-    assert Folder(url).read() == FILES["data/a.jsonl"] and pin(url)[0] == url
+    assert Folder(url).read() == FILES["data/a.jsonl"] and pin(url) == url
+    assert pin("hf://datasets/org/set", known) == f"hf://datasets/org/set@{first}", (
+        "one state for all paths of a run"
+    )
     assert Folder("hf://datasets/org/set/data/a.jsonl").read() == b"other"
     repo.refs["refs/convert/parquet"] = first
-    assert pin("hf://datasets/org/set@refs%2Fconvert%2Fparquet")[1:] == (
-        "hf://datasets/org/set@refs%2Fconvert%2Fparquet",
-        first,
-    )
+    assert pin("hf://datasets/org/set@refs%2Fconvert%2Fparquet", known) == f"hf://datasets/org/set@{first}"
+    assert known["hf://datasets/org/set@refs%2Fconvert%2Fparquet"] == first
 
 
 def test_reads_in_ranges_and_the_token_stays_at_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +132,7 @@ def test_faults_of_the_network_are_overcome(hub: Hub) -> None:
     hub.cdn.once(lambda a: True, Answer(503))
     hub.cdn.once(lambda a: True, Answer(200, BIG, {"ETag": f'"cdn-{len(BIG)}"'}, cut=70_000))
     hub.cdn.once(lambda a: a.range.startswith("bytes=70000-"), Answer(403))  # the signed address has expired
-    url = pin("hf://datasets/org/set/data")[0]
+    url = pin("hf://datasets/org/set/data")
     (entry,) = (e for e in Folder(url).list() if e.path == "big.bin")
     with (Folder(url) / entry.path).open(size=entry.size) as stream:
         assert stream.read() == BIG
@@ -180,7 +171,7 @@ def test_errors_say_what_to_do(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         UserError, match=r"org/gated: gated: accept its terms at http.*/datasets/org/gated, and set HF_TOKEN"
     ):
-        list(Folder(pin("hf://datasets/org/gated")[0]).list())
+        list(Folder(pin("hf://datasets/org/gated")).list())
     with pytest.raises(FileNotFoundError):
         Folder("hf://datasets/org/set/data/missing").entry()
     assert list(Folder("hf://datasets/org/set/nothing").list()) == []
@@ -188,7 +179,7 @@ def test_errors_say_what_to_do(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(UserError, match="the token in HF_TOKEN may not read it"):
         pin("hf://datasets/org/secret")
     monkeypatch.setenv("HF_TOKEN", hub.token)
-    assert Folder(pin("hf://datasets/org/secret/a")[0]).entry().size == 0
+    assert Folder(pin("hf://datasets/org/secret/a")).entry().size == 0
     with pytest.raises(UserError, match="read only"):
         Folder("hf://datasets/org/set/new").write(b"x")
     seen = len(hub.server.asked)
