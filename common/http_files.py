@@ -171,11 +171,14 @@ class HttpFile(io.RawIOBase):
     `Unseekable` where it cannot be read at several places.
 
     Where the first request is redirected to another origin, as to a CDN, later ones go there at once, until it refuses;
-    `headers`, which may hold credentials, are sent to the origin of `url` alone.
+    `headers`, which may hold credentials, are sent to the origin of `url` alone. `refused` makes the error of a status.
     """
 
-    def __init__(self, url: str, size: int, headers: Callable[[], Mapping[str, str]] = dict) -> None:
-        self.url, self.size, self._headers = url, size, headers
+    def __init__(
+        self, url: str, size: int, headers: Callable[[], Mapping[str, str]] = dict,
+        refused: Callable[[HttpStatus], Exception] = lambda error: WorkError(str(error)),
+    ) -> None:  # fmt: skip
+        self.url, self.size, self._headers, self._refused = url, size, headers, refused
         self._at = self._reached = 0  # where the next byte is read; where the last one was taken
         self._answer: urllib3.BaseHTTPResponse | None = None
         self._next = self._end = 0  # the next byte of the answer, and the one after its last
@@ -235,7 +238,7 @@ class HttpFile(io.RawIOBase):
                 reason = _reason(error)
             except HttpStatus as error:
                 if not (self._target and error.status in _GONE):
-                    raise WorkError(str(error)) from None
+                    raise self._refused(error) from None
                 self._target, self._etag, reason = "", "", str(error)
             self._drop()
             tries += 1

@@ -218,7 +218,8 @@ class HubStore:
         place = parse(path)
         _online(place)
         url = f"{_endpoint()}/datasets/{place.repo}/resolve/{quote(place.revision, safe='')}/{quote(place.path)}"
-        return HttpFile(url, int(self.head(path)["size"]) if size is None else size, _headers)
+        known = int(self.head(path)["size"]) if size is None else size
+        return HttpFile(url, known, _headers, lambda error: _refused(place, error))
 
     def get(self, path: str) -> _Whole:
         """The whole file."""

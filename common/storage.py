@@ -100,7 +100,8 @@ class Folder:
         scheme, sep, rest = text.partition("://")
         if sep and scheme in REMOTE:
             bucket, _, path = rest.partition("/")
-            self.root, self.path = f"{scheme}://{bucket}", path.strip("/")
+            self.root = f"{scheme}://{bucket}"
+            self.path = path.lstrip("/") if "?" in path else path.strip("/")  # a query stays as it is
         elif sep and scheme != "file":
             raise UserError(
                 f"{text}: unknown kind of URL '{scheme}://'; allowed: a path, file, {', '.join(REMOTE)}"
@@ -260,8 +261,7 @@ class Folder:
                 threads.shutdown(cancel_futures=True)
 
     def open(self, buffer_size: int = 4 << 20, size: int | None = None) -> BinaryIO:
-        """A seekable stream over the object; local files are the operating system's own. `size`, if known, spares web servers
-        and the Hub a request."""
+        """A seekable stream over the object; locally the operating system's own. `size`, if known, spares a request."""
         try:
             if self.local:
                 return cast(BinaryIO, Path("/" + self.path).open("rb"))

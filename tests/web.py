@@ -62,14 +62,14 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET
 
     def answer(self, asked: Asked, answer: Answer) -> None:
-        status, body, headers = answer.status, answer.body, dict(answer.headers)
+        status, body, headers = answer.status, memoryview(answer.body), dict(answer.headers)
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", asked.range)
         if status == 200 and answer.ranges:
             headers["Accept-Ranges"] = "bytes"
             if span:
                 first, last = int(span[1]), min(int(span[2] or len(body)), len(body) - 1)
                 if first >= len(body):
-                    status, headers["Content-Range"], body = 416, f"bytes */{len(body)}", b""
+                    status, headers["Content-Range"], body = 416, f"bytes */{len(body)}", body[:0]
                 else:
                     headers["Content-Range"] = f"bytes {first}-{last}/{len(body)}"
                     status, body = 206, body[first : last + 1]
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         if "Transfer-Encoding" in headers:
             for begin in range(0, len(body), 1000):
                 piece = body[begin : begin + 1000]
-                self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             self.wfile.write(b"0\r\n\r\n")
         elif answer.cut is not None and answer.cut < len(body):
             self.wfile.write(body[: answer.cut])

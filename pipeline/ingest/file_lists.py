@@ -142,7 +142,7 @@ def _lines(file: InputFile, place: Folder) -> Iterator[Row]:
 def _resolved(row: Row, place: Folder, revisions: MutableMapping[str, str] | None) -> Named:
     """Where a row of the list at `place` leads to; with the problem, if it may not or cannot be read."""
     alone = f"{address(place).rpartition('/')[2]}:{row.number}"  # of a row that names no file: nothing else is called so
-    no_file = place.parent / alone
+    no_file = _beside(place) / alone
     if row.problem or not row.name.strip():
         return Named(row, no_file, alone, f"the list: {row.problem or 'no name'}")
     try:
@@ -168,7 +168,7 @@ def _place_of(name: str, place: Folder, revisions: MutableMapping[str, str] | No
             )
         name = f"/{rest.lstrip('/')}" if sep else name
     if place.local:
-        above = f"{place.parent.url.rstrip('/')}/"
+        above = f"{_beside(place).url.rstrip('/')}/"
         file = Folder(os.path.normpath(name if name.startswith("/") else above + name))
         return file, file.url.removeprefix(above) if file.url.startswith(above) else file.path
     path = posixpath.normpath(name)
@@ -176,7 +176,12 @@ def _place_of(name: str, place: Folder, revisions: MutableMapping[str, str] | No
         raise ValueError(
             "a relative name that leads out of the list's folder; such lists name URLs and files beside them"
         )
-    return place.parent / path, path
+    return _beside(place) / path, path
+
+
+def _beside(place: Folder) -> Folder:
+    """The folder of a list; its address may have a query."""
+    return Folder(without_query(place.url)).parent
 
 
 def _look_up_all(found: list[Named]) -> Iterator[Found]:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from corpusmill.common.errors import WorkError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import without_query
 from corpusmill.common.http_files import Unseekable
 from corpusmill.common.hub import GIT, LFS
@@ -51,7 +51,7 @@ class RawFile:
         except Unseekable:
             raise
         except Exception as error:
-            if isinstance(error, WorkError) and self._place.root.partition("://")[0] in WEB:
+            if isinstance(error, UserError | WorkError) and self._place.root.partition("://")[0] in WEB:
                 raise  # it names the file
             reason = str(error).splitlines()[0] if str(error) else repr(error)
             raise WorkError(f"{self.url}: cannot be read: {reason}") from None

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import HfApi, HfFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corpusmill.common import http_files
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.hub import Place, parse, pin
+from corpusmill.common.hub import Place, _next_page, parse, pin
 from corpusmill.common.storage import Folder
 from tests.web import PAGE, Answer, Hub, git_oid
 
@@ -198,3 +200,19 @@ def test_pages_of_another_host_do_not_get_the_token(hub: Hub, monkeypatch: pytes
     assert [asked.path for asked in hub.cdn.asked] == ["/next"] and "authorization" not in hub.cdn.asked[
         0
     ].headers
+
+
+@given(st.text(max_size=80) | st.from_regex(r"[a-z@/%.]{0,40}", fullmatch=True))
+def test_any_path_is_a_place_or_a_mistake_of_the_user(path: str) -> None:
+    try:
+        place = parse(path)
+    except UserError:
+        return
+    assert place.repo.count("/") == 1 and "@" not in place.repo and place.revision
+    assert parse(f"{place.shown.removeprefix('hf://datasets/')}/{place.path}") == place
+
+
+@given(st.text(max_size=80))
+def test_any_link_header(link: str) -> None:
+    assert "<" not in _next_page(link)
+    assert _next_page('<http://h/first>; rel="first", <http://h/2?a=b,c>; rel="next"') == "http://h/2?a=b,c"

@@ -231,6 +231,29 @@ def test_no_name_of_a_remote_list_leads_to_this_machine(name: str) -> None:
         assert one.problem or not one.file.local
 
 
+@given(
+    st.binary(max_size=200) | st.text(max_size=100).map(str.encode),
+    st.sampled_from(["l.txt", "l.jsonl", "l.csv", "l.txt.gz"]),
+)
+def test_a_list_may_hold_any_bytes(tmp_path: Path, data: bytes, name: str) -> None:
+    """Each row names a file or says why not; a list without any is the user's mistake."""
+    (tmp_path / name).write_bytes(data)
+    listing = FileList(path=str(tmp_path / name), file_column=None if ".txt" in name else "file")
+    try:
+        files = find_inputs("s", Source(files_from=listing))
+    except UserError as error:
+        assert "it names no file" in str(error)
+    else:
+        assert files and len({file.path for file in files}) == len(files)
+        assert all(file.problem for file in files if Path(file.url).name != name)
+
+
+def test_a_relative_name_beside_a_list_with_a_query(web: Server) -> None:
+    web.respond = files_of({"/x/list.txt": b"b.txt", "/x/b.txt": b"beside"})
+    assert listed(f"{web.url}/x/list.txt?signature=a/b/").texts == ["beside"]
+    assert {asked.path for asked in web.asked if "list" in asked.path} == {"/x/list.txt?signature=a/b/"}
+
+
 def test_a_list_and_its_columns_are_part_of_the_record(texts: Path) -> None:
     def run(lines: list[dict[str, str]]) -> list[str]:
         (texts / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
