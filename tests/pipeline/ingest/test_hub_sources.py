@@ -28,6 +28,7 @@ from corpusmill.pipeline.inspect.lineage.run import RunPlaces
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.schemas.manifest import RunInputs, RunRecord
 from corpusmill.schemas.recipe import Recipe, Source
+from corpusmill.schemas.report import Report
 from tests.conftest import IMPORT_PATH, Serial
 from tests.pipeline.filter.helpers import PROSE
 from tests.pipeline.ingest.helpers import ingest
@@ -125,6 +126,18 @@ def test_a_document_is_traced_to_the_commit_that_was_read(hub: Hub, tmp_path: Pa
         raw = read_raw(run, row)
         assert (raw.state, raw.note.partition(";")[0] != "gone") == ("equal", True), raw
         assert raw.file == f"hf://datasets/org/set@{first}/data/{locator.partition('#')[0]}"
+
+
+def test_the_report_names_the_commit(hub: Hub, tmp_path: Path) -> None:
+    commit = hub.repo("org/set", FILES).refs["main"]
+    run = job("hf://datasets/org/set@main/data", tmp_path / "run")
+    run.recipe = run.recipe.model_copy(update={"stages": ["ingest", "report"]})
+    run.recipe_json = run.recipe.model_dump_json()
+    run.execute()
+    report = Report.model_validate_json((tmp_path / "run/report/report.json").read_bytes())
+    assert report.reproduce.revisions == {"hf://datasets/org/set@main": commit}
+    for name in ("report.html", "report/card.md"):
+        assert commit in (tmp_path / "run" / name).read_text()
 
 
 def test_bytes_without_the_hubs_hash_are_refused(hub: Hub, tmp_path: Path) -> None:
