@@ -49,6 +49,10 @@ class Unseekable(Exception):
     """A file that must be read at several places, larger than `SPOOL_BYTES`, on a server that gives no ranges."""
 
 
+class Unreachable(WorkError):
+    """A server that does not answer, however often it is asked."""
+
+
 class About(NamedTuple):
     """What a server says of a file: bytes, and what changes with it (ETag or Last-Modified; "" if it says neither)."""
 
@@ -82,8 +86,8 @@ def ask(
 ) -> urllib3.BaseHTTPResponse:  # fmt: skip
     """A server's answer, redirects followed; `Authorization` does not go to another origin. A proxy is taken from the environment.
 
-    With `stream` its body is not read yet, and the caller closes it. Raises `HttpStatus` for 400 and above, `WorkError` for a
-    server that cannot be reached, or whose addresses lead in a circle.
+    With `stream` its body is not read yet, and the caller closes it. Raises `HttpStatus` for 400 and above, `Unreachable`
+    for a server that cannot be reached, or whose addresses lead in a circle.
     """
     parts = urlsplit(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
@@ -100,7 +104,7 @@ def ask(
             redirect=True,
         )  # fmt: skip
     except HTTPError as error:
-        raise WorkError(f"{without_query(url)}: {_reason(error)}") from None
+        raise Unreachable(f"{without_query(url)}: {_reason(error)}") from None
     if answer.status >= 400:
         answer.close()
         raise HttpStatus(url, answer.status, answer.reason or "", answer.headers)

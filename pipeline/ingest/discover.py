@@ -104,6 +104,7 @@ class Files:
 
         Raises `UserError` with source, path and nearest name for a path where nothing is.
         """
+        revisions = {} if revisions is None else revisions
         for path in self.source.paths:
             for file, entry in sorted(_find(self.name, path, revisions), key=lambda found: found[1].path):
                 self.add(file, entry)

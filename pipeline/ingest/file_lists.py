@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import without_query
-from corpusmill.common.hub import SCHEME, pin
+from corpusmill.common.http_files import Unreachable
+from corpusmill.common.hub import SCHEME, parse, pin
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import Files, InputFile, address, file_at, format_of
 from corpusmill.pipeline.ingest.local_files import Found
@@ -33,6 +36,8 @@ LINE_BYTES = 1 << 16  # of a name
 ALLOWED = ("http", "https", "s3", "s3a", "gs", "az", "abfs", "abfss", "hf")
 _NO_FIELD = "\0"  # no column of a table is called so: all but the files' names is metadata
 DROPPED = "metadata_dropped"
+DEAD = 3
+UNREACHABLE = Found("", 0, "", "its server cannot be reached")
 
 
 class Row(NamedTuple):
@@ -87,11 +92,12 @@ def named(
             " with file_column"
         )
     if hashes is not None:
-        hashes[listing.path] = RawFile(place, found.size).digest()
+        hashes[without_query(listing.path)] = RawFile(place, found.size).digest()
+    commits = _Commits(revisions)
     empty = True
     for row in _rows(name, listing, place, found):
         empty = False
-        yield _resolved(row, place, revisions)
+        yield _resolved(row, place, commits)
     if empty:
         raise UserError(f"{where}: it names no file; write a path or URL on each line")
 
@@ -139,24 +145,41 @@ def _lines(file: InputFile, place: Folder) -> Iterator[Row]:
         raw.close()
 
 
-def _resolved(row: Row, place: Folder, revisions: MutableMapping[str, str] | None) -> Named:
+class _Commits:
+    """Pins data sets of the Hub, asking once for each revision, whether it is there or not."""
+
+    def __init__(self, known: MutableMapping[str, str] | None) -> None:
+        self._known = {} if known is None else known
+        self._failed: dict[str, str] = {}
+
+    def __call__(self, url: str) -> str:
+        revision = parse(url.removeprefix(SCHEME)).shown
+        if revision not in self._failed:
+            try:
+                return pin(url, self._known)
+            except (UserError, WorkError) as error:
+                self._failed[revision] = str(error)
+        raise ValueError(self._failed[revision])
+
+
+def _resolved(row: Row, place: Folder, commits: _Commits) -> Named:
     """Where a row of the list at `place` leads to; with the problem, if it may not or cannot be read."""
     alone = f"{address(place).rpartition('/')[2]}:{row.number}"  # of a row that names no file: nothing else is called so
     no_file = _beside(place) / alone
     if row.problem or not row.name.strip():
         return Named(row, no_file, alone, f"the list: {row.problem or 'no name'}")
     try:
-        file, path = _place_of(row.name, place, revisions)
-    except (ValueError, UserError, WorkError) as error:
+        file, path = _place_of(row.name, place, commits)
+    except (ValueError, UserError) as error:
         return Named(row, no_file, alone, str(error))
     return Named(row, file, path)
 
 
-def _place_of(name: str, place: Folder, revisions: MutableMapping[str, str] | None) -> tuple[Folder, str]:
+def _place_of(name: str, place: Folder, commits: _Commits) -> tuple[Folder, str]:
     """(the file, the path by which it is known); raises `ValueError` with the reason why it may not be read."""
     scheme, sep, rest = name.partition("://")
     if sep and scheme in ALLOWED:
-        file = Folder(pin(name, revisions) if scheme == "hf" else name)
+        file = Folder(commits(name) if scheme == "hf" else name)
         return file, address(file)
     if sep and scheme != "file":
         allowed = ", ".join(("file", *ALLOWED) if place.local else ALLOWED)
@@ -187,18 +210,26 @@ def _beside(place: Folder) -> Folder:
 def _look_up_all(found: list[Named]) -> Iterator[Found]:
     """Size and tag of each, or its problem; those that are not local at the same time."""
     remote = next((one.file for one in found if not one.file.local), None)
+    look = partial(look_up, failures=Counter())
     if remote is None:
-        yield from map(look_up, found)
+        yield from map(look, found)
     else:
-        yield from remote.at_once(look_up, found)
+        yield from remote.at_once(look, found)
 
 
-def look_up(one: Named) -> Found:
-    """Size and tag of a file that a list names, or the problem with it."""
+def look_up(one: Named, failures: Counter[str] | None = None) -> Found:
+    """Size and tag of a file that a list names, or the problem with it.
+
+    `failures` counts by server how often it could not be reached: after `DEAD` times it is not asked any more.
+    """
+    failures = Counter() if failures is None else failures
     if one.problem:
         return Found(one.path, 0, "", one.problem)
     try:
-        entry = file_at(one.file)
+        entry = file_at(one.file) if failures[one.file.root] < DEAD else UNREACHABLE
+    except Unreachable:
+        failures[one.file.root] += 1
+        entry = UNREACHABLE
     except (UserError, WorkError) as error:
         return Found(one.path, 0, "", str(error))
     if entry is None:

@@ -178,6 +178,27 @@ def test_what_cannot_be_read_is_one_record_each(texts: Path, web: Server) -> Non
         listed(texts / "list.txt", unreadable_files="stop")
 
 
+def test_what_is_not_there_is_not_asked_for_again_and_again(
+    texts: Path, hub: Hub, web: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"hf://datasets/org/none/{n}.txt" for n in range(40)] + [
+        f"http://127.0.0.1:9/{n}" for n in range(60)
+    ]
+    (texts / "list.txt").write_text("\n".join(names))
+    tried: list[str] = []
+    original = http_files.ask
+
+    def counting(method: str, url: str, *given: Any, **named: Any) -> Any:
+        tried.append(url)
+        return original(method, url, *given, **named)
+
+    monkeypatch.setattr(http_files, "ask", counting)
+    result = listed(texts / "list.txt")
+    assert len(result.decisions) == 100 and len(hub.server.asked) <= 3
+    assert 3 <= sum(":9/" in url for url in tried) <= 3 + 16, "those that were under way together"
+    assert len({row["detail"] for row in result.decisions}) == 2
+
+
 def test_rows_without_a_name_and_a_damaged_table(texts: Path) -> None:
     rows = [{"file": "in/a.txt"}, {"other": 1}, {"file": 7}, {"file": " "}, {"file": "in/deep/b.txt"}]
     data = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode() + b" " * 100_000)
