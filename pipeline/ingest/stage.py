@@ -63,9 +63,6 @@ class Ingest(SourceStage):
         # "<source>/<path>" -> (bytes, change tag, xxh3) of an earlier run: files that still look the same are
         # not hashed again. After `inputs()` it holds the present files.
         self.known_inputs: Known = {}
-        # Filled with `files`: data sets of the Hub with the commits that are read, and lists of files with their xxh3.
-        self.revisions: dict[str, str] = {}
-        self.lists: dict[str, str] = {}
 
     def key_params(self) -> dict[str, Any]:
         """Parameters, what each source is read with, and the versions of the libraries that make text."""

@@ -138,3 +138,23 @@ def test_a_connection_that_is_always_cut(server: Server, monkeypatch: pytest.Mon
     server.faults.append(lambda asked: Answer(200, DATA, cut=0))
     with HttpFile(f"{server.url}/x", len(DATA)) as file, pytest.raises(WorkError, match="3 times in a row"):
         file.read(10)
+
+
+def test_a_server_says_how_long_to_wait(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", waited.append)
+    for status, seconds in ((429, "7"), (503, "100000")):
+        server.once(lambda asked: True, Answer(status, b"", {"Retry-After": seconds}))
+    assert look_up(f"{server.url}/a/data.bin").size == len(DATA)
+    assert waited == [7, http_files.RETRY_AFTER_MAX], "but no longer than that"
+
+
+def test_proxies_of_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", server.url)
+    server.respond = lambda asked: Answer(200, b"proxied")
+    assert Folder("http://corpus.invalid/a.txt?b=c").open().read() == b"proxied"
+    assert server.asked[-1].path == "http://corpus.invalid/a.txt?b=c"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert look_up(f"{server.url}/x").size == 7 and server.asked[-1].path == "/x"
