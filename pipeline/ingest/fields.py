@@ -120,6 +120,18 @@ def metadata(record: dict[str, Any], counters: Counter[str]) -> str | None:
     return dumped.decode("utf-8")
 
 
+def joined(first: str, second: str | None, counters: Counter[str]) -> str | None:
+    """The metadata of both, JSON objects; of two values of one name the second's. If that is more than `METADATA_BYTES`, the
+    second alone, and counted."""
+    if not second:
+        return first
+    both = orjson.dumps({**orjson.loads(first), **orjson.loads(second)})
+    if len(both) > METADATA_BYTES:
+        counters["metadata_dropped"] += 1
+        return second
+    return both.decode()
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         raise TypeError("binary values are no metadata")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.decoding import Decoded, decode
 from corpusmill.pipeline.ingest.discover import InputFile
-from corpusmill.pipeline.ingest.raw_file import RawFile
+from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.streams import Stream
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
@@ -115,7 +115,7 @@ class Reading:
     def raw(self) -> RawFile:
         """The file as stored."""
         self.close()
-        self._raw = RawFile(Folder(self.file.url))
+        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag)
         return self._raw
 
     def stream(self) -> Stream:
@@ -125,14 +125,17 @@ class Reading:
     def unchanged(self, planned: str) -> bool:
         """Whether the file that was read is the one that was planned, by its content hash.
 
-        Of a remote object that was not read from front to back (Parquet) the store's change tag is compared.
+        Of a remote object that was not read from front to back (Parquet) the store's change tag is compared; a file of the
+        Hub is of one commit, which does not change.
         """
         if self.file.problem or self._raw is None:
             return True
         if self._raw.hashed == self.file.size:
             return self._raw.hexdigest() == planned
+        if named_by_content(self.file.tag):
+            return True
         place = Folder(self.file.url)
-        if not place.local:
+        if not place.local and self.file.tag:
             return place.entry().tag == self.file.tag
         return self._raw.digest() == planned
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.http_files import Unseekable
 from corpusmill.pipeline.ingest.discover import UNKNOWN
 from corpusmill.pipeline.ingest.records import Event, Reader, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged
@@ -108,6 +109,8 @@ def read_file(reading: Reading) -> Iterator[Event]:
         record = reading.next()
         rest = f"; {max(file.size - damage.position, 0)} of {file.size} stored bytes are left"
         yield Rejected(record, damage.rule, f"record {record}: {damage.detail}{rest}", float(damage.position))
+    except Unseekable as error:
+        yield Rejected(reading.next(), "ingest.unreadable_file", str(error), float(file.size))
     except (UserError, WorkError, MemoryError):
         raise
     except Exception as error:  # a library that gave up on this file must not stop the others
