@@ -31,15 +31,20 @@ class Read:
     """What ingest made of a file."""
 
     texts: list[str] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)  # of the ledger, without the repairs of kept documents
+    rows: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # of the ledger, without the repairs of kept documents
     ids: list[bytes] = field(default_factory=list)
     events: Counter[str] = field(default_factory=Counter)
     counters: Counter[str] = field(default_factory=Counter)
+    recognised: bool = False  # as a file of its format, which may hold no record
 
     def digest(self) -> str:
         """The same for the same documents and rows."""
         rows = [(row["locator"], row["rule"], row["detail"], row["outcome"]) for row in self.rows]
-        return hashlib.sha256(repr((self.texts, rows, sorted(self.ids))).encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256(
+            repr((self.texts, rows, sorted(self.ids))).encode("utf-8", "replace")
+        ).hexdigest()
 
 
 def read(path: Path, **params: Any) -> Read:
@@ -57,9 +62,14 @@ def read(path: Path, **params: Any) -> Read:
             result.events["in"] += 1
             if not isinstance(event, Document):
                 result.events["rejected"] += 1
-                if not event.rule.startswith("ingest.") or not event.detail or event.outcome not in (REMOVED, QUARANTINED):
+                if (
+                    not event.rule.startswith("ingest.")
+                    or not event.detail
+                    or event.outcome not in (REMOVED, QUARANTINED)
+                ):
                     result.events["without a reason"] += 1
         outcomes += builder.add(event, reading)
+    result.recognised = reading.recognised
     outcomes += builder.flush_batch()
     outcomes.append(builder.take())
     for outcome in outcomes:
@@ -109,8 +119,11 @@ def _accounts(result: Read) -> list[str]:
     if len(set(result.ids)) != len(result.ids):
         wrong.append("a doc_id twice")
     if any(row["rule"] == "ingest.unreadable" for row in result.rows):
-        wrong.append("an exception that no reader expected: " + next(r["detail"] for r in result.rows if r["rule"] == "ingest.unreadable"))
-    if not out and not any(name.startswith("skipped/") for name in result.counters):
+        wrong.append(
+            "an exception that no reader expected: "
+            + next(r["detail"] for r in result.rows if r["rule"] == "ingest.unreadable")
+        )
+    if not (out or result.recognised or any(name.startswith("skipped/") for name in result.counters)):
         wrong.append("a file without any account")
     return wrong
 
@@ -150,7 +163,13 @@ def _losses(mutant: Mutant, result: Read, known: dict[str, str]) -> list[str]:
     silent = lost - marks  # damage next to a record may have become part of it
     if silent and not rules:
         wrong.append(f"{len(silent)} whole records are lost in silence")
-    strict = format.apart is not None and mutant.codec in RESUMABLE and not rules & {"ingest.not_jsonl", "ingest.malformed_csv"}
+    if format.apart == "table" and len(result.texts) < len(known) and not result.rows:
+        wrong.append(f"{len(known) - len(result.texts)} rows are missing in silence")
+    strict = (
+        format.apart is not None
+        and mutant.codec in RESUMABLE
+        and not rules & {"ingest.not_jsonl", "ingest.malformed_csv"}
+    )
     if mutant.plain is None:
         strict = strict and format.apart in ("line", "record")
     elif format.apart == "row":
@@ -166,7 +185,11 @@ def _peers(mutant: Mutant, result: Read, known: dict[str, str], differences: Cou
     kept, whole = _marks(result), {record.mark for record in intact(mutant)}
     wrong = []
     for name, texts in _fuzz_peers.texts(mutant).items():
-        same = {mark for mark, text in texts.items() if mark in known and _as_known(mutant.format, text, known[mark])}
+        same = {
+            mark
+            for mark, text in texts.items()
+            if mark in known and _as_known(mutant.format, text, known[mark])
+        }
         more, fewer = same - kept, kept - same
         differences["same"] += not more and not fewer
         differences[f"fewer records by {name} than by ingest"] += bool(fewer)

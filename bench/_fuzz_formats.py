@@ -21,10 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 MARK = re.compile(r"mark[0-9a-f]{10}")
-WORDS = (
-    "river stone lamp morning the a of to and in was window letter road under seven slowly garden bright "
-    "winter paper voice with from house small after table water another evening year found market"
-).split()
+WORDS = ["river", "stone", "lamp", "morning", "the", "a", "of", "to", "and", "in", "was", "window", "letter", "road", "under", "seven", "slowly", "garden", "bright", "winter", "paper", "voice", "with", "from", "house", "small", "after", "table", "water", "another", "evening", "year", "found", "market"]
 OTHER = ("café", "naïve", "Übergröße", "слово", "日本語", "—", "“quoted”", "emoji 🙂", "ﬁ")
 
 
@@ -39,7 +36,7 @@ class Format(NamedTuple):
     """`pieces` makes a file with a random generator; `words` are what a mutant puts where it should not be.
 
     `apart`: a record that is whole must be kept whatever is damaged elsewhere, if both its neighbours (`line`: if
-    nothing of its own line; `row`: as long as no quote is damaged; `file`: the file is the record) are untouched. None: a
+    nothing of its own line; `row`: as long as no quote is damaged; `file`: the file is the record; `table`: none of its rows is missing without account) are untouched. None: a
     quarantined record may stand for the loss.
     """
 
@@ -84,7 +81,9 @@ def json_values(random: random.Random) -> list[Piece]:
     indent = random.choice([None, 2])
     for number in range(16):
         name = mark(random)
-        data = json.dumps({"id": number, "text": text_of(random, name), "deep": {"x": [{}, []]}}, indent=indent)
+        data = json.dumps(
+            {"id": number, "text": text_of(random, name), "deep": {"x": [{}, []]}}, indent=indent
+        )
         between = b"" if number == 15 else [b",\n", b", ", b"\n\n"][shape]
         pieces.append(Piece(data.encode() + between, name))
     return [Piece(b"[\n"), *pieces, Piece(b"\n]\n")] if shape < 2 else pieces
@@ -163,11 +162,16 @@ def _digest(data: bytes) -> str:
 
 
 def warc(random: random.Random) -> list[Piece]:
-    pieces = [Piece(warc_record("warcinfo", 0, b"software: x\r\n", ["Content-Type: application/warc-fields"]))]
+    pieces = [
+        Piece(warc_record("warcinfo", 0, b"software: x\r\n", ["Content-Type: application/warc-fields"]))
+    ]
     for number in range(12):
         name = mark(random)
         content, body = _http(random, name)
-        fields = [f"WARC-Target-URI: http://a.example/{number}", "Content-Type: application/http; msgtype=response"]
+        fields = [
+            f"WARC-Target-URI: http://a.example/{number}",
+            "Content-Type: application/http; msgtype=response",
+        ]
         if random.random() < 0.5:
             fields += [f"WARC-Payload-Digest: {_digest(body)}", f"WARC-Block-Digest: {_digest(content)}"]
         if random.random() < 0.4:
@@ -257,7 +261,22 @@ _JSON = (
     b"null", b",", b":", b"\n", b"\x1e", b"\xef\xbb\xbf", b"\xff\xfe", b'{"text": 1}', b'{"text": ["a"]}', b'{"a":' * 2000,
     b"9" * 5000,
 )  # fmt: skip
-_CSV = (b'"', b'""', b'"""', b",", b"\t", b"\n", b"\r", b"\r\n", b"\x00", b"\xef\xbb\xbf", b"\xff", b";", b'\n"', b"id,text,note\n")
+_CSV = (
+    b'"',
+    b'""',
+    b'"""',
+    b",",
+    b"\t",
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\x00",
+    b"\xef\xbb\xbf",
+    b"\xff",
+    b";",
+    b'\n"',
+    b"id,text,note\n",
+)
 _WARC = (
     b"Content-Length: -1\r\n", b"Content-Length: 99999999999\r\n", b"Content-Length: 18446744073709551616\r\n", b"\r\n\r\n", b"\n",
     b"WARC/1.0\r\n", b"WARC/1.1\r\nWARC-Type: response\r\n", b"WARC-Type: request\r\n", b"\x00", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 404 No\r\n",
@@ -276,8 +295,8 @@ FORMATS: dict[str, Format] = {
     "json": Format("json", json_values, _JSON),
     "csv": Format("csv", table_rows(","), _CSV, "row"),
     "tsv": Format("tsv", table_rows("\t"), _CSV, "row"),
-    "parquet": Format("parquet", parquet, _BINARY, compressed=False),
-    "arrow": Format("arrow", arrow, _BINARY),
+    "parquet": Format("parquet", parquet, _BINARY, "table", compressed=False),
+    "arrow": Format("arrow", arrow, _BINARY, "table"),
     "text": Format("txt", plain_text, _TEXT, "file"),
     "markdown": Format("md", markdown, _TEXT, "file"),
     "html": Format("html", html, _HTML, "file"),

@@ -210,7 +210,11 @@ def _binary(data: bytes, choice: random.Random, format: Format) -> bytes:
     value = choice.choice(SIZES) & ((1 << 8 * width) - 1)
     at = choice.randrange(max(1, len(data) - width + 1))
     if choice.random() < 0.3:  # footers and heads have most of them
-        at = min(at, choice.randrange(64)) if choice.random() < 0.5 else max(0, len(data) - choice.randint(1, 64))
+        at = (
+            min(at, choice.randrange(64))
+            if choice.random() < 0.5
+            else max(0, len(data) - choice.randint(1, 64))
+        )
     return data[:at] + value.to_bytes(width, choice.choice(["little", "big"])) + data[at + width :]
 
 

@@ -82,7 +82,9 @@ def _json(data: bytes) -> Iterator[str]:
 def _csv(delimiter: str) -> Callable[[bytes], Iterator[str]]:
     def read(data: bytes) -> Iterator[str]:
         csv.field_size_limit(1 << 30)
-        for row in csv.DictReader(io.StringIO(data.decode("utf-8"), newline=""), delimiter=delimiter, strict=True):
+        for row in csv.DictReader(
+            io.StringIO(data.decode("utf-8"), newline=""), delimiter=delimiter, strict=True
+        ):
             if None not in row and None not in row.values():
                 yield row["text"].replace("\r\n", "\n")
 

@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import queue
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -102,7 +101,9 @@ class _Child:
         self.process.join()
 
 
-def measure(seed: int = 1, mutants: int = 300, formats: Sequence[str] = tuple(FORMATS), jobs: int = 2) -> dict[str, Findings]:
+def measure(
+    seed: int = 1, mutants: int = 300, formats: Sequence[str] = tuple(FORMATS), jobs: int = 2
+) -> dict[str, Findings]:
     """format -> what was found in `mutants` of them, in `jobs` processes."""
     findings = {name: Findings() for name in formats}
     work: queue.SimpleQueue[tuple[str, range]] = queue.SimpleQueue()
@@ -121,7 +122,9 @@ def measure(seed: int = 1, mutants: int = 300, formats: Sequence[str] = tuple(FO
                 return
             for number in numbers:
                 answer = child.ask((name, seed, number))
-                if isinstance(answer, str) or answer[4] > MEMORY_MIB // 2:  # on suspicion, in a process of its own
+                if (
+                    isinstance(answer, str) or answer[4] > MEMORY_MIB // 2
+                ):  # on suspicion, in a process of its own
                     child.end()
                     child = _Child()
                     answer = child.ask((name, seed, number))
@@ -169,10 +172,16 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="another seed, other mutants (default: 1)")
     parser.add_argument("--mutants", type=int, default=300, help="of each format (default: 300)")
-    parser.add_argument("--format", nargs="*", choices=list(FORMATS), default=list(FORMATS), help="default: all")
+    parser.add_argument(
+        "--format", nargs="*", choices=list(FORMATS), default=list(FORMATS), help="default: all"
+    )
     parser.add_argument("--only", type=int, help="the number of one mutant, read in this process")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)")
-    parser.add_argument("--save", type=Path, default=Path("fuzz-failures"), help="folder of mutants that fail")
+    parser.add_argument(
+        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)"
+    )
+    parser.add_argument(
+        "--save", type=Path, default=Path("fuzz-failures"), help="folder of mutants that fail"
+    )
     return parser.parse_args()
 
 
@@ -183,14 +192,20 @@ def main() -> None:
         _one(options)
         return
     findings = measure(options.seed, options.mutants, options.format, options.jobs)
-    print(f"Seed {options.seed}, {options.mutants} mutants of each format, limits {SECONDS:.0f} s and {MEMORY_MIB} MiB each.\n")
-    print("| format | mutants | failures | ms per mutant | slowest, s | memory above start, MiB | as the second readers |")
+    print(
+        f"Seed {options.seed}, {options.mutants} mutants of each format, limits {SECONDS:.0f} s and {MEMORY_MIB} MiB each.\n"
+    )
+    print(
+        "| format | mutants | failures | ms per mutant | slowest, s | memory above start, MiB | as the second readers |"
+    )
     print("|---|---:|---:|---:|---:|---:|---|")
     for name, found in findings.items():
         compared = sum(found.differences.values())
         same = f"{found.differences['same']} of {compared}" if compared else "no second reader"
         each = 1000 * found.seconds / max(1, found.mutants)
-        print(f"| {name} | {found.mutants} | {len(found.failures)} | {each:.1f} | {found.slowest:.2f} | {found.peak_mib} | {same} |")
+        print(
+            f"| {name} | {found.mutants} | {len(found.failures)} | {each:.1f} | {found.slowest:.2f} | {found.peak_mib} | {same} |"
+        )
     print("\nDifferences to second readers, mutants:\n")
     for name, found in findings.items():
         for kind, count in sorted(found.differences.items(), key=lambda entry: -entry[1]):
@@ -200,10 +215,12 @@ def main() -> None:
     for name, number, what in failed:
         path = save(name, options.seed, number, options.save)
         print(f"{name} {number}: {what}", file=sys.stderr)
-        print(f"  {path}: python -m bench fuzz --seed {options.seed} --format {name} --only {number}", file=sys.stderr)
+        print(
+            f"  {path}: python -m bench fuzz --seed {options.seed} --format {name} --only {number}",
+            file=sys.stderr,
+        )
     if failed:
         sys.exit(1)
-    shutil.rmtree(options.save, ignore_errors=True)
 
 
 def _one(options: argparse.Namespace) -> None:
@@ -213,7 +230,9 @@ def _one(options: argparse.Namespace) -> None:
     mutant = _fuzz_mutants.make(name, options.seed, options.only)
     with tempfile.TemporaryDirectory() as place:
         wrong, digest, differences = _fuzz_check.faults(mutant, Path(place))
-    print(f"{mutant.file_name}: {', '.join(mutant.damage) or 'no damage'}; {digest[:16]}; {dict(+differences)}")
+    print(
+        f"{mutant.file_name}: {', '.join(mutant.damage) or 'no damage'}; {digest[:16]}; {dict(+differences)}"
+    )
     for line in wrong:
         print(line)
     sys.exit(bool(wrong))
