@@ -147,7 +147,9 @@ def _legacy(data: bytes) -> str | None:
 
     likely = [
         (str(found["encoding"]), float(found["confidence"]))
-        for found in detect_all(data, include_encodings=CANDIDATES, compat_names=False)
+        for found in detect_all(
+            data, include_encodings=CANDIDATES, compat_names=False, empty_input_encoding="cp1252"
+        )
         if found["encoding"]
     ]
     if likely and likely[0][1] < _GUESS:

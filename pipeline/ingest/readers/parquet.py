@@ -43,11 +43,11 @@ def read(reading: Reading) -> Iterator[Event]:
             pa.PythonFile(raw, mode="r"), buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True,
             thrift_container_size_limit=CONTAINER_LIMIT,
         )  # fmt: skip
-    except (pa.ArrowException, OSError) as error:
+        schema = file.schema_arrow
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         detail = f"the footer cannot be read ({type(error).__name__})"
         yield Rejected(reading.next(), "ingest.not_parquet", detail)
         return
-    schema = file.schema_arrow
     text_column = "text" if _is_documents(reading, schema.names) else reading.source.text_column
     wrong = _wrong_schema(schema, file.metadata.num_rows, partial(_text_sizes, file), text_column, reading)
     if wrong:
@@ -72,9 +72,9 @@ def _row_group(
     promised = max(0, about.num_rows)
     first, done = reading.records, 0
     try:
-        too_large = _too_large_page(about, names, reading)
-        if too_large:
-            yield _lost(f"row group {group}: {too_large}", "ingest.record_too_large", promised, reading)
+        if refused := _refused_page(about, names, reading):
+            rule, problem = refused
+            yield _lost(f"row group {group}: {problem}", rule, promised, reading)
             return
         average = max(1, about.total_byte_size // max(1, promised))
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES // average))
@@ -84,7 +84,7 @@ def _row_group(
         problem = f"it holds {done} of {promised} rows"
     except WorkError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the latter: of a column's name
         reading.records = first + done  # a batch that was given up on half way counts as a whole
         problem = f"its last {max(0, promised - done)} rows cannot be decoded ({_reason(error)})"
     if done < promised:
@@ -102,9 +102,12 @@ def _reason(error: Exception) -> str:
     return "a page does not have its checksum" if "CRC" in str(error) else type(error).__name__
 
 
-def _too_large_page(about: pq.RowGroupMetaData, names: Collection[str], reading: Reading) -> str:
-    """Which page of a row group would expand beyond what memory is for; "" if none would.
+def _refused_page(
+    about: pq.RowGroupMetaData, names: Collection[str], reading: Reading
+) -> tuple[str, str] | None:
+    """(rule, problem) of a page of a row group for which the decoder would take more memory than there is for it.
 
+    The decoder allocates what a header claims before it reads, so damage of a header is enough.
     The sizes in the footer are believed for remote files alone, where looking at pages reads the file twice.
     """
     limit = max(PAGE_BYTES, 2 * reading.max_bytes)
@@ -119,12 +122,15 @@ def _too_large_page(about: pq.RowGroupMetaData, names: Collection[str], reading:
         start = min(at for at in starts if at is not None and (column.has_dictionary_page or at))
         with Folder(reading.file.url).open() as raw, suppress(Unreadable):  # the decoder stops there, too
             for page in pages(raw, start, column.total_compressed_size):
-                if page.expanded > limit:
-                    return (
-                        f"a page of column '{column.path_in_schema}' expands from {page.stored} to {page.expanded} bytes;"
-                        f" allowed are {limit}"
+                what = f"a page of column '{column.path_in_schema}'"
+                if page.stored > max(limit, column.total_compressed_size):
+                    return "ingest.damaged", f"{what} claims {page.stored} bytes, more than its column has"
+                if max(page.stored, page.expanded) > limit:
+                    detail = (
+                        f"{what} expands from {page.stored} to {page.expanded} bytes; allowed are {limit}"
                     )
-    return ""
+                    return "ingest.record_too_large", detail
+    return None
 
 
 def _footer_bytes(raw: RawFile, size: int) -> int:
@@ -248,7 +254,8 @@ def _text_sizes(file: pq.ParquetFile) -> dict[str, int]:
         about = file.metadata.row_group(group)
         for place in range(about.num_columns):
             column = about.column(place)
-            sizes[column.path_in_schema] += column.total_uncompressed_size
+            with suppress(UnicodeDecodeError):
+                sizes[column.path_in_schema] += column.total_uncompressed_size
     return {field.name: sizes[field.name] for field in file.schema_arrow if _is_text(field.type)}
 
 
