@@ -21,7 +21,42 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 MARK = re.compile(r"mark[0-9a-f]{10}")
-WORDS = ["river", "stone", "lamp", "morning", "the", "a", "of", "to", "and", "in", "was", "window", "letter", "road", "under", "seven", "slowly", "garden", "bright", "winter", "paper", "voice", "with", "from", "house", "small", "after", "table", "water", "another", "evening", "year", "found", "market"]
+WORDS = [
+    "river",
+    "stone",
+    "lamp",
+    "morning",
+    "the",
+    "a",
+    "of",
+    "to",
+    "and",
+    "in",
+    "was",
+    "window",
+    "letter",
+    "road",
+    "under",
+    "seven",
+    "slowly",
+    "garden",
+    "bright",
+    "winter",
+    "paper",
+    "voice",
+    "with",
+    "from",
+    "house",
+    "small",
+    "after",
+    "table",
+    "water",
+    "another",
+    "evening",
+    "year",
+    "found",
+    "market",
+]
 OTHER = ("café", "naïve", "Übergröße", "слово", "日本語", "—", "“quoted”", "emoji 🙂", "ﬁ")
 
 

@@ -1,4 +1,4 @@
-"""Tables: Parquet, by batches out of its row groups, also our own document partitions (format `documents`); Arrow IPC."""
+"""Tables: Parquet, by batches out of its row groups, also our own document partitions (format `documents`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
-from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
+from corpusmill.pipeline.ingest.raw_file import RawFile
 from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, pages
 from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.streams import Damaged, Stream
 from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 from corpusmill.schemas.tables import DOCUMENTS
 
@@ -48,12 +47,12 @@ def read(reading: Reading) -> Iterator[Event]:
         detail = f"the footer cannot be read ({type(error).__name__})"
         yield Rejected(reading.next(), "ingest.not_parquet", detail)
         return
-    text_column = "text" if _is_documents(reading, schema.names) else reading.source.text_column
-    wrong = _wrong_schema(schema, file.metadata.num_rows, partial(_text_sizes, file), text_column, reading)
+    text_column = "text" if is_documents(reading, schema.names) else reading.source.text_column
+    wrong = wrong_schema(schema, file.metadata.num_rows, partial(_text_sizes, file), text_column, reading)
     if wrong:
         yield wrong
         return
-    names = [field.name for field in schema if field.name == text_column or _wanted(field.type)]
+    names = [field.name for field in schema if field.name == text_column or wanted(field.type)]
     for group in range(file.metadata.num_row_groups):
         yield from _row_group(file, group, names, text_column, reading)
     promised = file.metadata.num_rows
@@ -80,7 +79,7 @@ def _row_group(
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES // average))
         for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False):
             done += len(batch)
-            yield from _events(batch, text_column, reading)
+            yield from events(batch, text_column, reading)
         problem = f"it holds {done} of {promised} rows"
     except WorkError:
         raise
@@ -143,70 +142,7 @@ def _footer_bytes(raw: RawFile, size: int) -> int:
     return int.from_bytes(tail[:4], "little") if tail[4:] == b"PAR1" else 0
 
 
-def read_arrow(reading: Reading) -> Iterator[Event]:
-    """The reader of Arrow IPC: files (also Feather 2) and streams, compressed or not."""
-    stream = reading.stream()
-    head = stream.peek(8)
-    try:
-        if head.startswith(b"ARROW1"):  # a stream between a mark and a footer
-            stream.read(8)
-        batches = pa.ipc.open_stream(pa.PythonFile(_File(stream), mode="r"))
-    except (pa.ArrowException, OSError) as error:
-        yield Rejected(
-            reading.next(), "ingest.not_arrow", f"no Arrow schema can be read ({type(error).__name__})"
-        )
-        return
-    text_column = "text" if _is_documents(reading, batches.schema.names) else reading.source.text_column
-    wrong = _wrong_schema(batches.schema, 0, partial(_string_columns, batches.schema), text_column, reading)
-    if wrong:
-        yield wrong
-        return
-    reading.recognised = True
-    names = [f.name for f in batches.schema if f.name == text_column or _wanted(f.type)]
-    number = 0
-    try:
-        while (batch := next(batches, None)) is not None:
-            batch.validate(full=True)  # offsets of a damaged file lead anywhere
-            for begin in range(0, len(batch), BATCH_ROWS):
-                yield from _events(batch.slice(begin, BATCH_ROWS).select(names), text_column, reading)
-            number += 1
-    except (pa.ArrowException, OSError, MemoryError) as error:
-        if stream.damage is not None:
-            raise stream.damage from None
-        detail = f"record batch {number} cannot be read, nor what is behind it ({type(error).__name__})"
-        yield Rejected(reading.next(), "ingest.damaged", detail, float(number))
-
-
-def _string_columns(schema: pa.Schema) -> dict[str, int]:
-    return {field.name: 0 for field in schema if _is_text(field.type)}
-
-
-class _File:
-    """A stream as pyarrow reads one; it ends where the bytes are damaged."""
-
-    closed = False
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
-    def read(self, size: int = -1) -> bytes:
-        parts, have = [], 0
-        with suppress(Damaged):
-            while (size < 0 or have < size) and (
-                data := self.stream.read(size - have if size >= 0 else READ_BYTES)
-            ):
-                parts.append(data)
-                have += len(data)
-        return b"".join(parts)
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """The reading closes its file."""
-
-
-def _is_documents(reading: Reading, names: Collection[str]) -> bool:
+def is_documents(reading: Reading, names: Collection[str]) -> bool:
     """Whether a file with columns of these names holds document partitions."""
     if reading.file.format == "documents":
         return True
@@ -224,7 +160,7 @@ def _nested(schema: pa.Schema, text_column: str, reading: Reading) -> bool:
     return bool(dot) and parent in schema.names and pa.types.is_nested(schema.field(parent).type)
 
 
-def _wrong_schema(
+def wrong_schema(
     schema: pa.Schema, rows: int, sizes: Callable[[], Mapping[str, int]], text_column: str, reading: Reading
 ) -> Rejected | None:
     """One record for a whole file that cannot hold what was asked of it."""
@@ -241,7 +177,7 @@ def _wrong_schema(
         detail = f"no column '{text_column}'{hint} (columns: {columns}); {rows} rows"
         return Rejected(reading.next(), "ingest.no_text", detail, float(rows))
     kind = schema.field(text_column).type
-    if not _is_text(kind):
+    if not is_text(kind):
         detail = f"column '{text_column}' is {kind}, not text; {rows} rows"
         return Rejected(reading.next(), "ingest.text_type", detail, float(rows))
     return None
@@ -256,10 +192,10 @@ def _text_sizes(file: pq.ParquetFile) -> dict[str, int]:
             column = about.column(place)
             with suppress(UnicodeDecodeError):
                 sizes[column.path_in_schema] += column.total_uncompressed_size
-    return {field.name: sizes[field.name] for field in file.schema_arrow if _is_text(field.type)}
+    return {field.name: sizes[field.name] for field in file.schema_arrow if is_text(field.type)}
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return _stringlike(kind) or (pa.types.is_dictionary(kind) and _stringlike(kind.value_type))
 
 
@@ -271,12 +207,12 @@ def _stringlike(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _wanted(kind: pa.DataType) -> bool:
+def wanted(kind: pa.DataType) -> bool:
     """Anything but binary columns, which are no metadata; fixed-size ones may be ids."""
     return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
-def _events(batch: pa.RecordBatch, text_column: str, reading: Reading) -> Iterator[Event]:
+def events(batch: pa.RecordBatch, text_column: str, reading: Reading) -> Iterator[Event]:
     table = pa.Table.from_batches([batch])
     if _nested(batch.schema, text_column, reading):
         for row in table.to_pylist():
@@ -350,7 +286,7 @@ def _columns(
     rest: pa.Table, text: pa.LargeStringArray, first: int, rows: pa.Int64Array | None, reading: Reading
 ) -> pa.Table:
     """The batch in our columns. Document partitions keep ids; other files get record numbers and metadata."""
-    if _is_documents(reading, {*rest.column_names, "text"}):
+    if is_documents(reading, {*rest.column_names, "text"}):
         kept = [name for name in DOCUMENTS.names if name not in ("text", "text_hash")]
         table = rest.select(kept).append_column("text", text)
         return table.cast(pa.schema([DOCUMENTS.field(name) for name in table.column_names]))
