@@ -8,11 +8,13 @@ from functools import partial
 import pyarrow as pa
 
 from corpusmill.pipeline.ingest.readers.arrow_messages import Messages
+from corpusmill.pipeline.ingest.readers.expansion import slices
 from corpusmill.pipeline.ingest.readers.parquet import (
     BATCH_ROWS,
     events,
     is_documents,
     is_text,
+    readable,
     wanted,
     wrong_schema,
 )
@@ -34,7 +36,7 @@ def read(reading: Reading) -> Iterator[Event]:
     messages = Messages(stream, max(BODY_BYTES, 2 * reading.max_bytes))
     try:
         batches = pa.ipc.open_stream(pa.PythonFile(messages, mode="r"))
-        schema = batches.schema
+        schema = readable(batches.schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         detail = f"no Arrow schema can be read ({messages.problem or type(error).__name__})"
         yield Rejected(reading.next(), "ingest.not_arrow", detail)
@@ -51,8 +53,8 @@ def read(reading: Reading) -> Iterator[Event]:
         while (batch := next(batches, None)) is not None:
             yield from _refused(messages, reading)
             batch.validate(full=True)  # offsets of a damaged file lead anywhere
-            for begin in range(0, len(batch), BATCH_ROWS):
-                yield from events(batch.slice(begin, BATCH_ROWS).select(names), text_column, reading)
+            for part in slices(batch.select(names), BATCH_ROWS):
+                yield from events(part, text_column, reading)
             number = messages.batches
     except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
         yield from _refused(messages, reading)

@@ -23,6 +23,7 @@ from corpusmill.schemas.tables import DOCUMENTS
 
 BATCH_BYTES = 4 << 20  # decoded at a time, as the row group's average goes
 BATCH_ROWS = 4_096
+EXPANDED_BYTES = 256 << 20  # of a batch, if every row had the longest value that it may share with others
 PAGE_BYTES = 256 << 20  # a page may expand to
 FOOTER_BYTES = 64 << 20
 CONTAINER_LIMIT = 250_000  # columns, row groups, or other entries of one list in the footer
@@ -42,7 +43,7 @@ def read(reading: Reading) -> Iterator[Event]:
             pa.PythonFile(raw, mode="r"), buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True,
             thrift_container_size_limit=CONTAINER_LIMIT,
         )  # fmt: skip
-        schema = file.schema_arrow
+        schema = readable(file.schema_arrow)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         detail = f"the footer cannot be read ({type(error).__name__})"
         yield Rejected(reading.next(), "ingest.not_parquet", detail)
@@ -71,12 +72,12 @@ def _row_group(
     promised = max(0, about.num_rows)
     first, done = reading.records, 0
     try:
-        if refused := _refused_page(about, names, reading):
-            rule, problem = refused
+        rule, problem, shared = _looked_at(about, names, reading)
+        if rule:
             yield _lost(f"row group {group}: {problem}", rule, promised, reading)
             return
         average = max(1, about.total_byte_size // max(1, promised))
-        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // average))
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // average, EXPANDED_BYTES // max(1, shared)))
         for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False):
             done += len(batch)
             yield from events(batch, text_column, reading)
@@ -101,16 +102,17 @@ def _reason(error: Exception) -> str:
     return "a page does not have its checksum" if "CRC" in str(error) else type(error).__name__
 
 
-def _refused_page(
-    about: pq.RowGroupMetaData, names: Collection[str], reading: Reading
-) -> tuple[str, str] | None:
-    """(rule, problem) of a page of a row group for which the decoder would take more memory than there is for it.
+def _looked_at(about: pq.RowGroupMetaData, names: Collection[str], reading: Reading) -> tuple[str, str, int]:
+    """(rule, problem, bytes that rows may share) of the pages of a row group; without a rule it may be decoded.
 
-    The decoder allocates what a header claims before it reads, so damage of a header is enough.
-    The sizes in the footer are believed for remote files alone, where looking at pages reads the file twice.
+    Refused is a page for which the decoder would take more memory than there is for it: it allocates what a header claims
+    before it reads, so damage of a header is enough. Many rows may have one long value of a dictionary, or a prefix of the value
+    before them: the bytes of the largest such page. The sizes in the footer are believed for remote files alone, where looking at
+    pages reads the file twice.
     """
     limit = max(PAGE_BYTES, 2 * reading.max_bytes)
     local = Folder(reading.file.url).local
+    shared = 0
     for place in range(about.num_columns):
         column = about.column(place)
         if column.path_in_schema.split(".")[0] not in names:
@@ -119,17 +121,23 @@ def _refused_page(
             continue
         starts = [column.data_page_offset, column.dictionary_page_offset]
         start = min(at for at in starts if at is not None and (column.has_dictionary_page or at))
+        what = f"a page of column '{column.path_in_schema}'"
+        prefixes = "DELTA_BYTE_ARRAY" in column.encodings
         with Folder(reading.file.url).open() as raw, suppress(Unreadable):  # the decoder stops there, too
-            for page in pages(raw, start, column.total_compressed_size):
-                what = f"a page of column '{column.path_in_schema}'"
+            for number, page in enumerate(pages(raw, start, column.total_compressed_size)):
                 if page.stored > max(limit, column.total_compressed_size):
-                    return "ingest.damaged", f"{what} claims {page.stored} bytes, more than its column has"
+                    detail = f"{what} claims {page.stored} bytes, more than its column has"
+                    return "ingest.damaged", detail, shared
                 if max(page.stored, page.expanded) > limit:
                     detail = (
                         f"{what} expands from {page.stored} to {page.expanded} bytes; allowed are {limit}"
                     )
-                    return "ingest.record_too_large", detail
-    return None
+                    return "ingest.record_too_large", detail, shared
+                if "BYTE_ARRAY" in column.physical_type and (
+                    prefixes or (column.has_dictionary_page and not number)
+                ):
+                    shared = max(shared, page.expanded)
+    return "", "", shared
 
 
 def _footer_bytes(raw: RawFile, size: int) -> int:
@@ -140,6 +148,16 @@ def _footer_bytes(raw: RawFile, size: int) -> int:
     tail = raw.read(8)
     raw.go_to(0)
     return int.from_bytes(tail[:4], "little") if tail[4:] == b"PAR1" else 0
+
+
+def readable(schema: pa.Schema) -> pa.Schema:
+    """The schema; raises `UnicodeDecodeError` where the name of a column is damaged."""
+    pending = list(schema)
+    while pending:
+        field = pending.pop()
+        _ = field.name
+        pending += [field.type.field(n) for n in range(field.type.num_fields)]
+    return schema
 
 
 def is_documents(reading: Reading, names: Collection[str]) -> bool:
