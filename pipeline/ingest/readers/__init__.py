@@ -71,7 +71,7 @@ def _one_a_line(reading: Reading) -> bool:
 # format -> module below this one, and its `corpusmill.pipeline.ingest.records.Reader`.
 _READERS = {
     "jsonl": ("jsonl", "read"), "json": ("json_values", "read"), "csv": ("csv_rows", "read"),
-    "tsv": ("csv_rows", "read_tsv"), "arrow": ("parquet", "read_arrow"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
+    "tsv": ("csv_rows", "read_tsv"), "arrow": ("arrow", "read"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
     "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
     "warc": ("warc", "read"), "arc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
 }  # fmt: skip

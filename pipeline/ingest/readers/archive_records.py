@@ -126,7 +126,9 @@ class _Window:
         self.skip(start)
         while True:
             self.need(2 * HEADER_BYTES)
-            if found := _FIRST_LINE.search(self.data, self.at):
+            # Every first line has a colon, which is found a hundred times faster than the line.
+            colon = self.data.find(b":", self.at) >= 0
+            if colon and (found := _FIRST_LINE.search(self.data, self.at)):
                 self.at = found.start()
                 return True
             if self.over:

@@ -246,7 +246,7 @@ def test_an_arrow_file_cut_short_or_damaged(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "a.feather").read_bytes())
     (tmp_path / "cut.feather").write_bytes(data[: len(data) * 6 // 10])
     result = ingest(tmp_path / "cut.feather")
-    assert 200 <= len(result.docs) <= 400 and result.rules == ["ingest.damaged"]
+    assert 200 <= len(result.docs) <= 400 and result.rules == ["ingest.truncated"]
     assert result.texts == TABLE["text"].to_pylist()[: len(result.docs)]
     dictionary = TABLE.set_column(1, "text", TABLE["text"].dictionary_encode())
     pyarrow.feather.write_feather(dictionary, tmp_path / "b.feather", compression="uncompressed")
