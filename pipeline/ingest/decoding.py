@@ -9,7 +9,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from corpusmill.pipeline.ingest.encodings import detect, unmarked_utf
+from corpusmill.pipeline.ingest.encodings import SINGLE_BYTE, detect, unmarked_utf
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -117,6 +117,8 @@ def _detected(data: bytes, position: int, declared: str | None, max_replaced: fl
             continue
         text = data.decode(encoding, "replace")
         places = text.count("\ufffd")
+        if places and encoding in SINGLE_BYTE and encoding != declared:
+            continue  # a byte that a page of single bytes has no letter for says that it is another
         if places <= _most_replaced(text, max_replaced) and _plausible(text.replace("\ufffd", "")):
             if places:
                 return _replaced(text, encoding, _first_broken(data, encoding), max_replaced)

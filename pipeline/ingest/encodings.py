@@ -35,7 +35,7 @@ _MULTI_BYTE: Final = {
     "gb18030": ("gb18030",), "big5hkscs": ("big5hkscs",), "cp932": ("cp932", "shift_jis_2004"), "euc_jis_2004": ("euc_jis_2004",),
     "cp949": ("cp949", "euc_kr"),
 }  # fmt: skip
-_SINGLE_BYTE: Final = frozenset((*CANDIDATES[: CANDIDATES.index("big5hkscs")], None))
+SINGLE_BYTE: Final = frozenset((*CANDIDATES[: CANDIDATES.index("big5hkscs")], None))
 _CLOSE = 0.9  # of the best candidate's confidence: as likely
 _UNKNOWN_LANGUAGE = 0.16  # the best confidence for text in a language that chardet has no model of
 _GUESS = 0.05  # the best confidence that says next to nothing: only the pages of Windows, and only for text without oddity
@@ -57,7 +57,7 @@ def detect(data: bytes, max_replaced: float = 0.0) -> str | None:
     `max_replaced`: share of the characters that may be in none, if the rest is in a multi-byte encoding.
     """
     found = unmarked_utf(data) or _legacy(data)
-    if max_replaced and found in _SINGLE_BYTE:
+    if max_replaced and found in SINGLE_BYTE:
         return _damaged_multi_byte(data, max_replaced) or found
     return found
 
