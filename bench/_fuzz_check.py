@@ -47,13 +47,17 @@ class Read:
         ).hexdigest()
 
 
+def reading_of(path: Path, params: IngestParams, counters: Counter[str]) -> Reading:
+    """A file as the stage opens it."""
+    file = InputFile("s", path.name, str(path), path.stat().st_size, "", format_of(path.name))
+    return Reading(file, Source(paths=[str(path)]), params, counters)
+
+
 def read(path: Path, **params: Any) -> Read:
     """A file through its reader and the builder of partitions, as the stage does it."""
-    size = path.stat().st_size
-    file = InputFile("s", path.name, str(path), size, "", format_of(path.name))
     settings = IngestParams(**params)
     builder = PartitionBuilder(settings, "s")
-    reading = Reading(file, Source(paths=[str(path)]), settings, builder.counters)
+    reading = reading_of(path, settings, builder.counters)
     result, outcomes = Read(), []
     for event in read_file(reading):
         if isinstance(event, Batch):
