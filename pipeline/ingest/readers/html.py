@@ -47,7 +47,7 @@ class Extracted(NamedTuple):
 
 
 class TooComplex(ValueError):
-    """The page would keep the parser busy for longer than any page is worth."""
+    """The page would keep the parser busy for longer, or take more memory, than any page is worth."""
 
 
 def require(extractor: Extractor) -> None:
@@ -82,9 +82,12 @@ def extract_text(page: str, extractor: Extractor) -> str:
 
 def _text(tree: HTMLTree, page: str, extractor: Extractor) -> str:
     if extractor == "main_text":
-        from corpusmill.pipeline.ingest.readers.main_text.extract import main_text
+        from corpusmill.pipeline.ingest.readers.main_text.extract import TooManyBlocks, main_text
 
-        return main_text(tree)
+        try:
+            return main_text(tree)
+        except TooManyBlocks as error:
+            raise TooComplex(str(error)) from None
     if extractor == "trafilatura":
         require(extractor)
         import trafilatura

@@ -17,7 +17,7 @@ from corpusmill.pipeline.ingest.readers.html import extract
 from corpusmill.pipeline.ingest.readers.main_text import context as around
 from corpusmill.pipeline.ingest.readers.main_text import features as alone
 from corpusmill.pipeline.ingest.readers.main_text.assemble import assemble
-from corpusmill.pipeline.ingest.readers.main_text.extract import blocks_of, main_text
+from corpusmill.pipeline.ingest.readers.main_text.extract import MAX_BLOCKS, blocks_of, main_text
 from corpusmill.pipeline.ingest.readers.main_text.scan import B_CHARS, B_LINK_CHARS, MAX_OPEN, OWNER, TAG
 from corpusmill.pipeline.ingest.readers.main_text.trees import (
     Model,
@@ -154,6 +154,8 @@ def test_pages_built_to_exhaust_a_parser(tmp_path: Path) -> None:
     ):
         assert laid_out(page)
     (tmp_path / "a.html").write_text("<div>" * 100_000 + "x", encoding="utf-8")
+    assert ingest(tmp_path / "a.html").rules == ["ingest.html_too_complex"]
+    (tmp_path / "a.html").write_text("<ul>" + "<li>x" * (MAX_BLOCKS + 1), encoding="utf-8")
     assert ingest(tmp_path / "a.html").rules == ["ingest.html_too_complex"]
 
 

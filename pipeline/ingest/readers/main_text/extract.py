@@ -14,7 +14,12 @@ from corpusmill.pipeline.ingest.readers.main_text.features import features
 from corpusmill.pipeline.ingest.readers.main_text.scan import Scanned, scan
 from corpusmill.pipeline.ingest.readers.main_text.trees import Model, load
 
+MAX_BLOCKS = 300_000  # of a page; what is known of each takes 2 kB
 LEAST_CHANCE = 0.1  # of the best block of a page on which none reaches the model's threshold
+
+
+class TooManyBlocks(ValueError):
+    """The page has more blocks of text than any page has."""
 
 
 class Blocks(NamedTuple):
@@ -26,10 +31,12 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(tree: Any) -> Blocks:
-    """The blocks of a `resiliparse.parse.html.HTMLTree`."""
+    """The blocks of a `resiliparse.parse.html.HTMLTree`. Raises `TooManyBlocks` for more than `MAX_BLOCKS`."""
     body = tree.body
     data = np.frombuffer((body.html if body is not None else "").encode("utf-8", "replace"), np.uint8)
     page = scan(data)
+    if len(page.blocks) > MAX_BLOCKS:
+        raise TooManyBlocks(f"{len(page.blocks)} blocks of text; allowed are {MAX_BLOCKS}")
     return Blocks(data, page, features(page))
 
 
@@ -44,7 +51,7 @@ def chances(blocks: Blocks, model: Model, twice: bool = True) -> npt.NDArray[np.
 def main_text(tree: Any, twice: bool = True) -> str:
     """The main text of a parsed page; "" if it has none.
 
-    Takes time in proportion to the page. `twice=False` looks at each block once, which is a little faster and worse.
+    Raises `TooManyBlocks`. Takes time in proportion to the page. `twice=False` looks at each block once, which is a little faster and worse.
     """
     blocks = blocks_of(tree)
     if not len(blocks.features):
