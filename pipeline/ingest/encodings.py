@@ -163,7 +163,7 @@ def _legacy(data: bytes) -> str | None:
     ranked: list[tuple[float, int, str, str]] = []
     for name, confidence in dict(reversed(likely)).items():
         text = _strictly(data, name) if confidence >= close * best else None
-        if text is None or (oddity := round(_oddity(text), 2)) > too_odd:
+        if text is None or (oddity := round(_oddity(text), 4)) > too_odd:
             continue
         preferred = _PREFERRED.index(name) if name in _PREFERRED else len(_PREFERRED)
         # What chardet holds less likely must be less odd by as much.
