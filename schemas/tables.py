@@ -68,7 +68,8 @@ FAILED_RULE = pa.struct(
 )
 # Offsets and lengths count characters of the text as the stage received it. Never the secret itself. Edits that cut
 # (`written` 0) may overlap; those that write stand apart. So every position maps from the text that a stage got to the
-# text that it gave, and back (`corpusmill.pipeline.inspect.lineage.edits`).
+# text that it gave, and back (`corpusmill.pipeline.inspect.lineage.edits`). Ingest got bytes: its edits are the places in
+# the text that it gave where U+FFFD stands for bytes that are no text.
 EDIT = pa.struct(
     [
         pa.field("stage", pa.string()),
@@ -110,7 +111,8 @@ LEDGER = pa.schema(
     ]
 )
 
-# Ingest's decisions also name the record, since a quarantined one appears in no document partition.
+# Ingest's decisions also name the record, since a quarantined one appears in no document partition. Documents whose text was
+# repaired have one, too, with outcome `kept`: `detail` says what was done.
 INGEST_DECISIONS = pa.schema(
     [
         *DECISIONS,

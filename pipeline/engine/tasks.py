@@ -31,7 +31,7 @@ from corpusmill.pipeline.engine.stage import (
 )
 from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, UnitManifest, hash_json
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.tables import QUARANTINED, REMOVED
+from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
     names = []
     clock = time.process_time()
     for name, outcome, raw_bytes in stage.read(task.unit):
-        docs_in = len(outcome.kept) + len(outcome.decisions)
+        gone = pc.sum(pc.not_equal(outcome.decisions["outcome"], KEPT)).as_py() or 0
+        docs_in = len(outcome.kept) + gone
         manifest = publish_outcome(
             ingest,
             name,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,13 +15,16 @@ import xxhash
 
 from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.engine.stage import Outcome
+from corpusmill.pipeline.ingest.decoding import REPLACED
+from corpusmill.pipeline.ingest.fields import joined
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
 from corpusmill.schemas.stages import IngestParams
-from corpusmill.schemas.tables import DOCUMENTS, ID, INGEST_DECISIONS, QUARANTINED
+from corpusmill.schemas.tables import DOCUMENTS, ID, INGEST_DECISIONS, KEPT, QUARANTINED
 
 BATCH_BYTES = 1 << 20  # text cleaned at a time
 BATCH_ROWS = 4_096
+MOJIBAKE = "mojibake repaired"
 MAX_ROWS = 1 << 18  # of a partition, whatever their text comes to
 
 
@@ -37,22 +41,31 @@ class PartitionBuilder:
         self.batch_bytes = min(BATCH_BYTES, max(1, int(params.max_record_mb * 2**20)))
         self.counters: Counter[str] = Counter()
         self._pending: list[Document] = []
+        self._notes: dict[int, str] = {}  # what was repaired in them
         self._paths: list[str] = []  # of their files
         self._pending_bytes = 0
         self._tables: list[pa.Table] = []
         self._bytes = 0
         self._rows = 0
         self._decisions: list[dict[str, Any]] = []
+        self._repaired: dict[
+            bytes, dict[str, Any]
+        ] = {}  # doc_id -> decision, of documents not yet in a partition
 
     def add(self, event: Event, reading: Reading) -> Iterator[Outcome]:
         """Take one event; yields the partitions that it completes."""
+        note = reading.take_note()
         if isinstance(event, Document):
+            if reading.file.metadata:
+                event = event._replace(metadata=self._with_listed(event.metadata, reading))
             # At most: counting UTF-8 bytes exactly would encode the text twice.
             size = len(event.text) * (1 if event.text.isascii() else 3) + len(event.metadata or "")
             if self._pending and (
                 self._pending_bytes + size > self.batch_bytes or len(self._pending) >= BATCH_ROWS
             ):
                 yield from self.flush_batch()
+            if note:
+                self._notes[len(self._pending)] = note
             self._pending.append(event)
             self._paths.append(reading.file.path)
             self._pending_bytes += size
@@ -63,14 +76,27 @@ class PartitionBuilder:
                 yield self.take()
         else:
             yield from self.flush_batch()
-            yield from self._append(self._complete(event.table, [reading.file.path] * len(event.table)))
+            table = event.table
+            if reading.file.metadata:
+                own = (
+                    table["metadata"].to_pylist() if "metadata" in table.column_names else [None] * len(table)
+                )
+                both = pa.array([self._with_listed(one, reading) for one in own], pa.string())
+                table = table.drop_columns(["metadata"] if "metadata" in table.column_names else [])
+                table = table.append_column("metadata", both)
+            paths = [reading.file.path] * len(table)
+            yield from self._append(self._complete(table, paths, event.notes))
+
+    def _with_listed(self, own: str | None, reading: Reading) -> str | None:
+        """A document's metadata, and what a list says of its file: of two values of one name, the document's."""
+        return joined(reading.file.metadata, own, self.counters)
 
     def flush_batch(self) -> Iterator[Outcome]:
         """Clean what is pending, of however many files; to be called at the end of a unit."""
         if self._pending:
-            batch, paths = self._pending, self._paths
-            self._pending, self._paths, self._pending_bytes = [], [], 0
-            yield from self._append(self._complete(_table(batch), paths))
+            batch, paths, notes = self._pending, self._paths, self._notes
+            self._pending, self._paths, self._notes, self._pending_bytes = [], [], {}, 0
+            yield from self._append(self._complete(_table(batch), paths, notes))
 
     @property
     def empty(self) -> bool:
@@ -80,7 +106,7 @@ class PartitionBuilder:
         """The partition so far; the next one begins."""
         kept = pa.concat_tables([DOCUMENTS.empty_table(), *self._tables]).combine_chunks()
         decisions = pa.Table.from_pylist(self._decisions, schema=INGEST_DECISIONS)
-        self.counters["records"] += len(kept) + len(decisions)
+        self.counters["records"] += len(kept) + sum(row["outcome"] != KEPT for row in self._decisions)
         for source in pc.value_counts(kept["source"]).to_pylist():
             self.counters[f"source/{source['values']}/documents"] += source["counts"]
         counters = {name: self.counters[name] for name in sorted(self.counters) if self.counters[name]}
@@ -99,19 +125,23 @@ class PartitionBuilder:
                 fit = 1  # one document larger than a partition is a partition
             if fit:
                 self._tables.append(table.slice(begin, fit))
+                if self._repaired:
+                    ids = self._tables[-1]["doc_id"].to_pylist()
+                    self._decisions += [self._repaired.pop(id) for id in ids if id in self._repaired]
                 self._bytes += int(ends[fit - 1])
                 self._rows += fit
                 begin += fit
             if begin < len(table):
                 yield self.take()
 
-    def _complete(self, table: pa.Table, paths: Sequence[str]) -> pa.Table:
+    def _complete(self, table: pa.Table, paths: Sequence[str], notes: Mapping[int, str]) -> pa.Table:
         """`table` in the form of `DOCUMENTS`: text cleaned, ids set, records without text rejected.
 
-        `paths`: the file of each row.
+        `paths`: the file of each row. `notes`: row -> what was repaired in its text so far.
         """
         rows = len(table)
-        text = clean(_one_array(table["text"]), self.params.repair_encoding, self.counters)
+        mojibake: list[int] = []
+        text = clean(_one_array(table["text"]), self.params.repair_encoding, self.counters, mojibake)
         columns: dict[str, pa.Array] = {name: _one_array(table[name]) for name in table.column_names}
         columns["text"] = text
         source = self.source
@@ -130,16 +160,39 @@ class PartitionBuilder:
             ],
             schema=DOCUMENTS,
         )
+        if notes or mojibake:
+            notes = {
+                **notes,
+                **{row: "; ".join(filter(None, (notes.get(row), MOJIBAKE))) for row in mojibake},
+            }
+            self._note(whole.take(sorted(notes)), [notes[row] for row in sorted(notes)])
         lengths = pc.utf8_length(pc.utf8_trim_whitespace(text))
         short = pc.less(lengths, self.params.min_chars)
         if not pc.any(short).as_py():
             return whole
         gone = whole.filter(short).select(["doc_id", "source", "source_id", "locator", "url"])
         for row, length in zip(gone.to_pylist(), lengths.filter(short).to_pylist(), strict=True):
+            self._repaired.pop(row["doc_id"], None)
             detail = "no text" if not length else f"{length} characters of text"
             rule, least = "ingest.empty_text", self.params.min_chars
             self._decide(row, detail, QUARANTINED, rule=rule, value=length, threshold=least)
         return whole.filter(pc.invert(short))
+
+    def _note(self, documents: pa.Table, notes: Sequence[str]) -> None:
+        """Rows of the ledger for documents whose text was repaired, with the places of U+FFFD where bytes were replaced."""
+        columns = ["doc_id", "source", "source_id", "locator", "url", "text"]
+        for row, note in zip(documents.select(columns).to_pylist(), notes, strict=True):
+            places = (
+                (found.start() for found in re.finditer("\ufffd", row.pop("text")))
+                if REPLACED in note
+                else ()
+            )
+            edits = [
+                {"stage": "ingest", "kind": "undecodable", "offset": at, "length": 0, "written": 1}
+                for at in places
+            ]
+            decision = {**row, "stage": "ingest", "outcome": KEPT, "detail": note, "edits": edits or None}
+            self._repaired[row["doc_id"]] = decision
 
     def _reject(self, event: Rejected, reading: Reading) -> None:
         locator = f"{reading.file.path}#{event.record}"

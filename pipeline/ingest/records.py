@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.decoding import Decoded, decode
 from corpusmill.pipeline.ingest.discover import InputFile
-from corpusmill.pipeline.ingest.raw_file import RawFile
+from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.streams import Stream
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
@@ -49,6 +50,7 @@ class Batch(NamedTuple):
     """
 
     table: pa.Table
+    notes: dict[int, str] = {}  # row -> what was repaired in its text  # noqa: RUF012 (a NamedTuple default, never written to)
 
 
 Event = Document | Rejected | Batch
@@ -66,6 +68,7 @@ class Reading:
     records: int = 0  # records seen so far, good and bad: the number of the next one
     recognised: bool = False  # something of the format was there, even if it held no document
     _raw: RawFile | None = None
+    _notes: list[str] = field(default_factory=list)  # repairs of the record that is read now
 
     @property
     def max_bytes(self) -> int:
@@ -82,11 +85,23 @@ class Reading:
         self.records += 1
         return str(self.records - 1)
 
-    def count_repair(self, encoding: str | None) -> None:
-        """Count a record whose text was repaired: in this encoding, in place of the one expected."""
-        if encoding:
+    def decode(self, data: bytes, declared: str | None = None) -> str:
+        """`data` as text, as `corpusmill.pipeline.ingest.decoding.decode` has it. Raises `Undecodable`."""
+        return self.repaired(decode(data, declared, self.params.max_replaced)).text
+
+    def repaired(self, decoded: Decoded) -> Decoded:
+        """Count what had to be repaired, and keep it in words for the record that is read now."""
+        if decoded.repaired:
             self.counters["encoding_repaired"] += 1
-            self.counters[f"encoding_repaired/{encoding}"] += 1
+            self.counters[f"encoding_repaired/{decoded.repaired}"] += 1
+            self._notes.append(decoded.note or decoded.repaired)
+        return decoded
+
+    def take_note(self) -> str | None:
+        """What was repaired in the record read last; None if nothing was. The next record begins without."""
+        note = "; ".join(self._notes) or None
+        self._notes.clear()
+        return note
 
     def too_large(
         self, record: str, detail: str, size: int, *, source_id: str | None = None, url: str | None = None
@@ -100,7 +115,7 @@ class Reading:
     def raw(self) -> RawFile:
         """The file as stored."""
         self.close()
-        self._raw = RawFile(Folder(self.file.url))
+        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag)
         return self._raw
 
     def stream(self) -> Stream:
@@ -110,14 +125,17 @@ class Reading:
     def unchanged(self, planned: str) -> bool:
         """Whether the file that was read is the one that was planned, by its content hash.
 
-        Of a remote object that was not read from front to back (Parquet) the store's change tag is compared.
+        Of a remote object that was not read from front to back (Parquet) the store's change tag is compared; a file of the
+        Hub is of one commit, which does not change.
         """
         if self.file.problem or self._raw is None:
             return True
         if self._raw.hashed == self.file.size:
             return self._raw.hexdigest() == planned
+        if named_by_content(self.file.tag):
+            return True
         place = Folder(self.file.url)
-        if not place.local:
+        if not place.local and self.file.tag:
             return place.entry().tag == self.file.tag
         return self._raw.digest() == planned
 

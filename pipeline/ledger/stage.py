@@ -20,7 +20,7 @@ class Ledger(GlobalStage):
     """One row for every record that ingest saw, in the order of ingest's partitions."""
 
     name = "ledger"
-    version = "3"
+    version = "4"
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -71,10 +71,11 @@ def merge(documents: pa.Table, ingest_decisions: pa.Table, decided: list[pa.Tabl
             "text_bytes": pc.binary_length(documents["text"]).cast(pa.int64()),
         }
     )
+    stays = pc.equal(ingest_decisions["outcome"], KEPT)  # with a text that was repaired
     rows = _first_rows(kept)
-    for decisions in decided:
+    for decisions in (ingest_decisions.filter(stays), *decided):
         rows = _overlay(rows, decisions.select(DECISIONS.names))
-    return pa.concat_tables([rows, _quarantine_rows(ingest_decisions)])
+    return pa.concat_tables([rows, _quarantine_rows(ingest_decisions.filter(pc.invert(stays)))])
 
 
 def _first_rows(kept: pa.Table) -> pa.Table:

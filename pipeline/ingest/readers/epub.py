@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
+from resiliparse.parse.html import HTMLTree
 
-from corpusmill.pipeline.ingest.readers.html import TooComplex, check_complexity, decode_html, extract_text
+from corpusmill.pipeline.ingest.decoding import Decoded, Undecodable
+from corpusmill.pipeline.ingest.readers.html import TooComplex, check_complexity, decode_html, text_of_tree
 from corpusmill.pipeline.ingest.readers.zip_parts import Archive, Encrypted, Missing, TooLarge, local, resolve
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 from corpusmill.schemas.tables import REMOVED
 
 WHOLE = "0"  # the record that is the book; the files of its reading order are records 1, 2, ...
@@ -41,6 +42,14 @@ class _Item(NamedTuple):
     path: str
     media: str
     properties: frozenset[str]
+
+
+class _Chapter(NamedTuple):
+    """A file of the reading order."""
+
+    text: str
+    title: str
+    decoded: Decoded
 
 
 class _Package:
@@ -113,7 +122,7 @@ def _events(reading: Reading) -> Iterator[Event]:
     about = package.metadata()
     date = next(iter(package.about.get("date", [])), None)
     identifier = next(iter(package.about.get("identifier", [])), None)
-    texts: list[str] = []
+    chapters: list[_Chapter] = []
     held = 0
     for number, name in enumerate(package.spine[:MAX_FILES], 1):
         item = package.items.get(name)
@@ -124,23 +133,25 @@ def _events(reading: Reading) -> Iterator[Event]:
         if isinstance(found, Rejected):
             yield found
             continue
-        text, heading = found
         if reading.source.epub.chapters == "each":
-            more = {**about, "chapter": heading} if heading else about
-            yield Document(str(number), text, date=date, metadata=_json(more))
+            reading.repaired(found.decoded)
+            more = {**about, "chapter": found.title} if found.title else about
+            yield Document(str(number), found.text, date=date, metadata=_json(more))
             continue
-        held += len(text.encode("utf-8", "replace")) + 2
+        held += len(found.text.encode("utf-8", "replace")) + 2
         if held > reading.max_bytes:
             detail = f"a book of more than {reading.max_bytes} bytes of text, the longest allowed"
             yield reading.too_large(WHOLE, detail, held)
             return
-        texts.append(text)
+        chapters.append(found)
     if len(package.spine) > MAX_FILES:
         detail = f"what follows {MAX_FILES} files of the reading order is not read"
         record = str(MAX_FILES + 1)
         yield Rejected(record, "ingest.record_too_large", detail, float(len(package.spine)), float(MAX_FILES))
     if reading.source.epub.chapters == "join":
-        text = "\n\n".join(filter(None, texts))
+        text = "\n\n".join(chapter.text for chapter in chapters if chapter.text)
+        for chapter in chapters:
+            reading.repaired(chapter.decoded)
         if text:
             yield Document(WHOLE, text, identifier, date=date, metadata=_json(about))
         else:
@@ -185,8 +196,8 @@ def _protected(archive: Archive) -> frozenset[str]:
 
 def _chapter(
     archive: Archive, item: _Item | None, number: int, protected: frozenset[str], reading: Reading
-) -> tuple[str, str | None] | Rejected:
-    """(text, title) of a file of the reading order, or why it has none."""
+) -> _Chapter | Rejected:
+    """A file of the reading order, or why it has no text."""
     record, what = str(number), f"file {number} of the reading order"
     if item is None:
         return Rejected(record, "ingest.missing_part", f"{what} is not in the manifest", float(number))
@@ -197,10 +208,12 @@ def _chapter(
     try:
         data = archive.read(item.path)
         declared = _DECLARED.match(data)
-        decoded = decode_html(data, reading.source.encoding or (declared[1].decode() if declared else None))
+        charset = reading.source.encoding or (declared[1].decode() if declared else None)
+        decoded = decode_html(data, charset, reading.params.max_replaced)
         page = as_html(decoded.text)
         check_complexity(page)
-        text, heading = extract_text(page, "all_text")
+        tree = HTMLTree.parse(page)
+        text = text_of_tree(tree, page, "all_text")
     except (Missing, Encrypted, TooLarge) as error:
         return _rejected(error, record, what, reading)
     except Damaged as damage:
@@ -209,8 +222,7 @@ def _chapter(
         return Rejected(record, "ingest.undecodable", f"{what}: {error.reason}", float(error.position))
     except TooComplex as error:
         return Rejected(record, "ingest.html_too_complex", f"{what}: {error}")
-    reading.count_repair(decoded.repaired)
-    return text, heading[:META_CHARS] if heading else None
+    return _Chapter(text, " ".join((tree.title or "").split())[:META_CHARS], decoded)
 
 
 def as_html(page: str) -> str:

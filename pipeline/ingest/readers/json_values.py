@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.fields import document, kind_of
 from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, without_surrogates
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Stream
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 
 _BETWEEN = re.compile(r"[\s,\x1e]*")  # also the record separator of RFC 7464
 # Where the next object probably begins behind one that cannot be read.
@@ -146,8 +146,6 @@ def _decoded(value: dict[str, Any], reading: Reading) -> dict[str, Any]:
     """The object with escaped bytes decoded by whatever encoding they are in. Raises `Undecodable`."""
     for name, item in value.items():
         if isinstance(item, str) and _ESCAPED.search(item):
-            found = decode(item.encode("utf-8", "surrogateescape"), reading.source.encoding)
-            reading.count_repair(found.repaired)
-            value[name] = found.text
+            value[name] = reading.decode(item.encode("utf-8", "surrogateescape"), reading.source.encoding)
     clean: dict[str, Any] = without_surrogates(value, reading)
     return clean

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
+from corpusmill.pipeline.ingest.decoding import Undecodable, decode
+from corpusmill.pipeline.ingest.encodings import unmarked_utf
 from corpusmill.pipeline.ingest.fields import document, kind_of
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode, scrub_surrogates
+from corpusmill.pipeline.ingest.text_cleaning import scrub_surrogates
 
 # After so many lines in a row that are no JSON the file is something else: the rest becomes one record.
 GIVE_UP_AFTER = 100
+_BRACKET = re.compile(rb"(?P<le>[{\[]\0)|(?P<be>\0[{\[])")  # that JSON begins with, in UTF-16
+_ORDERS = {"le": "utf-16-le", "be": "utf-16-be", None: None}
+HEAD_BYTES = 4_096  # of a file, that show in what encoding it is
 
 
 def read(reading: Reading) -> Iterator[Event]:
@@ -90,7 +96,7 @@ def parse(line: bytes, reading: Reading) -> Any:
 def _parse_leniently(line: bytes, reading: Reading) -> Any:
     """Lines that orjson refuses: other encodings, lone surrogates, NaN. Anything else is malformed."""
     try:
-        decoded = decode(line)
+        decoded = decode(line, None, reading.params.max_replaced)
     except Undecodable as error:
         return Bad(f"ingest.undecodable {error.reason} of the line")
     if decoded.repaired or b"\\ud" in line or b"\\uD" in line or b"NaN" in line or b"Infinity" in line:
@@ -100,7 +106,7 @@ def _parse_leniently(line: bytes, reading: Reading) -> Any:
             return Bad("ingest.malformed_json values nest too deep")
         except ValueError as error:
             return Bad(f"ingest.malformed_json {_reason(error)}")
-        reading.count_repair(decoded.repaired)
+        reading.repaired(decoded)
         return without_surrogates(value, reading)
     try:
         orjson.loads(decoded.text)
@@ -130,25 +136,33 @@ def _reason(error: ValueError) -> str:
 
 
 def as_utf8(stream: Stream) -> Stream:
-    """The stream, or one that gives a UTF-16 file (as some shells write) as UTF-8."""
-    head = stream.peek(4)
+    """The stream, or one that gives a UTF-16 file (as some shells write), with a mark or without, as UTF-8."""
+    head = stream.peek(HEAD_BYTES)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and head[2:4] != b"\x00\x00":
-        return _Transcoded(stream)
+        if b"\0" in head or unmarked_utf(head[2:]):
+            return _Transcoded(stream, "utf-16")
+        stream.read(2)  # the mark is wrong: what follows has no character of ASCII as UTF-16 has it
+    elif b"\0" in head:
+        by_bracket = _BRACKET.match(head)
+        encoding = unmarked_utf(head) if by_bracket is None else _ORDERS[by_bracket.lastgroup]
+        if encoding is not None:
+            return _Transcoded(stream, encoding)
     return stream
 
 
 class _Transcoded(Stream):
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, encoding: str) -> None:
         self.raw, self.position, self._rest = stream.raw, 0, memoryview(b"")
+        self._encoding = encoding
         self._blocks = self._transcode(stream)
 
     def _transcode(self, stream: Stream) -> Iterator[bytes]:
-        decoder = codecs.getincrementaldecoder("utf-16")()
+        decoder = codecs.getincrementaldecoder(self._encoding)()
         try:
             while block := stream.read():
                 yield decoder.decode(block).encode("utf-8")
             yield decoder.decode(b"", True).encode("utf-8")
         except UnicodeError:
             at = stream.raw.consumed
-            detail = f"begins as UTF-16 and is none before byte {at}"
+            detail = f"begins as {self._encoding.upper()} and is none before byte {at}"
             raise Damaged("ingest.undecodable", detail, at) from None

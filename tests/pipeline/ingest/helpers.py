@@ -26,6 +26,7 @@ class Result:
     decisions: list[dict[str, Any]]
     counters: Counter[str]
     raw: list[int]
+    repaired: list[dict[str, Any]]  # decisions on documents that were kept
 
     @property
     def docs(self) -> list[dict[str, Any]]:
@@ -51,18 +52,22 @@ def ingest(*paths: Path | str, params: dict[str, Any] | None = None, **source: A
 
 def ingest_recipe(config: dict[str, Any]) -> Result:
     stage = Ingest(Recipe.model_validate(config))
-    result = Result(stage, [], [], [], Counter(), [])
+    result = Result(stage, [], [], [], Counter(), [], [])
     for unit in stage.units():
         unit_bytes = 0
         for name, outcome, raw in stage.read(unit):
             assert outcome.kept.schema == DOCUMENTS
             assert outcome.decisions.schema == INGEST_DECISIONS
-            rows = len(outcome.kept) + len(outcome.decisions)
+            gone = [row for row in outcome.decisions.to_pylist() if row["outcome"] != "kept"]
+            repaired = [row for row in outcome.decisions.to_pylist() if row["outcome"] == "kept"]
+            assert {row["doc_id"] for row in repaired} <= set(outcome.kept["doc_id"].to_pylist())
+            rows = len(outcome.kept) + len(gone)
             check_conservation(name, outcome.counters.get("records", 0), outcome)
             assert rows == outcome.counters.get("records", 0)
             result.names.append(name)
             result.tables.append(outcome.kept)
-            result.decisions += outcome.decisions.to_pylist()
+            result.decisions += gone
+            result.repaired += repaired
             result.counters.update(outcome.counters)
             result.raw.append(raw)
             unit_bytes += raw

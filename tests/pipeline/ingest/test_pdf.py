@@ -176,7 +176,9 @@ def test_headers_with_a_chapter_and_a_number(tmp_path: Path) -> None:
     texts = [sentence(n, 60) for n in range(12)]
     pages = [both(lines(f"Chapter {n // 4} {n + 1}", y=12), paragraph(text)) for n, text in enumerate(texts)]
     result = ingest(write(tmp_path, pdf(title, *pages)))
-    assert result.texts == ["\n\n".join(["The Book 1", *texts])] and result.counters["pdf_running_lines"] == 12
+    assert (
+        result.texts == ["\n\n".join(["The Book 1", *texts])] and result.counters["pdf_running_lines"] == 12
+    )
 
 
 def test_a_line_on_two_pages_is_no_header(tmp_path: Path) -> None:

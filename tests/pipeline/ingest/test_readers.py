@@ -128,7 +128,12 @@ def test_parquet_without_the_column_is_one_row_for_the_file(tmp_path: Path) -> N
 
 
 def test_parquet_with_bytes_that_are_no_utf8(tmp_path: Path) -> None:
-    texts = ["fine", "schöne Grüße".encode("cp1252"), b"\xc3\xa9t\xc3\xa9 \xff \xc3\xa0\xc3\xa0", "also fine"]
+    texts = [
+        "fine",
+        "schöne Grüße".encode("cp1252"),
+        b"\xc3\xa9t\xc3\xa9 \xff\xff \xc3\xa0\xc3\xa0",
+        "also fine",
+    ]
     raw = pa.array([text.encode() if isinstance(text, str) else text for text in texts], pa.binary())
     broken = pa.Array.from_buffers(pa.string(), 4, raw.buffers())
     pq.write_table(pa.table({"text": broken}), tmp_path / "a.parquet")

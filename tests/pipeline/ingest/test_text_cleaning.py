@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest import text_cleaning as text_module
+from corpusmill.pipeline.ingest.decoding import Decoded, Undecodable, decode
 from corpusmill.pipeline.ingest.readers.html import TooComplex, check_complexity, decode_html, extract
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode, scrub_surrogates
+from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
 
 GERMAN = "Die Größe der Bücher überrascht – schöne Grüße aus München!"
 RUSSIAN = "Это обычный русский текст, достаточно длинный для определения кодировки."
@@ -46,17 +47,16 @@ def test_detected(text: str, encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["cp1252", "iso-8859-1", "latin1", "windows-1252"])
 def test_declared_and_right_is_no_repair(encoding: str) -> None:
-    assert decode("Größe ohne Sonderzeichen".encode("latin-1"), encoding) == (
-        "Größe ohne Sonderzeichen",
-        None,
+    assert decode("Größe ohne Sonderzeichen".encode("latin-1"), encoding) == Decoded(
+        "Größe ohne Sonderzeichen"
     )
 
 
 def test_declared_and_wrong_is_repaired() -> None:
-    assert decode(GERMAN.encode(), "iso-8859-1") == (GERMAN, "utf-8")
-    assert decode(GERMAN.encode("cp1252"), "utf-8") == (GERMAN, "cp1252")
+    assert decode(GERMAN.encode(), "iso-8859-1") == (GERMAN, "utf-8", "read as utf-8")
+    assert decode(GERMAN.encode("cp1252"), "utf-8") == (GERMAN, "cp1252", "read as cp1252")
     assert decode(RUSSIAN.encode("cp1251"), "no-such-encoding").text == RUSSIAN
-    assert decode(b"\xa4\xa2\xa4\xa4", "euc-jp") == ("あい", None)
+    assert decode(b"\xa4\xa2\xa4\xa4", "euc-jp") == Decoded("あい")
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_declared_and_wrong_is_repaired() -> None:
     [
         (bytes(range(256)), 128),
         (
-            GERMAN.encode() + b" \xff " + GERMAN.encode(),
+            GERMAN.encode() + b" \xff " * 9 + GERMAN.encode(),
             len(GERMAN.encode()) + 1,
-        ),  # UTF-8 with one broken byte
+        ),  # UTF-8, too often broken
         (b"\x00\x01\x02\x03" * 9, 0),
         (b"ab\x81\x8d\x8f\x90\x9d", 2),
     ],
@@ -86,7 +86,7 @@ def test_utf8_is_left_alone(text: str) -> None:
             text
         )
     else:
-        assert decoded == (text.removeprefix("\ufeff"), None)
+        assert decoded == Decoded(text.removeprefix("\ufeff"))
 
 
 def cleaned(*texts: str, repair: bool = True) -> tuple[list[str], Counter[str]]:
@@ -176,7 +176,7 @@ def test_html_main_text() -> None:
         + "<footer>Copyright</footer><script>x()</script>"
     )
     main = extract(page.encode(), None, "resiliparse")
-    assert main.text == GERMAN and main.title == "A title" and main.repaired is None
+    assert main.text == GERMAN and main.fields.title == "A title" and main.decoded.repaired is None
     everything = extract(page.encode(), None, "all_text")
     assert "Menu entry" in everything.text and GERMAN in everything.text and "x()" not in everything.text
     pytest.importorskip("trafilatura")
