@@ -26,6 +26,7 @@ _SUFFIXES = {
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".parquet": "parquet", ".pq": "parquet",
     ".txt": "text", ".text": "text", ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown",
     ".warc": "warc", ".arc": "arc", ".wet": "wet", ".html": "html", ".htm": "html", ".xhtml": "html", ".xml": "mediawiki",
+    ".pdf": "pdf", ".epub": "epub", ".docx": "docx",
 }  # fmt: skip
 LISTED_AGAIN: Final = "files/listed_again"  # counter: a list names a file once more
 Known = MutableMapping[str, tuple[int, str, str]]  # "<source>/<path>" -> (bytes, change tag, xxh3)

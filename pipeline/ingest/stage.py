@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import xxhash
@@ -14,7 +15,7 @@ import xxhash
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.decoding import codec_name
-from corpusmill.pipeline.ingest.discover import InputFile, Known, hash_inputs
+from corpusmill.pipeline.ingest.discover import UNKNOWN, InputFile, Known, hash_inputs
 from corpusmill.pipeline.ingest.file_lists import find_inputs
 from corpusmill.pipeline.ingest.raw_file import named_by_content
 from corpusmill.schemas.manifest import hash_json
@@ -22,10 +23,13 @@ from corpusmill.schemas.recipe import Recipe
 
 # What turns bytes into text: another version may give another text.
 LIBRARIES = ("resiliparse", "ftfy", "chardet")
+PDF_LIBRARY = "pypdfium2"
 # Settings of a source that change its documents. Its paths do not: the content of its files does.
 READ_SETTINGS = (
     "format", "text_column", "text_join", "id_column", "url_column", "date_column", "encoding", "csv",
 )  # fmt: skip
+# Options of one format each: part of a key where they are set, so that a new format changes no key of the others.
+FORMAT_SETTINGS = ("pdf", "epub", "docx")
 
 
 # Of `partition_mb`: what the files of a unit come to on average, as stored, where they are smaller.
@@ -66,6 +70,15 @@ class Ingest(SourceStage):
 
     def key_params(self) -> dict[str, Any]:
         """Parameters, what each source is read with, and the versions of the libraries that make text."""
+        task = self.task_params()
+        return {
+            **task,
+            "sources": [[name, self._settings(name)] for name in self.recipe.sources],
+            "libraries": {**task["libraries"], **_libraries_of(self.files)},
+        }
+
+    def task_params(self) -> dict[str, Any]:
+        """Without the sources and libraries for some files: a unit's key has those of its own."""
         from corpusmill.pipeline.ingest.readers.main_text.trees import shipped_model
 
         libraries = LIBRARIES + (("trafilatura",) if self.params.html_extractor == "trafilatura" else ())
@@ -75,32 +88,36 @@ class Ingest(SourceStage):
             require("trafilatura")
         return {
             **super().key_params(),
-            "sources": [[name, self._settings(name)] for name in self.recipe.sources],
             "libraries": {name: version(name) for name in libraries},
             **({"main_text": shipped_model()} if self.params.html_extractor == "main_text" else {}),
         }
 
-    def task_params(self) -> dict[str, Any]:
-        """Without the sources: a unit's key has the settings of its own."""
-        return {name: value for name, value in self.key_params().items() if name != "sources"}
-
     def _settings(self, source: str) -> dict[str, Any]:
-        return self.recipe.sources[source].model_dump(mode="json", include=set(READ_SETTINGS))
+        settings = self.recipe.sources[source]
+        defaults = type(settings).model_fields
+        changed = {name for name in FORMAT_SETTINGS if getattr(settings, name) != defaults[name].default}
+        return settings.model_dump(mode="json", include={*READ_SETTINGS, *changed})
 
     @cached_property
     def files(self) -> list[InputFile]:
-        """Every input file, source by source; raises `UserError` for a path where nothing is, and an unknown encoding."""
+        """Every input file, source by source; raises `UserError` for a path where nothing is, an unknown encoding, and files
+        for which a library is missing."""
         for name, source in self.recipe.sources.items():
             if source.encoding is not None and codec_name(source.encoding) is None:
                 raise UserError(
                     f"sources.{name}.encoding: '{source.encoding}' is not the name of an encoding; allowed: names of the"
                     " WHATWG standard or of Python, such as utf-8, cp1252, koi8-r, gb18030; without one it is detected"
                 )
-        return [
+        files = [
             file
             for name, source in self.recipe.sources.items()
             for file in find_inputs(name, source, self.revisions, self.lists)
         ]
+        if pdf := next((file for file in files if file.format == "pdf"), None):
+            from corpusmill.pipeline.ingest.readers.pdf import require
+
+            require(f"sources.{pdf.source}: {pdf.path}")
+        return files
 
     def inputs(self) -> dict[str, str]:
         """ "<source>/<path>" -> xxh3_128 of the file's bytes, and of what a list says of it."""
@@ -131,8 +148,9 @@ class Ingest(SourceStage):
     def _unit(self, files: Sequence[InputFile]) -> Unit:
         source = files[0].source
         hashes = tuple(self.known_inputs[file.key][2] for file in files)
-        read = [[f.path, h, *_listed(f)] for f, h in zip(files, hashes, strict=True)]
-        key = hash_json([self._settings(source), read])
+        read: list[object] = [[f.path, h, *_listed(f)] for f, h in zip(files, hashes, strict=True)]
+        libraries = _libraries_of(files)
+        key = hash_json([self._settings(source), read, *([libraries] if libraries else [])])
         number = list(self.recipe.sources).index(source)
         shown = re.sub(r"[^A-Za-z0-9]", "_", files[0].path)[:NAME_CHARS]
         suffix = xxhash.xxh32_hexdigest(files[0].path.encode())  # of paths that look alike so far
@@ -167,6 +185,13 @@ class Ingest(SourceStage):
             chunk, reported = chunk + 1, done
         if not (chunk and builder.empty):
             yield f"{unit.name}-{chunk:03d}", builder.take(), done - reported
+
+
+def _libraries_of(files: Sequence[InputFile]) -> dict[str, str]:
+    """Versions of the libraries that read some formats only; a file whose name shows no format may be a PDF."""
+    if find_spec(PDF_LIBRARY) and any(file.format in ("pdf", UNKNOWN) for file in files):
+        return {PDF_LIBRARY: version(PDF_LIBRARY)}
+    return {}
 
 
 def _listed(file: InputFile) -> list[str]:

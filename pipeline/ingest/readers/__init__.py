@@ -27,6 +27,13 @@ _SIGNS = (
     (re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki\b"), "mediawiki"),
     (re.compile(rb"\s*(?:<!doctype\s+html|<html\b)", re.I), "html"),
     (re.compile(rb"\s*\{\s*\""), "jsonl"),
+    (re.compile(rb"(?s:.{0,1019})%PDF-"), "pdf"),
+    (re.compile(rb"(?s:PK\x03\x04.{26}mimetype.{0,64}?application/epub\+zip)"), "epub"),
+    (
+        re.compile(rb"(?s:PK\x03\x04.{26}(?:\[Content_Types\]\.xml|_rels/|docProps/).*PK\x03\x04.{26})word/"),
+        "docx",
+    ),
+    (re.compile(rb"(?s:PK\x03\x04.{26})word/"), "docx"),
     (re.compile(rb"\s*\[\s*\{|\x1e\s*\{"), "json"),
 )
 
@@ -74,6 +81,7 @@ _READERS = {
     "tsv": ("csv_rows", "read_tsv"), "arrow": ("arrow", "read"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
     "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
     "warc": ("warc", "read"), "arc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
+    "pdf": ("pdf", "read"), "epub": ("epub", "read"), "docx": ("docx", "read"),
 }  # fmt: skip
 
 
