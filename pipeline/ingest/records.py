@@ -59,7 +59,7 @@ Reader = Callable[["Reading"], Iterator[Event]]
 
 @dataclass
 class Reading:
-    """One file being read: its settings, the record count so far, what to count."""
+    """One file, or part of one, being read: its settings, the record count so far, what to count."""
 
     file: InputFile
     source: Source
@@ -70,6 +70,10 @@ class Reading:
     _raw: RawFile | None = None
     _notes: list[str] = field(default_factory=list)  # repairs of the record that is read now
 
+    def __post_init__(self) -> None:
+        if self.file.part:
+            self.records = self.file.part.record
+
     @property
     def max_bytes(self) -> int:
         """The longest record taken, bytes."""
@@ -77,8 +81,8 @@ class Reading:
 
     @property
     def consumed(self) -> int:
-        """Bytes of the file as stored that were read so far."""
-        return min(self._raw.consumed, self.file.size) if self._raw else 0
+        """Bytes as stored that were read so far."""
+        return min(self._raw.consumed, self.file.stored) if self._raw else 0
 
     def next(self) -> str:
         """The number of the next record, which counts from now on."""
@@ -115,11 +119,12 @@ class Reading:
     def raw(self) -> RawFile:
         """The file as stored."""
         self.close()
-        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag)
+        begin, end = (self.file.part.begin, self.file.part.end) if self.file.part else (0, None)
+        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag, begin, end)
         return self._raw
 
     def stream(self) -> Stream:
-        """The file decompressed (codec by its first bytes), in bounded memory."""
+        """The file decompressed (codec by its first bytes), or the part of it as it is, in bounded memory."""
         return Stream(self.raw(), self.file.path)
 
     def unchanged(self, planned: str) -> bool:
@@ -130,7 +135,7 @@ class Reading:
         """
         if self.file.problem or self._raw is None:
             return True
-        if self._raw.hashed == self.file.size:
+        if self._raw.hashed == self.file.stored:
             return self._raw.hexdigest() == planned
         if named_by_content(self.file.tag):
             return True

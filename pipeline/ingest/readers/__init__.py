@@ -108,9 +108,9 @@ def read_file(reading: Reading) -> Iterator[Event]:
             detail = f"neither name nor first bytes tell a supported format ({file.size} bytes)"
             yield Rejected(reading.next(), "ingest.unsupported_format", detail, float(file.size))
             return
-        reading.counters[f"files/{format}"] += 1
+        reading.counters[f"files/{format}"] += file.begins
         yield from reader_of(format)(reading)
-        if not reading.records and not reading.recognised:
+        if not (reading.records or reading.recognised or file.part):
             detail = f"no record in {file.size} bytes"
             yield Rejected(reading.next(), "ingest.empty_file", detail, float(file.size))
     except Damaged as damage:
