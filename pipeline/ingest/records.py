@@ -131,13 +131,14 @@ class Reading:
         """Whether the file that was read is the one that was planned, by its content hash.
 
         Of a remote object that was not read from front to back (Parquet) the store's change tag is compared; a file of the
-        Hub is of one commit, which does not change.
+        Hub is of one commit, which does not change, and of its parts there are no hashes.
         """
         if self.file.problem or self._raw is None:
             return True
-        if self._raw.hashed == self.file.stored:
+        of_commit = named_by_content(self.file.tag)
+        if self._raw.hashed == self.file.stored and not (of_commit and self.file.part):
             return self._raw.hexdigest() == planned
-        if named_by_content(self.file.tag):
+        if of_commit:
             return True
         place = Folder(self.file.url)
         if not place.local and self.file.tag:
