@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
@@ -23,6 +24,8 @@ from corpusmill.schemas.stages import IngestParams
 
 BLANK_BYTES = 4_096  # a line of white space longer than this may count as a record that is too large
 HEAD_BYTES = 4_096
+# A file of more parts than this has larger ones, up to the size of a partition: many small partitions cost more than they bring.
+MANY_PARTS, LARGER = 64, 4
 FOOTER_BYTES = (
     16 << 20
 )  # the longest that is read while planning; a file with a longer one is read by one task
@@ -85,11 +88,12 @@ class LineCutter:
             return
         self._hash.update(block)
         begins_white = self._white >= 0 and (block[0] in _WHITE or not self._at)
-        if begins_white or any(b"\n%c" % byte in block for byte in _WHITE):
+        code = np.frombuffer(block, np.uint8)
+        ends = code == ord("\n")
+        if begins_white or np.any(ends[:-1] & (code[1:] <= ord(" "))):
             self._count_lines(block)
-        else:  # no line but the first and the last can be white space
-            lines = block.count(b"\n")
-            self._records += lines
+        else:  # no line begins with white space
+            self._records += int(np.count_nonzero(ends))
             self._white = 0 if block.endswith(b"\n") else -1
         self._at += len(block)
 
@@ -174,7 +178,7 @@ def hash_inputs(
 
 
 def cutter_of(file: InputFile, source: Source, size: int) -> Cutter | None:
-    """What cuts a file into parts of about `size` bytes; None for a file that one task reads.
+    """What cuts a file into parts of about `size` bytes, or more where that gives too many; None for a file that one task reads.
 
     Cut are JSON Lines as stored (neither compressed nor UTF-16) and Parquet, at its row groups, where any place of a file can
     be read: on this machine, in object stores, and Parquet on the Hub.
@@ -183,6 +187,9 @@ def cutter_of(file: InputFile, source: Source, size: int) -> Cutter | None:
         return None
     if file.url.partition("://")[0] in WEB and not named_by_content(file.tag):
         return None
+    largest = LARGER * size
+    while file.size > MANY_PARTS * size and size < largest:
+        size *= 2
     reading = Reading(file, source, IngestParams())
     try:
         kind = format_of_file(reading)

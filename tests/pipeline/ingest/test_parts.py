@@ -286,6 +286,15 @@ def test_300_mb_are_work_for_16_cores(tmp_path: Path) -> None:
     assert 16 <= len(sizes) <= 20 and max(sizes) < 25 and min(sizes) > 8
 
 
+def test_a_very_large_file_has_larger_parts(
+    tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join(map(line, range(200))))
+    monkeypatch.setattr(content, "MANY_PARTS", 3)
+    sizes = [unit.size for unit in Ingest(recipe_of(tmp_path)).units()]
+    assert len(sizes) == 2 and sizes[0] > 2 * PART
+
+
 @pytest.mark.s3
 def test_in_object_storage(tmp_path: Path, small_parts: None, s3: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"".join(map(line, range(200))))
