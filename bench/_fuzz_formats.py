@@ -13,58 +13,14 @@ import hashlib
 import io
 import json
 import random
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-MARK = re.compile(r"mark[0-9a-f]{10}")
-WORDS = [
-    "river",
-    "stone",
-    "lamp",
-    "morning",
-    "the",
-    "a",
-    "of",
-    "to",
-    "and",
-    "in",
-    "was",
-    "window",
-    "letter",
-    "road",
-    "under",
-    "seven",
-    "slowly",
-    "garden",
-    "bright",
-    "winter",
-    "paper",
-    "voice",
-    "with",
-    "from",
-    "house",
-    "small",
-    "after",
-    "table",
-    "water",
-    "another",
-    "evening",
-    "year",
-    "found",
-    "market",
-]
-OTHER = ("café", "naïve", "Übergröße", "слово", "日本語", "—", "“quoted”", "emoji 🙂", "ﬁ")
-
-
-class Piece(NamedTuple):
-    """Bytes of the file; `mark` of the record that they are, None for what is no record (a header, a request)."""
-
-    data: bytes
-    mark: str | None = None
+from bench._fuzz_papers import PAPERS, PDF_WORDS, ZIP_WORDS
+from bench._fuzz_words import Piece, mark, sentence, text_of
 
 
 class Format(NamedTuple):
@@ -80,22 +36,6 @@ class Format(NamedTuple):
     words: tuple[bytes, ...]
     apart: str | None = None
     compressed: bool = True  # may be inside gzip and the like
-
-
-def mark(random: random.Random) -> str:
-    return f"mark{random.getrandbits(40):010x}"
-
-
-def sentence(random: random.Random, words: int) -> str:
-    """Plain words, now and then one beyond ASCII."""
-    chosen = random.choices(WORDS, k=words)
-    if random.random() < 0.3:
-        chosen[random.randrange(words)] = random.choice(OTHER)
-    return " ".join(chosen)
-
-
-def text_of(random: random.Random, name: str) -> str:
-    return f"{sentence(random, random.randint(2, 20))} {name} {sentence(random, random.randint(2, 20))}."
 
 
 def jsonl(random: random.Random, records: int = 24) -> list[Piece]:
@@ -339,4 +279,7 @@ FORMATS: dict[str, Format] = {
     "arc": Format("arc", arc, _WARC, "record"),
     "wet": Format("wet", wet, _WARC, "record"),
     "mediawiki": Format("xml", mediawiki, _XML),
+    "pdf": Format("pdf", PAPERS["pdf"], PDF_WORDS),
+    "epub": Format("epub", PAPERS["epub"], ZIP_WORDS),
+    "docx": Format("docx", PAPERS["docx"], ZIP_WORDS),
 }

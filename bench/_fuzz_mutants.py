@@ -18,7 +18,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import zstandard
 
-from bench._fuzz_formats import FORMATS, Format, Piece
+from bench._fuzz_formats import FORMATS, Format
+from bench._fuzz_words import Piece
 
 CODECS = ("", "gz", "zst", "bz2", "xz", "lz4")
 HUGE = ("-1", "0", "1", "2147483647", "4294967296", "9223372036854775808", "1" * 30, "-", "1e9")

@@ -12,8 +12,13 @@ import io
 import json
 import logging
 import lzma
+import re
+import subprocess
+import sys
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from typing import Any
 from xml.etree import ElementTree
 
@@ -21,10 +26,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from bench._fuzz_formats import MARK
 from bench._fuzz_mutants import Mutant
+from bench._fuzz_words import MARK
 
 MOST = 64 << 20  # bytes that a second reader may decompress
+PDF_SECONDS = 10.0
 
 
 def texts(mutant: Mutant) -> dict[str, dict[str, str]]:
@@ -155,6 +161,58 @@ def _mediawiki(data: bytes) -> Iterator[str]:
             yield element.text
 
 
+def _phrases(text: str) -> Iterator[str]:
+    """The words around each mark."""
+    for found in re.finditer(rf"(?:\S+\s+)?{MARK.pattern}(?:\s+\S+)?", text):
+        yield found[0]
+
+
+_PDF_TEXT = """
+import sys, pypdfium2
+document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
+for number in range(min(len(document), 50)):
+    try:
+        text = document[number].get_textpage().get_text_range()
+    except pypdfium2.PdfiumError:
+        continue
+    sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\\n")
+    sys.stdout.flush()
+"""
+
+
+def _pdf(data: bytes) -> Iterator[str]:
+    """In a process of its own, which a damaged file may bring down."""
+    command = [sys.executable, "-c", _PDF_TEXT]
+    with suppress(subprocess.TimeoutExpired):
+        out = subprocess.run(
+            command, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PDF_SECONDS
+        ).stdout
+        yield from _phrases(out.decode("utf-8", "replace"))
+
+
+def _epub(data: bytes) -> Iterator[str]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            if info.filename.endswith(".xhtml") and info.file_size < MOST:
+                try:
+                    tree = ElementTree.fromstring(archive.read(info))
+                except (zipfile.BadZipFile, zlib.error, ElementTree.ParseError, NotImplementedError):
+                    continue
+                yield from _phrases(
+                    "\n".join(
+                        "".join(element.itertext()) for element in tree.iter() if element.tag.endswith("}p")
+                    )
+                )
+
+
+def _docx(data: bytes) -> Iterator[str]:
+    import docx
+
+    document = docx.Document(io.BytesIO(data))
+    cells = [cell.text for table in document.tables for row in table.rows for cell in row.cells]
+    yield from _phrases("\n".join([*(paragraph.text for paragraph in document.paragraphs), *cells]))
+
+
 def _text(data: bytes) -> Iterator[str]:
     yield data.decode("utf-8")
 
@@ -164,5 +222,6 @@ PEERS: dict[str, dict[str, Callable[[bytes], Iterator[str]]]] = {
     "parquet": {"pyarrow": _parquet}, "arrow": {"pyarrow": _arrow},
     "warc": {"fastwarc": _fastwarc("response"), "warcio": _warcio("response")}, "arc": {"warcio": _warcio("response")},
     "wet": {"fastwarc": _fastwarc("conversion"), "warcio": _warcio("conversion")}, "mediawiki": {"ElementTree": _mediawiki},
+    "pdf": {"pypdfium2": _pdf}, "epub": {"zipfile and ElementTree": _epub}, "docx": {"python-docx": _docx},
     "text": {"utf-8": _text}, "markdown": {"utf-8": _text},
 }  # fmt: skip
