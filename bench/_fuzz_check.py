@@ -204,7 +204,10 @@ def _peers(mutant: Mutant, result: Read, known: dict[str, str], differences: Cou
         differences[f"more records by {name} than by ingest: {', '.join(rules)}"] += 1
         # What damage does to markup (a comment that does not end) hides text that is there.
         lost = more & whole if mutant.format in ("warc", "arc", "mediawiki") else more
-        if lost and not rules:
+        accounted = (
+            rules or result.counters["pdf_hidden_characters"]
+        )  # text that damage made invisible is counted
+        if lost and not accounted:
             wrong.append(f"{name} reads {len(lost)} records that ingest loses in silence")
     return wrong
 
