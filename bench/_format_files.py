@@ -7,7 +7,10 @@ import gzip
 import io
 import itertools
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +18,12 @@ import zstandard
 
 from bench import html_extraction, natural
 from bench._fuzz_formats import warc_record
+from bench._fuzz_papers import docx_of, epub_of
 
 MEGABYTES = 12  # of text
+PAPER_MEGABYTES = 3  # of it, in PDF, EPUB and DOCX
+SECTION, SECTIONS = 20_000, 20  # characters of a section at most, sections of a file
+_XML_ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 SOURCES = ("abstracts", "blog", "books", "docs_postgresql", "medicine", "qa", "speeches", "wiki")
 
 
@@ -80,6 +87,7 @@ def write(folder: Path) -> dict[str, Path]:
     for suffix, content in files.items():
         found[suffix] = folder / f"a.{suffix}"
         found[suffix].write_bytes(content)
+    found |= papers(folder, data)
     found["html"] = folder / "pages"
     found["html"].mkdir()
     for number, page in enumerate(html):
@@ -87,6 +95,38 @@ def write(folder: Path) -> dict[str, Path]:
     found["mediawiki (xml.bz2)"] = natural.DATA.joinpath(
         "natural", "encyclopedic_enwiki_dump", "enwiki-pages-articles-shortened.xml.bz2"
     )
+    return found
+
+
+def papers(folder: Path, texts: Sequence[str]) -> dict[str, Path]:
+    """Folders of PDF, EPUB and DOCX files, each with some of the texts as sections of about a page."""
+    from fpdf import FPDF
+
+    found = {}
+    for kind in ("pdf", "epub", "docx"):
+        found[kind] = folder / kind
+        found[kind].mkdir()
+    sizes = itertools.accumulate(len(text) for text in texts)
+    some = [
+        text[:SECTION] for text, size in zip(texts, sizes, strict=False) if size < PAPER_MEGABYTES * 10**6
+    ]
+    for number in range(0, len(some), SECTIONS):
+        sections = [
+            section.encode("latin-1", "ignore").decode("latin-1")
+            for section in some[number : number + SECTIONS]
+        ]
+        out = FPDF()
+        out.set_font("Times", size=11)
+        for section in sections:
+            out.add_page()
+            out.multi_cell(0, 5, section)
+        (found["pdf"] / f"{number}.pdf").write_bytes(bytes(out.output()))
+        paragraphs = [
+            [escape(_XML_ILLEGAL.sub("", line)) for line in section.split("\n")] for section in sections
+        ]
+        pages = ["".join(f"<p>{line}</p>" for line in lines) for lines in paragraphs]
+        (found["epub"] / f"{number}.epub").write_bytes(epub_of(pages))
+        (found["docx"] / f"{number}.docx").write_bytes(docx_of(itertools.chain.from_iterable(paragraphs)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""PDF, EPUB and DOCX for the fuzz bench: several marked paragraphs each, which are one record of ingest."""
+"""PDF, EPUB and DOCX files; for the fuzz bench with several marked paragraphs each, which are one record of ingest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime
 import io
 import random as randoms
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from bench._fuzz_words import Piece, mark, sentence, text_of
 
@@ -14,6 +14,7 @@ CONTAINER = (
     '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfile'
     ' full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>'
 )
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 WHEN = datetime.datetime(2021, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)
 
 
@@ -46,31 +47,36 @@ def pdf(random: randoms.Random) -> list[Piece]:
 
 
 def epub(random: randoms.Random) -> list[Piece]:
-    """Chapters, with a style sheet and a table of contents beside them."""
-    marks, pages = [], {}
-    for number in range(random.randint(1, 5)):
+    """Chapters, with a style sheet beside them."""
+    marks, pages = [], []
+    for _ in range(random.randint(1, 5)):
         marks.append(mark(random))
-        body = (
-            f"<h1>{sentence(random, 2)}</h1><p>{text_of(random, marks[-1])}</p><p>{sentence(random, 30)}.</p>"
-        )
-        pages[f"c{number}.xhtml"] = (
-            f'<?xml version="1.0" encoding="utf-8"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>{number}</title>'
-            f'<link rel="stylesheet" href="s.css"/></head><body>{body}</body></html>'
-        )
+        text = f"<p>{text_of(random, marks[-1])}</p><p>{sentence(random, 30)}.</p>"
+        pages.append(f"<h1>{sentence(random, 2)}</h1>{text}")
+    return _pieces(epub_of(pages, sentence(random, 2), random.choice(METHODS)), marks)
+
+
+def epub_of(bodies: Sequence[str], title: str = "A book", method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """An EPUB 3 of chapters, given as XHTML."""
+    pages = {
+        f"c{number}.xhtml": f'<?xml version="1.0" encoding="utf-8"?><html xmlns="http://www.w3.org/1999/xhtml"><head>'
+        f'<title>{number}</title><link rel="stylesheet" href="s.css"/></head><body>{body}</body></html>'
+        for number, body in enumerate(bodies)
+    }
     items = "".join(
         f'<item id="i{n}" href="{name}" media-type="application/xhtml+xml"/>' for n, name in enumerate(pages)
     )
     spine = "".join(f'<itemref idref="i{n}"/>' for n in range(len(pages)))
     package = (
         '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
-        f"<dc:title>{sentence(random, 2)}</dc:title><dc:language>en</dc:language></metadata><manifest>{items}"
+        f"<dc:title>{title}</dc:title><dc:language>en</dc:language></metadata><manifest>{items}"
         f'<item id="css" href="s.css" media-type="text/css"/></manifest><spine>{spine}</spine></package>'
     )
     parts = {
         "mimetype": "application/epub+zip", "META-INF/container.xml": CONTAINER, "book.opf": package, **pages,
         "s.css": "p {margin: 0}",
     }  # fmt: skip
-    return _pieces(_zip({name: text.encode() for name, text in parts.items()}, random), marks)
+    return _zip({name: text.encode() for name, text in parts.items()}, method)
 
 
 def docx(random: randoms.Random) -> list[Piece]:
@@ -90,12 +96,35 @@ def docx(random: randoms.Random) -> list[Piece]:
     document.save(out)
     with zipfile.ZipFile(out) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
-    return _pieces(_zip(parts, random), marks)
+    return _pieces(_zip(parts, random.choice(METHODS)), marks)
 
 
-def _zip(parts: dict[str, bytes], random: randoms.Random) -> bytes:
-    """The same bytes for the same parts; members stored or deflated."""
-    out, method = io.BytesIO(), random.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def docx_of(paragraphs: Iterable[str]) -> bytes:
+    """A DOCX with the parts that every reader needs; paragraphs are escaped."""
+    office = "http://schemas.openxmlformats.org/officeDocument/2006"
+    package, kinds = "http://schemas.openxmlformats.org/package/2006", "application/vnd.openxmlformats"
+    main = "wordprocessingml.document.main+xml"
+    types = (
+        f'<Types xmlns="{package}/content-types"><Default Extension="xml" ContentType="application/xml"/><Default'
+        f' Extension="rels" ContentType="{kinds}-package.relationships+xml"/><Override PartName="/word/document.xml"'
+        f' ContentType="{kinds}-officedocument.{main}"/></Types>'
+    )
+    relations = (
+        f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" Type="{office}/relationships/officeDocument"'
+        ' Target="word/document.xml"/></Relationships>'
+    )
+    body = "".join(f'<w:p><w:r><w:t xml:space="preserve">{text}</w:t></w:r></w:p>' for text in paragraphs)
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    parts = {
+        "[Content_Types].xml": types, "_rels/.rels": relations,
+        "word/document.xml": f'<w:document xmlns:w="{word}"><w:body>{body}</w:body></w:document>',
+    }  # fmt: skip
+    return _zip({name: text.encode() for name, text in parts.items()}, zipfile.ZIP_DEFLATED)
+
+
+def _zip(parts: dict[str, bytes], method: int) -> bytes:
+    """The same bytes for the same parts."""
+    out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, data in parts.items():
             info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))

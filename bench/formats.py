@@ -1,7 +1,7 @@
 """Reading each input format, in MB/s of one core, beside the reader that people would use.
 
 Ours is all of `ingest` for the file: records found, lengths proven, encodings and control characters mended, ids and hashes, tables
-of documents; `its reader alone` is without cleaning, ids and hashes. A peer gives its texts as Python strings, or (pyarrow) as a table, and checks nothing. One thread; CPU seconds, the
+of documents (PDFium in a process of its own, whose start counts); `its reader alone` is without cleaning, ids and hashes. A peer gives its texts as Python strings, or (pyarrow) as a table, and checks nothing. One thread; CPU seconds, the
 median of several rounds, in each of which every reader has its turn on the same file.
 """
 
@@ -12,9 +12,10 @@ import csv
 import gzip
 import io
 import json
+import resource
 import statistics
 import tempfile
-import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ import zstandard
 
 from bench import _format_files, natural
 from bench._fuzz_check import read, reading_of
+from corpusmill.pipeline.ingest.pdf.process import end_idle
 from corpusmill.pipeline.ingest.readers import read_file
 from corpusmill.pipeline.ingest.records import Batch, Document
 from corpusmill.schemas.stages import IngestParams
@@ -50,7 +52,9 @@ class Figure(NamedTuple):
 
 def _ingest(path: Path) -> int:
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return sum(len(read(file).texts) for file in files)
+    found = sum(len(read(file).texts) for file in files)
+    end_idle()
+    return found
 
 
 def _events(path: Path) -> int:
@@ -58,6 +62,7 @@ def _events(path: Path) -> int:
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         for event in read_file(reading_of(file, IngestParams(), Counter())):
             found += len(event.table) if isinstance(event, Batch) else isinstance(event, Document)
+    end_idle()
     return found
 
 
@@ -152,6 +157,45 @@ def _each_page(take: Callable[[bytes], str]) -> Reader:
     return lambda folder: len([take(file.read_bytes()) for file in sorted(folder.iterdir())])
 
 
+def _pdfium(folder: Path) -> int:
+    import pypdfium2
+
+    found = 0
+    for file in sorted(folder.iterdir()):
+        document = pypdfium2.PdfDocument(file)
+        found += bool("\n".join([page.get_textpage().get_text_range() for page in document]))
+        document.close()
+    return found
+
+
+def _epub(folder: Path) -> int:
+    found = 0
+    for file in sorted(folder.iterdir()):
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".xhtml")]
+            found += bool("\n".join([_all_text(archive.read(name)) for name in names]))
+    return found
+
+
+def _all_text(data: bytes) -> str:
+    from resiliparse.extract.html2text import extract_plain_text
+
+    return str(extract_plain_text(_decoded(data), main_content=False, alt_texts=False))
+
+
+def _docx(folder: Path) -> int:
+    import docx
+
+    files = sorted(folder.iterdir())
+    return sum(bool("\n".join([p.text for p in docx.Document(str(file)).paragraphs])) for file in files)
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 def _element_tree(path: Path) -> int:
     found = 0
     with bz2.open(path) as file:
@@ -176,6 +220,7 @@ READERS: dict[str, dict[str, Reader]] = {
     "parquet": {"pyarrow.parquet, a table": _parquet, "pyarrow.parquet, strings": _parquet_strings},
     "arrow": {"pyarrow.ipc, a table": _ipc},
     "html": {"resiliparse": _each_page(_extracted), "trafilatura": _each_page(_trafilatura)},
+    "pdf": {"pypdfium2": _pdfium}, "epub": {"zipfile and resiliparse": _epub}, "docx": {"python-docx": _docx},
     "warc": {"fastwarc": _fastwarc("response", _decoded), "fastwarc and resiliparse": _fastwarc("response", _extracted),
              "warcio": _warcio("response", _decoded), "warcio and resiliparse": _warcio("response", _extracted)},
     "warc.gz": {"fastwarc": _fastwarc("response", _decoded), "fastwarc and resiliparse": _fastwarc("response", _extracted),
@@ -209,10 +254,10 @@ def measure(rounds: int = ROUNDS) -> dict[str, dict[str, Figure]]:
             found: dict[str, int] = {}
             for number in range(rounds + 1):  # the first imports and warms up
                 for reader, run in readers.items():
-                    start = time.process_time()
+                    start = _cpu()
                     found[reader] = run(path)
                     if number:
-                        seconds[reader].append(time.process_time() - start)
+                        seconds[reader].append(_cpu() - start)
             plain = _plain_bytes(path) / 1e6
             stored = plain if path.is_dir() else path.stat().st_size / 1e6
             figures[name] = {
