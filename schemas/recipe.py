@@ -43,6 +43,8 @@ Format = Literal[
     "html",
     "mediawiki",
     "documents",
+    "tar",
+    "zip",
 ]
 
 
@@ -74,6 +76,12 @@ def _path(value: str) -> str:
     return value
 
 
+def _pattern(value: str) -> str:
+    if not value.strip("/ "):
+        raise ValueError("an empty pattern; name a glob of members, such as *.jsonl")
+    return value
+
+
 class Source(Strict):
     """One named origin of text. `paths` are files, folders, globs or URLs; relative ones start at the
     working directory."""
@@ -96,6 +104,12 @@ class Source(Strict):
     url_column: str | None = None
     date_column: str | None = None
     encoding: str | None = Field(default=None, description="encoding of text files; default: detected")
+    members: list[Annotated[str, AfterValidator(_pattern)]] | None = Field(
+        default=None,
+        min_length=1,
+        description="of archives (.tar, .zip): globs of the members that are read, such as *.jsonl or train/*.txt; one"
+        " without / holds in any folder; default: all",
+    )
     csv: CsvOptions = CsvOptions()
     unreadable_files: Literal["quarantine", "stop"] = Field(
         default="quarantine",

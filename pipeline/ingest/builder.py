@@ -63,7 +63,7 @@ class PartitionBuilder:
             if note:
                 self._notes[len(self._pending)] = note
             self._pending.append(event)
-            self._paths.append(reading.file.path)
+            self._paths.append(reading.path)
             self._pending_bytes += size
         elif isinstance(event, Rejected):
             self._reject(event, reading)
@@ -72,7 +72,7 @@ class PartitionBuilder:
                 yield self.take()
         else:
             yield from self.flush_batch()
-            paths = [reading.file.path] * len(event.table)
+            paths = [reading.path] * len(event.table)
             yield from self._append(self._complete(event.table, paths, event.notes))
 
     def flush_batch(self) -> Iterator[Outcome]:
@@ -179,7 +179,7 @@ class PartitionBuilder:
             self._repaired[row["doc_id"]] = decision
 
     def _reject(self, event: Rejected, reading: Reading) -> None:
-        locator = f"{reading.file.path}#{event.record}"
+        locator = f"{reading.path}#{event.record}"
         record = {
             "doc_id": doc_id(reading.file.source, locator),
             "source": reading.file.source,

@@ -24,7 +24,9 @@ _SUFFIXES = {
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".parquet": "parquet", ".pq": "parquet",
     ".txt": "text", ".text": "text", ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown",
     ".warc": "warc", ".arc": "arc", ".wet": "wet", ".html": "html", ".htm": "html", ".xhtml": "html", ".xml": "mediawiki",
+    ".tar": "tar", ".tgz": "tar", ".tzst": "tar", ".tbz2": "tar", ".tbz": "tar", ".txz": "tar", ".zip": "zip",
 }  # fmt: skip
+ARCHIVES: Final = frozenset({"tar", "zip"})  # formats whose files hold files
 Known = MutableMapping[str, tuple[int, str, str]]  # "<source>/<path>" -> (bytes, change tag, xxh3)
 
 
@@ -39,6 +41,7 @@ class InputFile:
     tag: str
     format: str  # a `corpusmill.schemas.recipe.Format`, or `UNKNOWN`
     problem: str = ""  # why it is not read: it becomes one quarantined record
+    member: str = ""  # the member that is meant, of the archive at `url`
 
     @property
     def key(self) -> str:
@@ -52,6 +55,13 @@ def format_of(name: str) -> str:
     stem, suffix = _split(name)
     kind = _split(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix
     return _SUFFIXES.get(kind, UNKNOWN)
+
+
+def format_in(source: Source, name: str) -> str:
+    """The format of a source's file: as the recipe says, else by its name. An archive by its name is one always: what
+    the recipe says holds for its members."""
+    by_name = format_of(name)
+    return by_name if source.format == "auto" or by_name in ARCHIVES else source.format
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -83,7 +93,7 @@ def discover(name: str, source: Source) -> list[InputFile]:
                     f"sources.{name}.paths: {shown(file.url)[0]}: {problem} (sources.{name}.unreadable_files: quarantine"
                     " makes it one record of the ledger)"
                 )
-            kind = source.format if source.format != "auto" else format_of(file.name)
+            kind = format_in(source, file.name)
             by_url[file.url] = InputFile(name, relative, file.url, entry.size, entry.tag, kind, problem)
     return sorted(by_url.values(), key=lambda file: file.path)
 
@@ -100,7 +110,7 @@ def hash_inputs(files: Iterable[InputFile], known: Known) -> dict[str, str]:
         if file.problem:
             digest = xxhash.xxh3_128_hexdigest(file.problem.encode())
         elif (size, tag) != (file.size, file.tag):
-            digest = RawFile(Folder(file.url)).digest()
+            digest = RawFile(file.url).digest()
         hashes[file.key] = (file.size, file.tag, digest)
     known.clear()
     known.update(hashes)
@@ -119,7 +129,7 @@ def _find(source: str, path: str) -> list[tuple[Folder, Found]]:
     found = [(folder, entry) for entry in _below(folder)]
     if not found and _GLOB.search(path):
         root, pattern = _split_glob(path)
-        match = re.compile(_translate(pattern)).match
+        match = re.compile(glob_pattern(pattern)).match
         found = [(root, entry) for entry in _below(root) if match(entry.path)]
     if not found:
         raise UserError(_nothing_there(source, path, folder))
@@ -174,7 +184,7 @@ def root_of(path: str) -> Folder:
     return _split_glob(path)[0] if _GLOB.search(path) else Folder(path)
 
 
-def _translate(pattern: str) -> str:
+def glob_pattern(pattern: str) -> str:
     """A glob as a regular expression: `*` and `?` stay in one component, `**/` crosses any number.
 
     A pattern that matches a folder takes everything below it, as a shell's would when given to `cp -r`.

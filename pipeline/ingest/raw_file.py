@@ -12,19 +12,31 @@ from corpusmill.common.storage import Folder
 READ_BYTES = 1 << 18  # of the stored file at a time
 
 
-class RawFile:
-    """A file as stored; counts what was read. A failing store is a `WorkError`, never bad data."""
+class Damaged(Exception):
+    """The file cannot be read on from here. `position` counts bytes of the file as stored; `member` is where the
+    compressed member that is damaged begins."""
 
-    def __init__(self, file: Folder) -> None:
-        self.url = file.url
+    def __init__(self, rule: str, detail: str, position: int, member: int = 0) -> None:
+        super().__init__(detail)
+        self.rule, self.detail, self.position, self.member = rule, detail, position, member
+
+
+class RawFile:
+    """A file as stored; counts what was read. A failing store is a `WorkError`, never bad data; a member of an archive
+    may be `Damaged`. `opened` gives its bytes; without it, they are those at `url`."""
+
+    def __init__(self, url: str, opened: BinaryIO | None = None) -> None:
+        self.url = url
         self.consumed = 0
-        self._file: BinaryIO = file.open()
+        self._file: BinaryIO = opened or Folder(url).open()
         self._at = self._hashed = 0  # where the next byte is read; bytes from the beginning that are hashed
         self._hash = xxhash.xxh3_128()
 
     def read(self, size: int = -1) -> bytes:
         try:
             data = self._file.read(size)
+        except (Damaged, WorkError):
+            raise
         except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else repr(error)
             raise WorkError(f"{self.url}: cannot be read: {reason}") from None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +15,9 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.ingest.discover import InputFile, discover, format_of, is_file, root_of
+from corpusmill.pipeline.ingest.discover import InputFile, discover, format_in, is_file, root_of
 from corpusmill.pipeline.ingest.local_files import Found, look_at
-from corpusmill.pipeline.ingest.readers import format_of_file, read_file, warc
+from corpusmill.pipeline.ingest.readers import archive_members, format_of_file, read_file, warc
 from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord, records
 from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
@@ -43,6 +45,7 @@ class RawFile:
     def __init__(self, file: InputFile, source: Source, params: IngestParams) -> None:
         self.file, self.source, self.params = file, source, params
         self.mended: tuple[str, ...] = ()  # encodings found in place of the ones expected, by the last `text`
+        self._found = self._member() if file.member else Reading(file, source, params)
         reading = self._reading()
         try:
             self.compression = codec_of(reading.raw().read(HEAD_BYTES))
@@ -114,7 +117,22 @@ class RawFile:
         return None
 
     def _reading(self) -> Reading:
-        return Reading(self.file, self.source, self.params)
+        return replace(self._found, counters=Counter(), records=0, recognised=False, _raw=None, _notes=[])
+
+    def _member(self) -> Reading:
+        """The reading of a member of an archive; of an unreadable file if the archive has no such member."""
+        archive = replace(self.file, path=self.file.path.removesuffix(f"!{self.file.member}"), member="")
+        reading = Reading(archive, self.source, self.params)
+        try:
+            found = archive_members.find(reading, self.file.member)
+        except Damaged:
+            found = None
+        finally:
+            reading.close()
+        if found is not None:
+            return found
+        missing = replace(self.file, problem="the archive has no such member")
+        return Reading(missing, self.source, self.params, content=io.BytesIO)
 
 
 def _text(event: Event, record: str) -> str | None:
@@ -130,14 +148,27 @@ def _text(event: Event, record: str) -> str | None:
 def find_file(name: str, source: Source, path: str) -> InputFile | None:
     """The input file of that relative path, among the paths of a source; None if it is no longer there.
 
-    Paths of the recipe are tried as they are first, so that a large folder need not be listed.
+    Of a member of an archive it is the archive, with the member's name. Paths of the recipe are tried as they are first,
+    so that a large folder need not be listed.
     """
+    found = _file(name, source, path)
+    at = path.find("!")
+    while found is None and at >= 0:
+        archive = _file(name, source, path[:at])
+        if archive is not None and not archive.problem:
+            found = replace(archive, path=path, member=path[at + 1 :])
+        at = path.find("!", at + 1)
+    return found
+
+
+def _file(name: str, source: Source, path: str) -> InputFile | None:
+    """The input file of that relative path that is a file itself."""
     for root in source.paths:
         for file in (Folder(root) / path, Folder(root)):
             if (file.name == path.rpartition("/")[2] and is_file(file)) and (
                 file.path.endswith(f"/{path}") or file.path == path
             ):
-                kind = source.format if source.format != "auto" else format_of(file.name)
+                kind = format_in(source, file.name)
                 found = look_at(Path(file.url)) if file.local else Found(*file.entry())
                 assert found is not None
                 return InputFile(name, path, file.url, found.size, found.tag, kind, found.problem)

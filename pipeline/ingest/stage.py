@@ -22,7 +22,7 @@ from corpusmill.schemas.recipe import Recipe
 LIBRARIES = ("resiliparse", "ftfy", "chardet")
 # Settings of a source that change its documents. Its paths do not: the content of its files does.
 READ_SETTINGS = (
-    "format", "text_column", "text_join", "id_column", "url_column", "date_column", "encoding", "csv",
+    "format", "text_column", "text_join", "id_column", "url_column", "date_column", "encoding", "csv", "members",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ class Ingest(SourceStage):
     """Discover, read, decode, clean; quarantine what cannot be read. See `corpusmill.pipeline.engine.stage.SourceStage`."""
 
     name = "ingest"
-    version = "4"
+    version = "5"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)

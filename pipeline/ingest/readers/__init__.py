@@ -11,14 +11,19 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.pipeline.ingest.discover import UNKNOWN
+from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN
 from corpusmill.pipeline.ingest.records import Event, Reader, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged
 
 HEAD_BYTES = 4_096
+MAX_NESTED = 1  # archives around an archive that is read
 VALUE_BYTES = 1 << 16  # of a first value, to see whether it takes one line
 _PRINTED = re.compile(r"\{\s*\n\s*[\"}]")
+# Zip files by their bytes, and documents or programs by their names.
+_PACKED = (".docx", ".epub", ".jar", ".npz", ".odp", ".ods", ".odt", ".pptx", ".pt", ".whl", ".xlsx")
 _SIGNS = (
+    (re.compile(rb"(?s:.{257})ustar[\0 ]"), "tar"),
+    (re.compile(rb"PK\x03\x04|PK\x05\x06|PK\x06\x06"), "zip"),
     (re.compile(rb"PAR1"), "parquet"),
     (re.compile(rb"ARROW1\0\0"), "arrow"),
     (re.compile(rb"WARC/[01]\.\d"), "warc"),
@@ -37,7 +42,8 @@ def sniff(reading: Reading) -> str:
     except Damaged:
         return UNKNOWN
     head = head.removeprefix(b"\xef\xbb\xbf")
-    return next((name for sign, name in _SIGNS if sign.match(head)), UNKNOWN)
+    found = next((name for sign, name in _SIGNS if sign.match(head)), UNKNOWN)
+    return UNKNOWN if found == "zip" and reading.file.path.lower().endswith(_PACKED) else found
 
 
 def format_of_file(reading: Reading) -> str:
@@ -73,6 +79,7 @@ _READERS = {
     "tsv": ("csv_rows", "read_tsv"), "arrow": ("parquet", "read_arrow"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
     "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
     "warc": ("warc", "read"), "arc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
+    "tar": ("archive_members", "read_tar"), "zip": ("archive_members", "read_zip"),
 }  # fmt: skip
 
 
@@ -98,6 +105,12 @@ def read_file(reading: Reading) -> Iterator[Event]:
         if format == UNKNOWN:
             detail = f"neither name nor first bytes tell a supported format ({file.size} bytes)"
             yield Rejected(reading.next(), "ingest.unsupported_format", detail, float(file.size))
+            return
+        if format in ARCHIVES and reading.depth > MAX_NESTED:
+            detail = f"an archive inside {reading.depth} others; archives are read inside {MAX_NESTED} other"
+            yield Rejected(
+                reading.next(), "ingest.nested_archive", detail, float(reading.depth), float(MAX_NESTED)
+            )
             return
         reading.counters[f"files/{format}"] += 1
         yield from reader_of(format)(reading)

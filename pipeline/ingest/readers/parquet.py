@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusmill.common.errors import WorkError
-from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, pages
@@ -108,16 +107,15 @@ def _too_large_page(about: pq.RowGroupMetaData, names: Collection[str], reading:
     The sizes in the footer are believed for remote files alone, where looking at pages reads the file twice.
     """
     limit = max(PAGE_BYTES, 2 * reading.max_bytes)
-    local = Folder(reading.file.url).local
     for place in range(about.num_columns):
         column = about.column(place)
         if column.path_in_schema.split(".")[0] not in names:
             continue
-        if not local and column.total_uncompressed_size <= limit:
+        if not reading.local and column.total_uncompressed_size <= limit:
             continue
         starts = [column.data_page_offset, column.dictionary_page_offset]
         start = min(at for at in starts if at is not None and (column.has_dictionary_page or at))
-        with Folder(reading.file.url).open() as raw, suppress(Unreadable):  # the decoder stops there, too
+        with reading.open() as raw, suppress(Unreadable):  # the decoder stops there, too
             for page in pages(raw, start, column.total_compressed_size):
                 if page.expanded > limit:
                     return (

@@ -1,0 +1,148 @@
+"""The members of a zip file: by its central directory, and those that it does not list by their own headers."""
+
+from __future__ import annotations
+
+import stat
+from array import array
+from collections.abc import Collection, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
+from corpusmill.pipeline.ingest.readers.member import Member
+from corpusmill.pipeline.ingest.readers.zip_content import METHODS, STORED, content
+from corpusmill.pipeline.ingest.readers.zip_directory import (
+    LOCAL_SIGN,
+    Directory,
+    Entry,
+    directory,
+    entries,
+    own_header,
+    read_at,
+)
+from corpusmill.pipeline.ingest.records import Reading, Rejected
+
+_ENCRYPTED = 0x1 | 0x40 | 0x2000
+_LENGTHS_FOLLOW = 0x8  # in a record behind the content
+_KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO (named pipe)", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device", stat.S_IFBLK: "a block device",
+}  # fmt: skip
+_SIGNS = (LOCAL_SIGN, b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x07\x08", b"PK\x06\x08")
+_NAME_BYTES = 4096
+
+
+def members(reading: Reading) -> Iterator[Member | Rejected]:
+    """Every member, in the directory's order. Yields `Rejected` for a directory that is damaged or lost."""
+    raw = reading.raw()
+    size = raw.seek(0, 2)
+    place = directory(raw, size)
+    if place is None:
+        found = _unlisted(raw, 0, size, frozenset())
+        first = next(found, None)
+        rule = "ingest.not_zip" if first is None else "ingest.damaged"
+        detail = f"no central directory in {size} bytes"
+        if first is not None:
+            detail += "; members are read as their own headers have them"
+        yield Rejected(reading.next(), rule, detail, float(size))
+        if first is not None:
+            yield first
+            yield from found
+        return
+    reading.recognised = True
+    passed: list[int] = []
+    begins, overlapping = _layout(raw, place, passed)
+    for entry, overlaps in zip(entries(raw, place), overlapping, strict=True):
+        yield _listed(raw, entry, bool(overlaps))
+    if passed:
+        detail = (
+            f"{sum(passed)} bytes of the central directory are damaged; members that it does not list follow"
+        )
+        yield Rejected(reading.next(), "ingest.damaged", detail, float(sum(passed)))
+        yield from _unlisted(raw, place.before, place.begin, frozenset(begins.tolist()))
+
+
+def _layout(
+    raw: RawFile, place: Directory, passed: list[int]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """Where each member begins, and whether its bytes are another's, too, or the directory's: 16 bytes of memory a member."""
+    begins, ends = array("Q"), array("Q")
+    for entry in entries(raw, place, passed):
+        begins.append(entry.place)
+        ends.append(entry.place + 30 + len(entry.name) + entry.stored)
+    first, last = np.frombuffer(begins, np.uint64), np.frombuffer(ends, np.uint64)
+    if not len(first):
+        return np.zeros(0, np.uint64), np.zeros(0, np.bool_)
+    order = np.argsort(first, kind="stable")
+    first_in_order, last_in_order = first[order], last[order]
+    reached = np.maximum.accumulate(last_in_order)
+    shared = last_in_order > place.begin
+    shared[1:] |= first_in_order[1:] < reached[:-1]
+    shared[:-1] |= last_in_order[:-1] > first_in_order[1:]
+    overlapping = np.zeros(len(first), np.bool_)
+    overlapping[order] = shared
+    return first, overlapping
+
+
+def _listed(raw: RawFile, entry: Entry, overlaps: bool) -> Member:
+    """A member of the directory, compared with its own header."""
+    own = own_header(raw, entry.place)
+    problem = _problem(entry)
+    if overlaps:
+        problem = problem or "its bytes are another member's, too, or lie behind the members"
+    elif own is None:
+        problem = problem or f"its own header is not at byte {entry.place}, where the directory has it"
+    elif (own.name, own.method) != (entry.name, entry.method):
+        problem = problem or "its own header gives another name or method than the directory"
+    at = entry if own is None else entry._replace(content=own.content)
+    return Member(entry.text, entry.size, content(raw, at), _is_folder(entry), problem)
+
+
+def _problem(entry: Entry) -> str:
+    kind = _KINDS.get(stat.S_IFMT(entry.mode))
+    if kind:
+        return f"{kind}; only regular files are read"
+    if entry.flags & _ENCRYPTED:
+        return "it is encrypted"
+    if entry.method != STORED and entry.method not in METHODS:
+        return f"it is compressed with method {entry.method}; read are 0, {', '.join(map(str, METHODS))}"
+    return ""
+
+
+def _is_folder(entry: Entry) -> bool:
+    return entry.name.endswith(b"/") or (entry.name.endswith(b"\\") and not entry.size)
+
+
+def _unlisted(raw: RawFile, begin: int, end: int, listed: Collection[int]) -> Iterator[Member]:
+    """Members between two bytes of the file by their own headers, apart from those that begin at one of the places `listed`."""
+    at = begin
+    while at < end:
+        block = read_at(raw, at, min(READ_BYTES, end - at))
+        found = block.find(LOCAL_SIGN)
+        if found < 0:
+            at += max(len(block) - len(LOCAL_SIGN) + 1, 1)
+            continue
+        at += found
+        own = own_header(raw, at)
+        if own is None or not _likely(own):
+            at += len(LOCAL_SIGN)
+            continue
+        behind = own.content + own.stored
+        known = not own.flags & _LENGTHS_FOLLOW or own.stored > 0
+        if at not in listed:
+            yield _by_itself(raw, own, end, known)
+        at = behind if known and read_at(raw, behind, 4) in (*_SIGNS, b"") else max(own.content, at + 4)
+
+
+def _by_itself(raw: RawFile, own: Entry, end: int, known: bool) -> Member:
+    problem = _problem(own)
+    if not known and own.method == STORED:
+        problem = problem or "its length stands in the central directory alone, which is lost"
+    blocks = content(raw, own) if known else content(raw, own, end)
+    size = own.size if known else max(end - own.content, 0)
+    return Member(own.text, size, blocks, _is_folder(own), problem)
+
+
+def _likely(own: Entry) -> bool:
+    """Whether a header found by its signature is one."""
+    return 0 < len(own.name) <= _NAME_BYTES and b"\0" not in own.name
