@@ -14,6 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # What the benches share: no benches themselves.
 HELPERS = {"corpus", "dedup_run", "labelled", "natural", "object_store", "peers"}
+WITH_OPTIONS = {"fuzz"}
 BENCHES = sorted(f.stem for f in HERE.glob("*.py") if not f.stem.startswith("_") and f.stem not in HELPERS)
 INTRODUCTION = """\
 # Measured
@@ -38,7 +39,12 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"one or more of: {', '.join(BENCHES)} (default: all)")
-    names = parser.parse_args().names
+    parser.epilog = (
+        f"Options behind the name of {', '.join(sorted(WITH_OPTIONS))} are its own (--help shows them)."
+    )
+    single = sys.argv[1:2][0] if sys.argv[1:2] else ""
+    options = sys.argv[2:] if single in WITH_OPTIONS and all(o.startswith("-") for o in sys.argv[2:3]) else []
+    names = parser.parse_args([single] if options else None).names
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         sys.exit(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
@@ -46,7 +52,7 @@ def main() -> None:
     for name in names or BENCHES:
         print(f"bench {name} ...", file=sys.stderr, flush=True)
         start = time.monotonic()
-        command = [sys.executable, "-c", f"from bench.{name} import main; main()"]
+        command = [sys.executable, "-c", f"from bench.{name} import main; main()", *options]
         result = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
         seconds = time.monotonic() - start
         body = (

@@ -32,8 +32,8 @@ def _pieces(books: Iterator[str]) -> Iterator[str]:
 def _pages() -> Iterator[str]:
     """Each page as its main text and as all of its text, menus and lists of links included."""
     for page in web_pages():
-        yield extract_text(page, "resiliparse")[0]
-        yield extract_text(page, "all_text")[0]
+        yield extract_text(page, "resiliparse")
+        yield extract_text(page, "all_text")
 
 
 def _languages() -> Iterator[str]:

@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from corpusmill.pipeline.ingest.decoding import Undecodable, decode
 from corpusmill.pipeline.ingest.encodings import detect
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode
+from corpusmill.pipeline.ingest.text_cleaning import clean
 
 LINGUA = Path(__file__).resolve().parents[2] / "shared/data/langid/lingua_testdata/lingua_test.jsonl.gz"
 SIZES = (1, 5, 20)  # sentences of a text

@@ -1,9 +1,10 @@
 """HTML to text: accuracy and speed of the extractors that `ingest` offers, on two sets of real pages.
 
-Segment columns: strings that the main text must hold, and strings that it must not, up to three of each a
-page (trafilatura's evaluation set). Word F1: the multiset of words against the expected article, mean over
-pages (Readability's test pages, whose gold text is Readability.js's own accepted output, so it favours
-extractors like it). Speed: both sets, one core, parsing and the page's title included.
+Word and 4-gram F1: the multisets of words, and of runs of four, against the expected article, mean over pages (Readability's test pages,
+whose gold text is the accepted output of Readability.js). Segments: strings that the main text must hold, and strings that it must not,
+up to three of each a page (trafilatura's evaluation set). "Held out": only pages that the model of `main_text` was not made of, by host;
+its card, `pipeline/ingest/readers/main_text/model.md`, has figures of all pages, each judged by a model made without it. Speed: all
+pages of both sets, one core, parsing included.
 """
 
 from __future__ import annotations
@@ -12,77 +13,89 @@ import gzip
 import json
 import re
 import time
+import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from corpusmill.pipeline.ingest.readers.html import Extractor, decode_html, extract_text
+from corpusmill.pipeline.ingest.readers.html import decode_html, extract_text
 
 WEB = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "web"
-EXTRACTORS: tuple[Extractor, ...] = ("resiliparse", "all_text", "trafilatura")
+HELD_OUT, PARTS = 0, 5  # as in tools/train_main_text.py
 _EXPLAINED = " ".join((__doc__ or "").split("\n\n", 1)[1].split())
 _WORD = re.compile(r"\w+")
+_COLUMNS = ("word_f1", "gram_f1", "precision", "recall", "f1")
 
 
-def measure(data: Path = WEB) -> dict[str, Any]:
-    """extractor -> segment precision, recall, F1, word F1, and MB/s of HTML on one core, both sets together.
+class GoldPage(NamedTuple):
+    """A page whose main text is known."""
 
-    Raises `FileNotFoundError` if the sets are not at `data`.
-    """
-    segments = _segment_pages(data / "trafilatura_eval")
-    words = _word_pages(data / "readability_test_pages")
-    pages = [page for page, _, _ in segments] + [page for page, _ in words]
-    size = sum(len(page.encode()) for page in pages)
-    figures: dict[str, Any] = {"pages": len(pages), "html_mb": size / 1e6}
-    for extractor in EXTRACTORS:
-        extract_text(pages[0], extractor)  # imports and first-use tables are not the extractor's speed
-        start = time.process_time()
-        texts = [extract_text(page, extractor)[0] for page in pages]
-        seconds = time.process_time() - start
-        scores = _segment_scores(texts[: len(segments)], segments)
-        by_words = [
-            _word_f1(text, gold) for text, (_, gold) in zip(texts[len(segments) :], words, strict=True)
-        ]
-        figures[extractor] = {
-            **scores, "word_f1": sum(by_words) / len(by_words), "mb_per_s": size / 1e6 / seconds,
-            "ms_per_page": 1e3 * seconds / len(pages),
-        }  # fmt: skip
-    return figures
+    host: str
+    html: str
+    gold: str
+    gold_html: str
 
 
-def _segment_pages(folder: Path) -> list[tuple[str, list[str], list[str]]]:
-    """(page, segments wanted, segments unwanted)."""
+class SegmentPage(NamedTuple):
+    """A page of whose main text some segments are known, and some that are not in it."""
+
+    host: str
+    html: str
+    wanted: list[str]
+    unwanted: list[str]
+
+
+def part_of(host: str) -> int:
+    """The part of the pages that a host's are in."""
+    return zlib.crc32(host.encode()) % PARTS
+
+
+def segment_pages(folder: Path) -> list[SegmentPage]:
+    """The pages of `trafilatura_eval`; raises `FileNotFoundError` without it."""
     pages = []
-    for entry in json.loads((folder / "evaldata.json").read_text(encoding="utf-8")).values():
+    for url, entry in json.loads((folder / "evaldata.json").read_text(encoding="utf-8")).items():
         file = folder / "html" / f"{entry['file']}.gz"
         if file.exists():
             page = decode_html(gzip.decompress(file.read_bytes()), None).text
-            pages.append((page, entry["with"], entry["without"]))
+            host = urlsplit(url).netloc.removeprefix("www.")
+            pages.append(SegmentPage(host, page, entry["with"], entry["without"]))
     return pages
 
 
-def _word_pages(folder: Path) -> list[tuple[str, str]]:
-    """(page, expected text)."""
+def gold_pages(folder: Path) -> list[GoldPage]:
+    """The pages of `readability_test_pages`; what is in their names before a digit or `-` counts as the host."""
     pages = []
     for place in sorted(path.parent for path in folder.glob("*/source.html.gz")):
         page = decode_html(gzip.decompress((place / "source.html.gz").read_bytes()), None).text
         gold = decode_html(gzip.decompress((place / "expected.html.gz").read_bytes()), "utf-8").text
-        pages.append((page, extract_text(gold, "all_text")[0]))
+        host = re.split(r"[-\d]", place.name)[0] or place.name
+        pages.append(GoldPage(host, page, extract_text(gold, "all_text"), gold))
     return pages
 
 
-def _segment_scores(texts: list[str], pages: list[tuple[str, list[str], list[str]]]) -> dict[str, float]:
+def scores(texts: Sequence[str], pages: Sequence[GoldPage | SegmentPage]) -> dict[str, float]:
+    """word_f1, gram_f1 (means over pages with gold text), and precision, recall and f1 of segments."""
     found = missed = wrong = 0
-    for text, (_, wanted, unwanted) in zip(texts, pages, strict=True):
+    words, grams = [], []
+    for text, page in zip(texts, pages, strict=True):
+        if isinstance(page, GoldPage):
+            ours, gold = _WORD.findall(text.lower()), _WORD.findall(page.gold.lower())
+            words.append(_overlap(ours, gold, 1))
+            grams.append(_overlap(ours, gold, 4))
+            continue
         squeezed = _squeeze(text)
-        hits = sum(_squeeze(segment) in squeezed for segment in wanted)
+        hits = sum(_squeeze(segment) in squeezed for segment in page.wanted)
         found += hits
-        missed += len(wanted) - hits
-        wrong += sum(_squeeze(segment) in squeezed for segment in unwanted)
+        missed += len(page.wanted) - hits
+        wrong += sum(_squeeze(segment) in squeezed for segment in page.unwanted)
     precision, recall = found / max(found + wrong, 1), found / max(found + missed, 1)
-    return {"precision": precision, "recall": recall, "f1": _harmonic(precision, recall)}
+    return {
+        "word_f1": sum(words) / max(len(words), 1), "gram_f1": sum(grams) / max(len(grams), 1),
+        "precision": precision, "recall": recall, "f1": _harmonic(precision, recall),
+    }  # fmt: skip
 
 
 def _squeeze(text: str) -> str:
@@ -90,16 +103,56 @@ def _squeeze(text: str) -> str:
     return " ".join(text.split())
 
 
-def _word_f1(text: str, gold: str) -> float:
-    ours, theirs = Counter(_WORD.findall(text.lower())), Counter(_WORD.findall(gold.lower()))
-    common = (ours & theirs).total()
-    if not theirs.total():
-        return float(not ours.total())
-    return _harmonic(common / max(ours.total(), 1), common / theirs.total())
+def _overlap(ours: list[str], gold: list[str], size: int) -> float:
+    """F1 of the multisets of runs of `size` words."""
+    a, b = (Counter(zip(*(words[k:] for k in range(size)), strict=False)) for words in (ours, gold))
+    total = a.total() + b.total()
+    return 2 * (a & b).total() / total if total else 1.0
 
 
 def _harmonic(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
+
+
+def extractors() -> dict[str, Callable[[str], str]]:
+    """Name -> page to main text."""
+    import trafilatura
+    from resiliparse.parse.html import HTMLTree
+
+    from corpusmill.pipeline.ingest.readers.main_text.extract import main_text
+
+    def fast(page: str) -> str:
+        return trafilatura.extract(page, include_comments=False, include_tables=True, fast=True) or ""
+
+    return {
+        "main_text": lambda page: main_text(HTMLTree.parse(page)),
+        "main_text, one look": lambda page: main_text(HTMLTree.parse(page), twice=False),
+        "resiliparse": lambda page: extract_text(page, "resiliparse"),
+        "all_text": lambda page: extract_text(page, "all_text"),
+        "trafilatura": lambda page: extract_text(page, "trafilatura"),
+        "trafilatura, fast": fast,
+    }
+
+
+def measure(data: Path = WEB) -> dict[str, Any]:
+    """Number of pages, of those held out, MB of HTML, and name -> (all pages, held-out pages, MB/s).
+
+    Raises `FileNotFoundError` if the sets are not at `data`.
+    """
+    pages: list[GoldPage | SegmentPage] = [
+        *segment_pages(data / "trafilatura_eval"), *gold_pages(data / "readability_test_pages")
+    ]  # fmt: skip
+    held_out = [i for i, page in enumerate(pages) if part_of(page.host) == HELD_OUT]
+    size = sum(len(page.html.encode()) for page in pages) / 1e6
+    rows = {}
+    for name, extractor in extractors().items():
+        extractor(pages[0].html)  # imports and first-use tables are not the extractor's speed
+        start = time.process_time()
+        texts = [extractor(page.html) for page in pages]
+        seconds = time.process_time() - start
+        some = scores([texts[i] for i in held_out], [pages[i] for i in held_out])
+        rows[name] = (scores(texts, pages), some, size / seconds)
+    return {"pages": len(pages), "held_out": len(held_out), "html_mb": size, "rows": rows}
 
 
 def main(show: Callable[[str], None] = print) -> None:
@@ -110,14 +163,21 @@ def main(show: Callable[[str], None] = print) -> None:
         show("Not measured: the sets `web/trafilatura_eval` and `web/readability_test_pages` are not here.")
         return
     versions = ", ".join(f"{name} {version(name)}" for name in ("resiliparse", "trafilatura"))
-    show(f"{figures['pages']} real pages, {figures['html_mb']:.1f} MB of HTML; {versions}. {_EXPLAINED}")
+    counts = f"{figures['pages']} real pages, {figures['held_out']} of them held out, {figures['html_mb']:.1f} MB of HTML"
+    show(f"{counts}; {versions}. {_EXPLAINED}")
     show("")
-    show("| extractor | segment precision | recall | F1 | word F1 | MB/s | ms per page |")
-    show("|---|---|---|---|---|---|---|")
-    for name in EXTRACTORS:
-        row = figures[name]
-        accuracy = " | ".join(f"{row[key]:.3f}" for key in ("precision", "recall", "f1", "word_f1"))
-        show(f"| {name} | {accuracy} | {row['mb_per_s']:.1f} | {row['ms_per_page']:.2f} |")
+    show("| held out | word F1 | 4-gram F1 | segment precision | recall | F1 | MB/s |")
+    show("|---|---:|---:|---:|---:|---:|---:|")
+    for name, (_, some, speed) in figures["rows"].items():
+        show(f"| {name} | {' | '.join(f'{some[key]:.3f}' for key in _COLUMNS)} | {speed:.1f} |")
+    show("")
+    show(
+        "| all pages, by those that learned from none | word F1 | 4-gram F1 | segment precision | recall | F1 |"
+    )
+    show("|---|---:|---:|---:|---:|---:|")
+    for name, (everything, _, _) in figures["rows"].items():
+        if not name.startswith("main_text"):
+            show(f"| {name} | {' | '.join(f'{everything[key]:.3f}' for key in _COLUMNS)} |")
 
 
 if __name__ == "__main__":

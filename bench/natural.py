@@ -99,7 +99,7 @@ def _plain(markup: str) -> str:
 
 
 def _pages(folder: Path) -> Iterator[str]:
-    return (extract_text(row["html"], "resiliparse")[0] for row in rows(folder))
+    return (extract_text(row["html"], "resiliparse") for row in rows(folder))
 
 
 def _posts(archive: Path) -> Iterator[str]:

@@ -152,7 +152,7 @@ def web_texts() -> list[str]:
     """The main text of the pages of ../shared/data/web."""
     from corpusmill.pipeline.ingest.readers.html import extract_text
 
-    return [extract_text(page, "resiliparse")[0] for page in natural.web_pages()]
+    return [extract_text(page, "resiliparse") for page in natural.web_pages()]
 
 
 def speed(values: list[str]) -> dict[str, float]:

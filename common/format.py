@@ -1,8 +1,10 @@
-"""Numbers as people read them: amounts, bytes, shares and durations. Pure functions, the same text everywhere."""
+"""Numbers as people read them: amounts, bytes, shares and durations; URLs as they may be shown. Pure functions, the same text
+everywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit, urlunsplit
 
 NBSP = "\u00a0"  # between a number and its unit, where the line may be broken
 DECIMAL = ("", "k", "M", "G", "T", "P")
@@ -117,3 +119,11 @@ def time_left(seconds: float) -> str:
 def rate(amount: float, seconds: float, unit: str) -> str:
     """`12.3 MB/s`, for `amount` in `unit`."""
     return f"{amount / max(seconds, 1e-9):.1f} {unit}/s"
+
+
+def without_query(url: str) -> str:
+    """A URL of a web server without user, password, query and fragment, which may be secret; any other as it is."""
+    if not url.startswith(("http://", "https://")):
+        return url
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,4 +1,5 @@
-"""Files by URL: a local path, `file://`, `s3://`, `gs://`, `az://` or `memory://`, all read and written alike.
+"""Files by URL: a local path, `file://`, `s3://`, `gs://`, `az://` or `memory://`, all read and written alike; `https://` and
+data sets of the Hugging Face Hub (`hf://`), read.
 
 `Folder` is the only way to storage in `pipeline` and `train`. A `write` is atomic: readers see the whole new object or
 the old state (local files go through a temporary name and a rename; object stores publish on completion).
@@ -20,7 +21,8 @@ from corpusmill.common.errors import UserError, WorkError
 
 IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
 PART, PARTS = 16 << 20, 4  # bytes of a part of an upload, and parts under way at once
-REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https", "memory")
+REMOTE = ("s3", "gs", "az", "https", "hf", "s3a", "abfs", "abfss", "http", "memory")
+WEB = ("https", "http", "hf")  # read by `corpusmill.common.http_files`
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -62,6 +64,10 @@ def _store(root: str, once: bool = False) -> Any:
     import obstore.store
 
     scheme = root.split("://", 1)[0]
+    if scheme in WEB and not once:
+        from corpusmill.common.hub import web_store
+
+        return web_store(root)
     try:
         if scheme == "file":
             return obstore.store.LocalStore("/")
@@ -94,7 +100,8 @@ class Folder:
         scheme, sep, rest = text.partition("://")
         if sep and scheme in REMOTE:
             bucket, _, path = rest.partition("/")
-            self.root, self.path = f"{scheme}://{bucket}", path.strip("/")
+            self.root = f"{scheme}://{bucket}"
+            self.path = path.lstrip("/") if "?" in path else path.strip("/")  # a query stays as it is
         elif sep and scheme != "file":
             raise UserError(
                 f"{text}: unknown kind of URL '{scheme}://'; allowed: a path, file, {', '.join(REMOTE)}"
@@ -150,6 +157,8 @@ class Folder:
         return _store(self.root)
 
     def _failed(self, what: str, error: BaseException) -> Exception:
+        if isinstance(error, UserError | WorkError):
+            return error
         # Below a file there is nothing to find; a write there fails with that reason.
         below_a_file = "Not a directory" in str(error) and what != "write"
         # Where a store has no such prefix it lists nothing: 404 is said of the bucket (over HTTP, of the folder).
@@ -251,13 +260,15 @@ class Folder:
             finally:
                 threads.shutdown(cancel_futures=True)
 
-    def open(self, buffer_size: int = 4 << 20) -> BinaryIO:
-        """A seekable stream over the object; local files are the operating system's own."""
+    def open(self, buffer_size: int = 4 << 20, size: int | None = None) -> BinaryIO:
+        """A seekable stream over the object; locally the operating system's own. `size`, if known, spares a request."""
         try:
             if self.local:
                 return cast(BinaryIO, Path("/" + self.path).open("rb"))
             import io
 
+            if self.root.partition("://")[0] in WEB:
+                return cast(BinaryIO, io.BufferedReader(self.store.open_file(self.path, size), 1 << 20))
             import obstore
 
             failed = self._failed

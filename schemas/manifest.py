@@ -162,6 +162,11 @@ class CheckpointManifest(Strict):
     )
 
 
+def without_empty(content: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A document without those of these fields that are empty."""
+    return {name: value for name, value in content.items() if value or name not in names}
+
+
 class SourceLost(Strict):
     """An alarm: a source of which a stage kept less than the recipe wants."""
 
@@ -189,13 +194,24 @@ class RunRecord(Strict):
     corpusmill: str = Field(description="version that ran it; part of no key")
     recipe: dict[str, Any] = Field(description="a Recipe, without `cluster` and `output`")
     stages: dict[str, RecordedStage] = Field(description="in the order of the run")
+    revisions: dict[str, str] = Field(
+        default={},
+        description="data set of the Hugging Face Hub with its revision -> the commit that was read; left out if there is none",
+    )
 
 
 class RunInputs(Strict):
     """`inputs.json`: the raw files, so that those whose size and change tag are known are not read again."""
 
     files: dict[str, tuple[int, str, str]] = Field(
-        description="<source>/<path> -> bytes, change tag, xxh3_128 of the bytes"
+        description="<source>/<path> -> bytes, change tag, xxh3_128 of the bytes (of a file of the Hub: the hash that the Hub has)"
+    )
+    revisions: dict[str, str] = Field(
+        default={},
+        description="data set of the Hugging Face Hub with its revision -> the commit that it was; left out if there is none",
+    )
+    lists: dict[str, str] = Field(
+        default={}, description="path of a list of files -> xxh3_128 of its bytes; left out if there is none"
     )
     made_in: str = Field(
         default="",

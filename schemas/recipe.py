@@ -82,11 +82,29 @@ def _pattern(value: str) -> str:
     return value
 
 
+class FileList(Strict):
+    """A list of input files: text with a path or URL on each line, or a table with a column of them."""
+
+    path: Annotated[str, AfterValidator(_path)] = Field(
+        description="of the list: a file or URL, compressed or not; relative names in it start at its folder"
+    )
+    file_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="column of a table (CSV, TSV, JSON, JSON Lines, Parquet, Arrow) with the files' paths or URLs; the others"
+        " become metadata of each file's documents; default: the list is text, a file on each line, # begins a comment",
+    )
+
+
 class Source(Strict):
     """One named origin of text. `paths` are files, folders, globs or URLs; relative ones start at the
     working directory."""
 
-    paths: list[Annotated[str, AfterValidator(_path)]] = Field(min_length=1)
+    paths: list[Annotated[str, AfterValidator(_path)]] = Field(
+        default=[],
+        description="files, folders, globs or URLs, also hf://datasets/OWNER/NAME[@REVISION]/PATH of the Hugging Face Hub",
+    )
+    files_from: FileList | None = Field(default=None, description="files that a list names, besides `paths`")
     format: Format = Field(
         default="auto", description="`auto` detects it from the file's name and first bytes"
     )
@@ -132,6 +150,17 @@ class Source(Strict):
     license: str | None = Field(default=None, description="SPDX name, for the data card")
     attribution: str | None = None
     description: str | None = None
+
+    @model_validator(mode="after")
+    def _some_files(self) -> Source:
+        if not self.paths and self.files_from is None:
+            raise ValueError("paths: missing: name files, folders, globs or URLs, or give files_from")
+        return self
+
+    @property
+    def places(self) -> list[str]:
+        """All paths and URLs that the source begins with: its paths, and that of its list."""
+        return [*self.paths, *([self.files_from.path] if self.files_from else [])]
 
 
 class Cluster(Strict):

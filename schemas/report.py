@@ -307,6 +307,10 @@ class Reproduction(Strict):
     corpusmill: str
     recipe: dict[str, Any] = Field(description="without defaults")
     stages: list[StageVersion]
+    revisions: dict[str, str] = Field(
+        default={},
+        description="data set of the Hugging Face Hub with its revision -> the commit that was read; left out if there is none",
+    )
 
 
 class Excerpt(Strict):

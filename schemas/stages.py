@@ -101,8 +101,9 @@ class IngestParams(Strict):
         default=64.0, gt=0, description="text per partition, MiB; bounds a task's memory"
     )
     max_record_mb: float = Field(default=16.0, gt=0, description="a longer record is quarantined, MiB")
-    html_extractor: Literal["resiliparse", "trafilatura", "all_text"] = Field(
-        default="resiliparse", description="resiliparse, all_text, or trafilatura (extra `html`)"
+    html_extractor: Literal["main_text", "resiliparse", "trafilatura", "all_text"] = Field(
+        default="main_text",
+        description="main_text (learned, docs/inputs.md), resiliparse, all_text, or trafilatura (extra `html`)",
     )
     repair_encoding: bool = Field(default=True, description="repair mojibake with ftfy; repairs are counted")
     max_replaced: float = Field(

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from bench.object_store import NoServer, serve
 from tests.browser import browser  # noqa: F401 (a fixture for all)
+from tests.web import hub  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a child process needs to import this checkout, and no other that may be installed.

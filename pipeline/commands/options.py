@@ -11,7 +11,9 @@ import typer
 
 from corpusmill.schemas.manifest import Strict
 
-Inputs = Annotated[list[str], typer.Argument(metavar="IN...", help="Files, folders, globs or URLs.")]
+Inputs = Annotated[
+    list[str], typer.Argument(metavar="IN...", help="Files, folders, globs or URLs (also hf://datasets/...).")
+]
 Output = Annotated[str, typer.Argument(metavar="OUT", help="Folder or URL for the result.")]
 InputFormat = Annotated[
     str, typer.Option(help="auto, jsonl, parquet, text, markdown, warc, wet, html, mediawiki.")

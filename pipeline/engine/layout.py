@@ -71,6 +71,14 @@ def parse_inputs(data: bytes) -> RunInputs:
         return RunInputs(files={})
 
 
+def read_inputs(run: Folder) -> RunInputs:
+    """The record of a run's input files; empty if there is none."""
+    try:
+        return parse_inputs((run / INPUTS).read())
+    except FileNotFoundError:
+        return RunInputs(files={})
+
+
 def is_relative(path: str) -> bool:
     """Whether a path of a recipe depends on the directory in which the command is given."""
     return "://" not in path and not Path(path).expanduser().is_absolute()

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
-from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, parse_inputs
+from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
@@ -52,6 +52,7 @@ from corpusmill.schemas.manifest import (
     StageManifest,
     manifest_name,
     stage_key,
+    without_empty,
 )
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, STAGES, Recipe, is_local
 
@@ -160,14 +161,13 @@ class Run:
 
     def _raw_inputs(self, stage: Any) -> dict[str, str]:
         """Content hashes of the raw files; files whose size and change tag are known are not read again."""
-        try:
-            before = parse_inputs((self.folder / INPUTS).read())
-        except FileNotFoundError:
-            before = RunInputs(files={})
+        before = read_inputs(self.folder)
         stage.known_inputs = dict(before.files)
         inputs: dict[str, str] = stage.inputs()
-        paths = [path for source in self.recipe.sources.values() for path in source.paths]
-        now = RunInputs(files=dict(stage.known_inputs), made_in=made_in(self.folder, paths))
+        paths = [path for source in self.recipe.sources.values() for path in source.places]
+        now = RunInputs(
+            files=dict(stage.known_inputs), made_in=made_in(self.folder, paths), revisions=stage.revisions, lists=stage.lists
+        )  # fmt: skip
         self._inputs_to_save = now if now != before else None
         return inputs
 
@@ -212,7 +212,8 @@ class Run:
         """
         planned = planned or self.plan()
         if self._inputs_to_save is not None:
-            data = json.dumps(self._inputs_to_save.model_dump(), indent=0).encode()
+            content = without_empty(self._inputs_to_save.model_dump(), "revisions", "lists")
+            data = json.dumps(content, indent=0).encode()
             publish_bytes(self.folder, INPUTS, data)
         for entry in planned:
             if entry.done is None:  # no reader may take the old result for the new one
@@ -357,8 +358,9 @@ class Run:
             release = "uninstalled"
         recipe = self.recipe.model_dump(mode="json", exclude={"cluster", "output"})
         stages = {m.stage: RecordedStage(key=m.key, folder=FOLDERS.get(m.stage, m.stage)) for m in manifests}
-        record = RunRecord(corpusmill=release, recipe=recipe, stages=stages)
-        data = (json.dumps(record.model_dump(), indent=1) + "\n").encode()
+        revisions = read_inputs(self.folder).revisions
+        record = RunRecord(corpusmill=release, recipe=recipe, stages=stages, revisions=revisions)
+        data = (json.dumps(without_empty(record.model_dump(), "revisions"), indent=1) + "\n").encode()
         name = RUN if self.folders else MANIFEST
         publish_bytes(self.folder, name, data)
         report = next((m for m in manifests if m.stage == REPORT), None)

@@ -179,7 +179,16 @@ class SourceUnit(Protocol):
 
 
 class SourceStage(Stage):
-    """Reads raw input. Units and what each yields depend on the input alone, never on the workers."""
+    """Reads raw input. Units and what each yields depend on the input alone, never on the workers.
+
+    What the run's record has of the input, known after `inputs`: `revisions`, data sets of the Hub with the commits that are
+    read; `lists`, lists of files with the xxh3_128 of their bytes.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        self.revisions: dict[str, str] = {}
+        self.lists: dict[str, str] = {}
 
     @abstractmethod
     def units(self) -> Sequence[SourceUnit]:

@@ -15,8 +15,10 @@ import xxhash
 
 from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.engine.stage import Outcome
+from corpusmill.pipeline.ingest.decoding import REPLACED
+from corpusmill.pipeline.ingest.fields import joined
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.text_cleaning import REPLACED, clean, scrub_surrogates
+from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import DOCUMENTS, ID, INGEST_DECISIONS, KEPT, QUARANTINED
 
@@ -54,6 +56,8 @@ class PartitionBuilder:
         """Take one event; yields the partitions that it completes."""
         note = reading.take_note()
         if isinstance(event, Document):
+            if reading.file.metadata:
+                event = event._replace(metadata=self._with_listed(event.metadata, reading))
             # At most: counting UTF-8 bytes exactly would encode the text twice.
             size = len(event.text) * (1 if event.text.isascii() else 3) + len(event.metadata or "")
             if self._pending and (
@@ -72,8 +76,20 @@ class PartitionBuilder:
                 yield self.take()
         else:
             yield from self.flush_batch()
-            paths = [reading.path] * len(event.table)
-            yield from self._append(self._complete(event.table, paths, event.notes))
+            table = event.table
+            if reading.file.metadata:
+                own = (
+                    table["metadata"].to_pylist() if "metadata" in table.column_names else [None] * len(table)
+                )
+                both = pa.array([self._with_listed(one, reading) for one in own], pa.string())
+                table = table.drop_columns(["metadata"] if "metadata" in table.column_names else [])
+                table = table.append_column("metadata", both)
+            paths = [reading.path] * len(table)
+            yield from self._append(self._complete(table, paths, event.notes))
+
+    def _with_listed(self, own: str | None, reading: Reading) -> str | None:
+        """A document's metadata, and what a list says of its file: of two values of one name, the document's."""
+        return joined(reading.file.metadata, own, self.counters)
 
     def flush_batch(self) -> Iterator[Outcome]:
         """Clean what is pending, of however many files; to be called at the end of a unit."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import xxhash
 
-from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.errors import UserError, WorkError, nearest
+from corpusmill.common.format import without_query
+from corpusmill.common.hub import SCHEME, parse, pin
 from corpusmill.common.storage import REMOTE, Folder
 from corpusmill.pipeline.ingest.local_files import Found, look_at, shown, walk
-from corpusmill.pipeline.ingest.raw_file import RawFile
+from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.streams import COMPRESSED_SUFFIXES
 from corpusmill.schemas.recipe import Source
 
@@ -27,6 +29,7 @@ _SUFFIXES = {
     ".tar": "tar", ".tgz": "tar", ".tzst": "tar", ".tbz2": "tar", ".tbz": "tar", ".txz": "tar", ".zip": "zip",
 }  # fmt: skip
 ARCHIVES: Final = frozenset({"tar", "zip"})  # formats whose files hold files
+LISTED_AGAIN: Final = "files/listed_again"  # counter: a list names a file once more
 Known = MutableMapping[str, tuple[int, str, str]]  # "<source>/<path>" -> (bytes, change tag, xxh3)
 
 
@@ -41,6 +44,8 @@ class InputFile:
     tag: str
     format: str  # a `corpusmill.schemas.recipe.Format`, or `UNKNOWN`
     problem: str = ""  # why it is not read: it becomes one quarantined record
+    metadata: str = ""  # of each of its documents, besides their own: JSON of what a list says of the file
+    counted: tuple[str, ...] = ()  # counters that it adds to when it is read
     member: str = ""  # the member that is meant, of the archive at `url`
 
     @property
@@ -70,36 +75,68 @@ def _split(name: str) -> tuple[str, str]:
     return (stem, dot + suffix) if dot and "/" not in suffix else (name, "")
 
 
+class Files:
+    """The files of a source, each once, by paths that tell them apart."""
+
+    def __init__(self, name: str, source: Source) -> None:
+        self.name, self.source = name, source
+        self._by_url: dict[str, InputFile] = {}
+        self._taken: set[str] = set()
+
+    def add(
+        self, file: Folder, found: Found, key: str = "paths", metadata: str = "", counted: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
+        """Take a file that the source's `key` names; one that is there already is left out, and counted if a list names it.
+
+        Raises `UserError` for a file with a problem, where the source says `unreadable_files: stop`.
+        """
+        before = self._by_url.get(file.url)
+        if before is not None:
+            if key != "paths":
+                self._by_url[file.url] = replace(before, counted=(*before.counted, LISTED_AGAIN))
+            return
+        unique = _unique(found.path, file, self._taken)
+        self._taken.add(unique)
+        relative, unnamable = shown(unique)
+        problem = found.problem or unnamable
+        if problem and self.source.unreadable_files == "stop":
+            raise UserError(
+                f"sources.{self.name}.{key}: {shown(without_query(file.url))[0]}: {problem}"
+                f" (sources.{self.name}.unreadable_files: quarantine makes it one record of the ledger)"
+            )
+        kind = format_in(self.source, address(file))
+        self._by_url[file.url] = InputFile(
+            self.name, relative, file.url, found.size, found.tag, kind, problem, metadata, counted
+        )
+
+    def find(self, revisions: MutableMapping[str, str] | None = None) -> None:
+        """Add what the source's paths stand for; `revisions` receives commits, as `corpusmill.common.hub.pin` has it.
+
+        Raises `UserError` with source, path and nearest name for a path where nothing is.
+        """
+        revisions = {} if revisions is None else revisions
+        for path in self.source.paths:
+            for file, entry in sorted(_find(self.name, path, revisions), key=lambda found: found[1].path):
+                self.add(file, entry)
+
+    def sorted(self) -> list[InputFile]:
+        """All of them, by path."""
+        return sorted(self._by_url.values(), key=lambda file: file.path)
+
+
 def discover(name: str, source: Source) -> list[InputFile]:
-    """The files of a source, sorted by path. Hidden files and `*.tmp` are left out.
+    """The files of a source's paths, sorted by path. Hidden files and `*.tmp` are left out.
 
     What is there and cannot be read (a FIFO, a link to nothing, a name that is not UTF-8) is among them, with its
-    `problem`. Raises `UserError` with source, path and nearest name for a path where nothing is, and for a problem
-    where the source says `unreadable_files: stop`.
+    `problem`. Raises `UserError` as `Files` does.
     """
-    by_url: dict[str, InputFile] = {}
-    taken: set[str] = set()
-    for path in source.paths:
-        for root, entry in sorted(_find(name, path), key=lambda found: found[1].path):
-            file = root / entry.path
-            if file.url in by_url:
-                continue
-            unique = _unique(entry.path, file, taken)
-            taken.add(unique)
-            relative, unnamable = shown(unique)
-            problem = entry.problem or unnamable
-            if problem and source.unreadable_files == "stop":
-                raise UserError(
-                    f"sources.{name}.paths: {shown(file.url)[0]}: {problem} (sources.{name}.unreadable_files: quarantine"
-                    " makes it one record of the ledger)"
-                )
-            kind = format_in(source, file.name)
-            by_url[file.url] = InputFile(name, relative, file.url, entry.size, entry.tag, kind, problem)
-    return sorted(by_url.values(), key=lambda file: file.path)
+    files = Files(name, source)
+    files.find()
+    return files.sorted()
 
 
 def hash_inputs(files: Iterable[InputFile], known: Known) -> dict[str, str]:
-    """xxh3_128 (hex) of each file's content by `InputFile.key`, streamed.
+    """xxh3_128 (hex) of each file's content by `InputFile.key`, streamed; of a file of the Hub the hash that the Hub gives.
 
     A file whose size and change tag are those in `known` is not read again; afterwards `known` holds exactly
     the files given.
@@ -109,31 +146,60 @@ def hash_inputs(files: Iterable[InputFile], known: Known) -> dict[str, str]:
         size, tag, digest = known.get(file.key, (-1, "", ""))
         if file.problem:
             digest = xxhash.xxh3_128_hexdigest(file.problem.encode())
-        elif (size, tag) != (file.size, file.tag):
-            digest = RawFile(file.url).digest()
+        elif named_by_content(file.tag):
+            digest = file.tag
+        elif (size, tag) != (file.size, file.tag) or not tag:
+            digest = RawFile(Folder(file.url), file.size, file.tag).digest()
         hashes[file.key] = (file.size, file.tag, digest)
     known.clear()
     known.update(hashes)
     return {key: digest for key, (_, _, digest) in hashes.items()}
 
 
-def _find(source: str, path: str) -> list[tuple[Folder, Found]]:
-    """(root, what is below it) of every file that a path stands for."""
-    folder = Folder(path)
-    if folder.local:
-        alone = look_at(Path(folder.url))
-        if alone is not None:
-            return [(folder.parent, alone)]
-    elif is_file(folder):
-        return [(folder.parent, Found(*folder.entry()))]
-    found = [(folder, entry) for entry in _below(folder)]
+def _find(source: str, path: str, revisions: MutableMapping[str, str] | None) -> list[tuple[Folder, Found]]:
+    """Every file that a path stands for, by its name below that path."""
+    try:
+        place = pin(path, revisions) if path.startswith(SCHEME) else path
+    except UserError as error:
+        raise UserError(f"sources.{source}.paths: {error}") from None
+    folder = Folder(place)
+    alone = file_at(folder)
+    if alone is not None:
+        return [(folder, alone)]
+    found = [(folder / entry.path, entry) for entry in _below(folder) if not _is_card(folder, entry)]
     if not found and _GLOB.search(path):
-        root, pattern = _split_glob(path)
+        root, pattern = _split_glob(place)
         match = re.compile(glob_pattern(pattern)).match
-        found = [(root, entry) for entry in _below(root) if match(entry.path)]
+        found = [(root / entry.path, entry) for entry in _below(root) if match(entry.path)]
     if not found:
-        raise UserError(_nothing_there(source, path, folder))
+        raise UserError(_nothing_there(source, path, place))
     return found
+
+
+def file_at(file: Folder) -> Found | None:
+    """A path as a file of its own name; None if nothing is there, or a folder."""
+    if file.local:
+        return look_at(Path(file.url))
+    if not file.path:
+        return None
+    try:
+        entry = file.entry()
+    except FileNotFoundError:
+        return None
+    return Found(address(file).rpartition("/")[2], entry.size, entry.tag)
+
+
+def address(file: Folder) -> str:
+    """Where a file is, without scheme, query and commit: what stays when a signature or a revision changes."""
+    plain = without_query(file.url).partition("://")[2] or file.path
+    if file.root == SCHEME.rstrip("/"):
+        return re.sub("@[^/]*", "", file.path, count=1)
+    return plain
+
+
+def _is_card(folder: Folder, entry: Found) -> bool:
+    """Whether this is the description of a data set of the Hub, named by nobody."""
+    return folder.root == SCHEME.rstrip("/") and entry.path == "README.md" and not parse(folder.path).path
 
 
 def _below(folder: Folder) -> Iterator[Found]:
@@ -142,7 +208,13 @@ def _below(folder: Folder) -> Iterator[Found]:
         if Path(folder.url).is_dir():
             yield from walk(Path(folder.url))
         return
-    for entry in folder.list():
+    try:
+        entries = folder.list()
+    except WorkError:
+        if folder.root.startswith("http"):  # few web servers list folders
+            return
+        raise
+    for entry in entries:
         hidden = any(part.startswith(".") for part in entry.path.split("/"))
         if not hidden and not entry.path.endswith(".tmp"):
             yield Found(*entry)
@@ -151,21 +223,20 @@ def _below(folder: Folder) -> Iterator[Found]:
 _GLOB = re.compile(r"[*?\[]")
 
 
-def is_file(folder: Folder) -> bool:
-    """Whether a path is a file itself."""
-    if folder.local:
-        return Path(folder.url).is_file()
-    return bool(folder.path) and folder.exists()
-
-
 def _unique(path: str, file: Folder, taken: set[str]) -> str:
-    """`path`, with as many of the folders above it as keep it apart from the files found before it."""
+    """`path`, with as many of the folders above it as keep it apart from the files found before it; where that is not enough
+    (web addresses that differ in their query), with a hash of the whole."""
     below = path.count("/") + 1
-    parts = file.url.replace("://", "/").strip("/").split("/")
+    scheme = "" if file.local else file.root.partition("://")[0] + "/"
+    parts = f"{scheme}{address(file)}".strip("/").split("/")
     while path in taken and below < len(parts):
         below += 1
         path = "/".join(parts[-below:])
-    return path
+    return (
+        path
+        if path not in taken
+        else f"{path}~{xxhash.xxh32_hexdigest(file.url.encode('utf-8', 'surrogateescape'))}"
+    )
 
 
 def _split_glob(path: str) -> tuple[Folder, str]:
@@ -208,10 +279,13 @@ def glob_pattern(pattern: str) -> str:
     return f"(?s:{out})(?:/|\\Z)"
 
 
-def _nothing_there(source: str, path: str, folder: Folder) -> str:
-    where = f"sources.{source}.paths: {path}"
+def _nothing_there(source: str, path: str, place: str) -> str:
+    """What to say of a path, and the place that it leads to, where no file is."""
+    where, folder = f"sources.{source}.paths: {without_query(path)}", Folder(place)
+    if folder.root.startswith("http"):
+        return f"{where}: the server has no such file"
     if _GLOB.search(path):
-        root, _ = _split_glob(path)
+        root, _ = _split_glob(place)
         return f"{where}: no file matches; looked below {root}"
     if folder.local and Path(folder.url).is_dir():
         return f"{where}: the folder holds no file (hidden files and *.tmp do not count)"

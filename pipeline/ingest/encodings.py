@@ -35,7 +35,7 @@ _MULTI_BYTE: Final = {
     "gb18030": ("gb18030",), "big5hkscs": ("big5hkscs",), "cp932": ("cp932", "shift_jis_2004"), "euc_jis_2004": ("euc_jis_2004",),
     "cp949": ("cp949", "euc_kr"),
 }  # fmt: skip
-_SINGLE_BYTE: Final = frozenset((*CANDIDATES[: CANDIDATES.index("big5hkscs")], None))
+SINGLE_BYTE: Final = frozenset((*CANDIDATES[: CANDIDATES.index("big5hkscs")], None))
 _CLOSE = 0.9  # of the best candidate's confidence: as likely
 _UNKNOWN_LANGUAGE = 0.16  # the best confidence for text in a language that chardet has no model of
 _GUESS = 0.05  # the best confidence that says next to nothing: only the pages of Windows, and only for text without oddity
@@ -57,7 +57,7 @@ def detect(data: bytes, max_replaced: float = 0.0) -> str | None:
     `max_replaced`: share of the characters that may be in none, if the rest is in a multi-byte encoding.
     """
     found = unmarked_utf(data) or _legacy(data)
-    if max_replaced and found in _SINGLE_BYTE:
+    if max_replaced and found in SINGLE_BYTE:
         return _damaged_multi_byte(data, max_replaced) or found
     return found
 
@@ -147,7 +147,9 @@ def _legacy(data: bytes) -> str | None:
 
     likely = [
         (str(found["encoding"]), float(found["confidence"]))
-        for found in detect_all(data, include_encodings=CANDIDATES, compat_names=False)
+        for found in detect_all(
+            data, include_encodings=CANDIDATES, compat_names=False, empty_input_encoding="cp1252"
+        )
         if found["encoding"]
     ]
     if likely and likely[0][1] < _GUESS:
@@ -161,7 +163,7 @@ def _legacy(data: bytes) -> str | None:
     ranked: list[tuple[float, int, str, str]] = []
     for name, confidence in dict(reversed(likely)).items():
         text = _strictly(data, name) if confidence >= close * best else None
-        if text is None or (oddity := round(_oddity(text), 2)) > too_odd:
+        if text is None or (oddity := round(_oddity(text), 4)) > too_odd:
             continue
         preferred = _PREFERRED.index(name) if name in _PREFERRED else len(_PREFERRED)
         # What chardet holds less likely must be less odd by as much.

@@ -15,6 +15,7 @@ from corpusmill.pipeline.ingest.text_cleaning import scrub_surrogates
 from corpusmill.schemas.recipe import Source
 
 METADATA_BYTES = 16 << 10  # more is dropped, and counted
+NAME_CHARS, NAME_WORDS = 40, 3  # of a field's name; what is longer may be text that damage put there
 
 
 def scalar(value: Any) -> str | None:
@@ -35,6 +36,13 @@ def columns_of(source: Source) -> dict[str, str]:
         "url": source.url_column or "url",
         "date": source.date_column or "date",
     }
+
+
+def shown_name(name: str) -> str:
+    """A field's name for the reason of a rejected record; of one that may be text, its length."""
+    if len(name) > NAME_CHARS or len(name.split()) > NAME_WORDS:
+        return f"<{len(name)} characters>"
+    return scrub_surrogates(name)
 
 
 class Absent(Exception):
@@ -86,6 +94,7 @@ def suggest(wanted: str, texts: Mapping[str, int]) -> str:
 
     `texts`: fields that hold strings, with how much text they hold. `""` when there is none.
     """
+    texts = {name: size for name, size in texts.items() if shown_name(name) == name}
     close = difflib.get_close_matches(wanted, texts, n=1, cutoff=0.75)
     best = close[0] if close else max(texts, key=lambda name: (texts[name], name), default=None)
     return f"; did you mean '{best}'?" if best is not None else ""
@@ -120,6 +129,18 @@ def metadata(record: dict[str, Any], counters: Counter[str]) -> str | None:
     return dumped.decode("utf-8")
 
 
+def joined(first: str, second: str | None, counters: Counter[str]) -> str | None:
+    """The metadata of both, JSON objects; of two values of one name the second's. If that is more than `METADATA_BYTES`, the
+    second alone, and counted."""
+    if not second:
+        return first
+    both = orjson.dumps({**orjson.loads(first), **orjson.loads(second)})
+    if len(both) > METADATA_BYTES:
+        counters["metadata_dropped"] += 1
+        return second
+    return both.decode()
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         raise TypeError("binary values are no metadata")
@@ -140,7 +161,7 @@ def document(record: dict[str, Any], where: str, offset: float, reading: Reading
     `where` tells its place in the file, for the reason why it has no text.
     """
     source = reading.source
-    fields = ", ".join(sorted(map(scrub_surrogates, record))[:20])
+    fields = ", ".join(sorted(map(shown_name, record))[:20])
     try:
         text, rule = take_text(record, source.text_column, source.text_join), "ingest.text_type"
         detail = f"field '{source.text_column}' holds a JSON {kind_of(text)} in place of a string"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO
+import hashlib
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 import xxhash
 
-from corpusmill.common.errors import WorkError
-from corpusmill.common.storage import Folder
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import without_query
+from corpusmill.common.http_files import Unseekable
+from corpusmill.common.hub import GIT, LFS
+from corpusmill.common.storage import WEB, Folder
 
 READ_BYTES = 1 << 18  # of the stored file at a time
 
@@ -21,23 +26,55 @@ class Damaged(Exception):
         self.rule, self.detail, self.position, self.member = rule, detail, position, member
 
 
-class RawFile:
-    """A file as stored; counts what was read. A failing store is a `WorkError`, never bad data; a member of an archive
-    may be `Damaged`. `opened` gives its bytes; without it, they are those at `url`."""
+def named_by_content(tag: str) -> bool:
+    """Whether a change tag is a hash of the file's content, as those of the Hub are."""
+    return tag.startswith((LFS, GIT))
 
-    def __init__(self, url: str, opened: BinaryIO | None = None) -> None:
-        self.url = url
+
+def _hash(size: int | None, tag: str) -> tuple[str, Any]:
+    """(what its value begins with, the hash) of a file's content: of the kind that the tag names, else xxh3_128."""
+    if tag.startswith(LFS):
+        return LFS, hashlib.sha256()
+    if tag.startswith(GIT):
+        return GIT, hashlib.sha1(b"blob %d\0" % (size or 0), usedforsecurity=False)
+    return "", xxhash.xxh3_128()
+
+
+class RawFile:
+    """A file as stored; counts what was read. A failing store is a `WorkError`, never bad data.
+
+    `size` and `tag` are those of its listing: with a size, web servers need not be asked; a tag that is a hash of the content
+    names the kind of hash to compare it with. `content` opens the bytes of a member of the archive `file`, which may be `Damaged`.
+    """
+
+    def __init__(
+        self,
+        file: Folder,
+        size: int | None = None,
+        tag: str = "",
+        content: Callable[[], BinaryIO] | None = None,
+    ) -> None:
+        self.url = without_query(file.url)
         self.consumed = 0
-        self._file: BinaryIO = opened or Folder(url).open()
+        self._place, self._size = file, size
+        self._content = content
+        self._file = self._opened()
         self._at = self._hashed = 0  # where the next byte is read; bytes from the beginning that are hashed
-        self._hash = xxhash.xxh3_128()
+        self._kind, self._hash = _hash(size, tag)
+
+    def _opened(self) -> BinaryIO:
+        return self._content() if self._content else self._place.open(size=self._size)
 
     def read(self, size: int = -1) -> bytes:
         try:
             data = self._file.read(size)
-        except (Damaged, WorkError):
+        except (Damaged, Unseekable):
             raise
         except Exception as error:
+            if self._content is not None:
+                raise  # the archive's own file names what is wrong with the store
+            if isinstance(error, UserError | WorkError) and self._place.root.partition("://")[0] in WEB:
+                raise  # it names the file
             reason = str(error).splitlines()[0] if str(error) else repr(error)
             raise WorkError(f"{self.url}: cannot be read: {reason}") from None
         self.consumed += len(data)
@@ -61,13 +98,13 @@ class RawFile:
         return self._hashed
 
     def hexdigest(self) -> str:
-        """xxh3_128 of these bytes."""
-        return self._hash.hexdigest()
+        """xxh3_128 of these bytes; of a file of the Hub, its change tag if they are its content."""
+        return f"{self._kind}{self._hash.hexdigest()}"
 
     def digest(self) -> str:
-        """xxh3_128 (hex) of the whole file: of what was read from its beginning on, and the rest of it as it is now."""
+        """The same of the whole file: of what was read from its beginning on, and the rest of it as it is now."""
         if self.closed:
-            self._file = Folder(self.url).open()
+            self._file = self._opened()
             self._at = 0
         if self._at != self._hashed:
             self.seek(self._hashed)

@@ -10,10 +10,10 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.decoding import Decoded, decode
 from corpusmill.pipeline.ingest.discover import InputFile
-from corpusmill.pipeline.ingest.raw_file import RawFile
+from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.streams import Stream
-from corpusmill.pipeline.ingest.text_cleaning import Decoded, decode
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import QUARANTINED
@@ -92,7 +92,7 @@ class Reading:
         return str(self.records - 1)
 
     def decode(self, data: bytes, declared: str | None = None) -> str:
-        """`data` as text, as `corpusmill.pipeline.ingest.text_cleaning.decode` has it. Raises `Undecodable`."""
+        """`data` as text, as `corpusmill.pipeline.ingest.decoding.decode` has it. Raises `Undecodable`."""
         return self.repaired(decode(data, declared, self.params.max_replaced)).text
 
     def repaired(self, decoded: Decoded) -> Decoded:
@@ -121,7 +121,7 @@ class Reading:
     def raw(self) -> RawFile:
         """The file as stored."""
         self.close()
-        self._raw = RawFile(self.file.url, self.open())
+        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag, self.content)
         return self._raw
 
     @property
@@ -136,7 +136,7 @@ class Reading:
 
     def open(self) -> BinaryIO:
         """The file's bytes once more, from the beginning; they are not counted."""
-        return self.content() if self.content else Folder(self.file.url).open()
+        return self.content() if self.content else Folder(self.file.url).open(size=self.file.size)
 
     def read_as_member(self, file: InputFile, source: Source, content: Callable[[], BinaryIO]) -> Reading:
         """The reading of a file inside this one. What it counts and repairs is counted here."""
@@ -157,14 +157,17 @@ class Reading:
     def unchanged(self, planned: str) -> bool:
         """Whether the file that was read is the one that was planned, by its content hash.
 
-        Of a remote object that was not read from front to back (Parquet) the store's change tag is compared.
+        Of a remote object that was not read from front to back (Parquet) the store's change tag is compared; a file of the
+        Hub is of one commit, which does not change.
         """
         if self.file.problem or self._raw is None:
             return True
         if self._raw.hashed == self.file.size:
             return self._raw.hexdigest() == planned
+        if named_by_content(self.file.tag):
+            return True
         place = Folder(self.file.url)
-        if not place.local:
+        if not place.local and self.file.tag:
             return place.entry().tag == self.file.tag
         return self._raw.digest() == planned
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +16,15 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.ingest.discover import InputFile, discover, format_in, is_file, root_of
-from corpusmill.pipeline.ingest.local_files import Found, look_at
+from corpusmill.pipeline.ingest.decoding import Undecodable, decode
+from corpusmill.pipeline.ingest.discover import InputFile, address, file_at, format_in, root_of
+from corpusmill.pipeline.ingest.file_lists import find_inputs, look_up, named
 from corpusmill.pipeline.ingest.readers import archive_members, format_of_file, read_file, warc
 from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord, records
 from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
 from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines, read_up_to
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, clean, decode
+from corpusmill.pipeline.ingest.text_cleaning import clean
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 
@@ -145,38 +147,48 @@ def _text(event: Event, record: str) -> str | None:
     return None
 
 
-def find_file(name: str, source: Source, path: str) -> InputFile | None:
-    """The input file of that relative path, among the paths of a source; None if it is no longer there.
+def find_file(
+    name: str, source: Source, path: str, revisions: Mapping[str, str] | None = None
+) -> InputFile | None:
+    """The input file of that relative path, among the paths of a source and those that its list names; None if it is no longer
+    there. `revisions`: the commits that revisions of data sets of the Hub were.
 
-    Of a member of an archive it is the archive, with the member's name. Paths of the recipe are tried as they are first,
-    so that a large folder need not be listed.
+    Of a member of an archive it is the archive, with the member's name. Paths of the recipe, and of the list, are tried as
+    they are first, so that a large folder need not be listed.
     """
-    found = _file(name, source, path)
+    found = _file(name, source, path, revisions)
     at = path.find("!")
     while found is None and at >= 0:
-        archive = _file(name, source, path[:at])
+        archive = _file(name, source, path[:at], revisions)
         if archive is not None and not archive.problem:
             found = replace(archive, path=path, member=path[at + 1 :])
         at = path.find("!", at + 1)
     return found
 
 
-def _file(name: str, source: Source, path: str) -> InputFile | None:
+def _file(name: str, source: Source, path: str, revisions: Mapping[str, str] | None) -> InputFile | None:
     """The input file of that relative path that is a file itself."""
     for root in source.paths:
         for file in (Folder(root) / path, Folder(root)):
-            if (file.name == path.rpartition("/")[2] and is_file(file)) and (
-                file.path.endswith(f"/{path}") or file.path == path
-            ):
-                kind = format_in(source, file.name)
-                found = look_at(Path(file.url)) if file.local else Found(*file.entry())
-                assert found is not None
-                return InputFile(name, path, file.url, found.size, found.tag, kind, found.problem)
+            plain = address(file)
+            if plain.rpartition("/")[2] != path.rpartition("/")[2] or not f"/{plain}".endswith(f"/{path}"):
+                continue
+            with suppress(UserError):  # of the Hub: no such revision
+                found = file_at(file)
+                if found is not None and not (file.local and found.problem):
+                    kind = format_in(source, plain)
+                    return InputFile(name, path, file.url, found.size, found.tag, kind)
+    if source.files_from is not None:
+        with suppress(UserError):
+            for one in named(name, source.files_from, dict(revisions or {})):
+                if one.path == path and not one.problem and (found := look_up(one)) and not found.problem:
+                    kind = format_in(source, address(one.file))
+                    return InputFile(name, path, one.file.url, found.size, found.tag, kind)
     # A path that no longer exists must not hide the files of another.
-    alone = [source.model_copy(update={"paths": [root]}) for root in source.paths]
-    for some in (source, *alone):
+    alone = [source.model_copy(update={"paths": [root], "files_from": None}) for root in source.paths]
+    for some in (source, *alone, source.model_copy(update={"paths": []})):
         try:
-            return next(file for file in discover(name, some) if file.path == path)
+            return next(file for file in find_inputs(name, some, dict(revisions or {})) if file.path == path)
         except (UserError, StopIteration):
             continue
     return None

@@ -13,8 +13,10 @@ import xxhash
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
-from corpusmill.pipeline.ingest.discover import InputFile, Known, discover, hash_inputs
-from corpusmill.pipeline.ingest.text_cleaning import codec_name
+from corpusmill.pipeline.ingest.decoding import codec_name
+from corpusmill.pipeline.ingest.discover import InputFile, Known, hash_inputs
+from corpusmill.pipeline.ingest.file_lists import find_inputs
+from corpusmill.pipeline.ingest.raw_file import named_by_content
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.recipe import Recipe
 
@@ -35,7 +37,7 @@ NAME_CHARS = 60  # of the path of a unit's first file, in the unit's name
 class Unit:
     """Files of one source that one task reads: a big one alone, small ones together.
 
-    See `corpusmill.pipeline.engine.stage.SourceUnit`. `hashes`: xxh3_128 of each file's content, as planned.
+    See `corpusmill.pipeline.engine.stage.SourceUnit`. `hashes`: of each file's content, as planned.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Ingest(SourceStage):
 
     def key_params(self) -> dict[str, Any]:
         """Parameters, what each source is read with, and the versions of the libraries that make text."""
+        from corpusmill.pipeline.ingest.readers.main_text.trees import shipped_model
+
         libraries = LIBRARIES + (("trafilatura",) if self.params.html_extractor == "trafilatura" else ())
         if "trafilatura" in libraries:
             from corpusmill.pipeline.ingest.readers.html import require
@@ -73,6 +77,7 @@ class Ingest(SourceStage):
             **super().key_params(),
             "sources": [[name, self._settings(name)] for name in self.recipe.sources],
             "libraries": {name: version(name) for name in libraries},
+            **({"main_text": shipped_model()} if self.params.html_extractor == "main_text" else {}),
         }
 
     def task_params(self) -> dict[str, Any]:
@@ -91,11 +96,17 @@ class Ingest(SourceStage):
                     f"sources.{name}.encoding: '{source.encoding}' is not the name of an encoding; allowed: names of the"
                     " WHATWG standard or of Python, such as utf-8, cp1252, koi8-r, gb18030; without one it is detected"
                 )
-        return [file for name, source in self.recipe.sources.items() for file in discover(name, source)]
+        return [
+            file
+            for name, source in self.recipe.sources.items()
+            for file in find_inputs(name, source, self.revisions, self.lists)
+        ]
 
     def inputs(self) -> dict[str, str]:
-        """ "<source>/<path>" -> xxh3_128 of the file's bytes."""
-        return hash_inputs(self.files, self.known_inputs)
+        """ "<source>/<path>" -> xxh3_128 of the file's bytes, and of what a list says of it."""
+        hashes = hash_inputs(self.files, self.known_inputs)
+        about = {file.key: hash_json(extra) for file in self.files if (extra := _listed(file))}
+        return {key: f"{digest}+{about[key]}" if key in about else digest for key, digest in hashes.items()}
 
     def units(self) -> Sequence[Unit]:
         """Files in order, grouped within a source up to `partition_mb` of stored size.
@@ -120,7 +131,8 @@ class Ingest(SourceStage):
     def _unit(self, files: Sequence[InputFile]) -> Unit:
         source = files[0].source
         hashes = tuple(self.known_inputs[file.key][2] for file in files)
-        key = hash_json([self._settings(source), [[f.path, h] for f, h in zip(files, hashes, strict=True)]])
+        read = [[f.path, h, *_listed(f)] for f, h in zip(files, hashes, strict=True)]
+        key = hash_json([self._settings(source), read])
         number = list(self.recipe.sources).index(source)
         shown = re.sub(r"[^A-Za-z0-9]", "_", files[0].path)[:NAME_CHARS]
         suffix = xxhash.xxh32_hexdigest(files[0].path.encode())  # of paths that look alike so far
@@ -142,20 +154,30 @@ class Ingest(SourceStage):
                 for event in read_file(reading):
                     yield from builder.add(event, reading)
 
+            builder.counters.update(file.counted)
             for outcome in outcomes():
                 now = done + reading.consumed
                 yield f"{unit.name}-{chunk:03d}", outcome, now - reported
                 chunk, reported = chunk + 1, now
             done += file.size
             if not reading.unchanged(planned):
-                raise WorkError(
-                    f"sources.{file.source}: {file.path} changed while it was read; run the command again when it is complete"
-                )
+                raise WorkError(f"sources.{file.source}: {file.path} {_not_as_planned(file)}")
         for outcome in builder.flush_batch():
             yield f"{unit.name}-{chunk:03d}", outcome, done - reported
             chunk, reported = chunk + 1, done
         if not (chunk and builder.empty):
             yield f"{unit.name}-{chunk:03d}", builder.take(), done - reported
+
+
+def _listed(file: InputFile) -> list[str]:
+    """What a list of files adds to the documents and counts of a file."""
+    return [file.metadata, *file.counted] if file.metadata or file.counted else []
+
+
+def _not_as_planned(file: InputFile) -> str:
+    if named_by_content(file.tag):
+        return f"does not have the hash that the Hub gives, {file.tag}; run the command again"
+    return "changed while it was read; run the command again when it is complete"
 
 
 STAGE = Ingest

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.common.errors import WorkError
+from corpusmill.pipeline.engine.layout import read_inputs
 from corpusmill.pipeline.engine.losses import lost_sources
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates, tokens
@@ -291,10 +292,12 @@ def _reproduce(context: Context, manifests: dict[str, StageManifest]) -> Facts:
         release = version("corpusmill")
     except PackageNotFoundError:
         release = "uninstalled"
+    revisions = read_inputs(context.run).revisions
     return {
         "corpusmill": release,
         "recipe": context.recipe.model_dump(
             mode="json", exclude={"cluster", "output"}, exclude_defaults=True
         ),
         "stages": [{"stage": n, "version": m.version, "key": m.key} for n, m in manifests.items()],
+        **({"revisions": revisions} if revisions else {}),
     }

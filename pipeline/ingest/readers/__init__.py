@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.http_files import Unseekable
 from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN
 from corpusmill.pipeline.ingest.records import Event, Reader, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged
@@ -76,7 +77,7 @@ def _one_a_line(reading: Reading) -> bool:
 # format -> module below this one, and its `corpusmill.pipeline.ingest.records.Reader`.
 _READERS = {
     "jsonl": ("jsonl", "read"), "json": ("json_values", "read"), "csv": ("csv_rows", "read"),
-    "tsv": ("csv_rows", "read_tsv"), "arrow": ("parquet", "read_arrow"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
+    "tsv": ("csv_rows", "read_tsv"), "arrow": ("arrow", "read"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
     "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
     "warc": ("warc", "read"), "arc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
     "tar": ("archive_members", "read_tar"), "zip": ("archive_members", "read_zip"),
@@ -121,6 +122,8 @@ def read_file(reading: Reading) -> Iterator[Event]:
         record = reading.next()
         rest = f"; {max(file.size - damage.position, 0)} of {file.size} stored bytes are left"
         yield Rejected(record, damage.rule, f"record {record}: {damage.detail}{rest}", float(damage.position))
+    except Unseekable as error:
+        yield Rejected(reading.next(), "ingest.unreadable_file", str(error), float(file.size))
     except (UserError, WorkError, MemoryError):
         raise
     except Exception as error:  # a library that gave up on this file must not stop the others

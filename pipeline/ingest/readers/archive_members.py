@@ -84,13 +84,14 @@ def _selected(reading: Reading, members: Members) -> Iterator[tuple[InputFile, M
     """The members that are input, each as a file under a name of its own; what is left out is counted."""
     selects = _selection(reading.source)
     source = _source_of_members(reading.source)
-    names = _Names()
+    names, number = _Names(), 0
     for member in members(reading):
         if isinstance(member, Rejected):
             reading.member = ""
             yield member
             continue
         reading.recognised = True
+        number += 1
         name = member.name
         while name.startswith("./"):
             name = name[2:].lstrip("/")
@@ -103,9 +104,9 @@ def _selected(reading: Reading, members: Members) -> Iterator[tuple[InputFile, M
         else:
             reading.counters["members"] += 1
             problem = member.problem or _unsafe(name)
-            unique = names.unique(shown(name)[0] or "unnamed")
+            unique = names.unique(shown(name)[0] or "unnamed", number)
             file = InputFile(
-                reading.file.source, f"{reading.file.path}!{unique}", f"{reading.file.url}!{unique}", member.size, "",
+                reading.file.source, f"{reading.file.path}!{unique}", reading.file.url, member.size, "",
                 format_in(source, name), problem,
             )  # fmt: skip
             yield file, member
@@ -116,15 +117,13 @@ class _Names:
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
-        self._number = 0
 
-    def unique(self, name: str) -> str:
-        """`name`, with the member's number among the names asked for (from 1 on) if it is not the first of that name."""
-        self._number += 1
+    def unique(self, name: str, number: int) -> str:
+        """`name`, with the member's number in the archive, from 1 on, if it is not the first of that name."""
         full = len(self._seen) >= MAX_NAMES
-        unique = f"{name}~{self._number}" if full else name
+        unique = f"{name}~{number}" if full else name
         while (digest := xxhash.xxh3_64_intdigest(unique.encode())) in self._seen:
-            unique += f"~{self._number}"
+            unique += f"~{number}"
         if not full:
             self._seen.add(digest)
         return unique

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from corpusmill.pipeline.ingest.fields import document, suggest
+from corpusmill.pipeline.ingest.decoding import Undecodable
+from corpusmill.pipeline.ingest.fields import document, shown_name, suggest
 from corpusmill.pipeline.ingest.readers.jsonl import GIVE_UP_AFTER, as_utf8
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import lines
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 
 DELIMITERS = ",;\t|"
 MAX_COLUMNS = 10_000
@@ -89,9 +89,9 @@ def _wrong_header(names: list[str], reading: Reading) -> tuple[str, str] | None:
     if len(names) > MAX_COLUMNS:
         return "ingest.csv_header", f"{len(names)} columns; allowed are {MAX_COLUMNS}"
     twice = [name for name, times in Counter(names).items() if times > 1]
-    shown = ", ".join(names)[:300]
+    shown = ", ".join(map(shown_name, names[:50]))[:300]
     if twice:
-        return "ingest.csv_header", f"the column '{twice[0][:60]}' is there twice (columns: {shown})"
+        return "ingest.csv_header", f"the column '{shown_name(twice[0])}' is there twice (columns: {shown})"
     if text not in names:
         return (
             "ingest.no_text",

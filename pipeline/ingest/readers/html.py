@@ -8,13 +8,15 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import orjson
+from resiliparse.parse.html import HTMLTree
 
 from corpusmill.common.errors import UserError
+from corpusmill.pipeline.ingest.decoding import MAX_REPLACED, Decoded, Undecodable, decode
+from corpusmill.pipeline.ingest.readers.page_fields import PageFields, page_fields
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import read_up_to
-from corpusmill.pipeline.ingest.text_cleaning import MAX_REPLACED, Decoded, Undecodable, decode
 
-Extractor = Literal["resiliparse", "trafilatura", "all_text"]
+Extractor = Literal["main_text", "resiliparse", "trafilatura", "all_text"]
 # Browsers stop nesting at 512. Extraction takes time in the square of the depth: 3,000 cost a second at most.
 MAX_DEPTH = 3_000
 # Unclosed formatting elements are opened again in every block after them, so the tree grows as the product.
@@ -37,15 +39,15 @@ _SPACES = re.compile(r"[ \t]+\n")
 
 
 class Extracted(NamedTuple):
-    """A page's text and title; `decoded` is the page."""
+    """A page's text, and what it says of itself; `decoded` is the page."""
 
     text: str
-    title: str | None
+    fields: PageFields
     decoded: Decoded
 
 
 class TooComplex(ValueError):
-    """The page would keep the parser busy for longer than any page is worth."""
+    """The page would keep the parser busy for longer, or take more memory, than any page is worth."""
 
 
 def require(extractor: Extractor) -> None:
@@ -56,7 +58,7 @@ def require(extractor: Extractor) -> None:
         except ImportError:
             raise UserError(
                 "ingest.html_extractor: trafilatura is not installed: pip install 'corpusmill[html]',"
-                " or choose resiliparse (the default) or all_text"
+                " or choose main_text (the default), resiliparse or all_text"
             ) from None
 
 
@@ -69,25 +71,33 @@ def extract(
     """
     decoded = decode_html(data, charset, max_replaced)
     check_complexity(decoded.text)
-    text, title = extract_text(decoded.text, extractor)
-    return Extracted(text, title, decoded)
+    tree = HTMLTree.parse(decoded.text)
+    return Extracted(_text(tree, decoded.text, extractor), page_fields(tree), decoded)
 
 
-def extract_text(page: str, extractor: Extractor) -> tuple[str, str | None]:
-    """(text, title) of a decoded page."""
-    from resiliparse.extract.html2text import extract_plain_text
-    from resiliparse.parse.html import HTMLTree
+def extract_text(page: str, extractor: Extractor) -> str:
+    """The text of a decoded page."""
+    return _text(HTMLTree.parse(page), page, extractor)
 
-    tree = HTMLTree.parse(page)
-    title = " ".join((tree.title or "").split()) or None
+
+def _text(tree: HTMLTree, page: str, extractor: Extractor) -> str:
+    if extractor == "main_text":
+        from corpusmill.pipeline.ingest.readers.main_text.extract import TooManyBlocks, main_text
+
+        try:
+            return main_text(tree)
+        except TooManyBlocks as error:
+            raise TooComplex(str(error)) from None
     if extractor == "trafilatura":
         require(extractor)
         import trafilatura
 
         text = trafilatura.extract(page, include_comments=False, include_tables=True) or ""
     else:
+        from resiliparse.extract.html2text import extract_plain_text
+
         text = extract_plain_text(tree, main_content=extractor == "resiliparse", alt_texts=False)
-    return _SPACES.sub("\n", text).strip(), title
+    return _SPACES.sub("\n", text).strip()
 
 
 def decode_html(data: bytes, charset: str | None, max_replaced: float = MAX_REPLACED) -> Decoded:
@@ -153,7 +163,7 @@ def page(
     date: str | None = None,
     **about: str,
 ) -> Document | Rejected:
-    """A page's bytes as a document of its main text; `about` and the page's title are its metadata."""
+    """A page's bytes as a document of its main text; `about` and what the page says of itself are its metadata."""
     try:
         extracted = extract(data, charset, reading.params.html_extractor, reading.params.max_replaced)
     except Undecodable as error:
@@ -161,8 +171,8 @@ def page(
     except TooComplex as error:
         return Rejected(record, "ingest.html_too_complex", str(error), url=url)
     reading.repaired(extracted.decoded)
-    if extracted.title:
-        about["title"] = extracted.title[:1000]
+    about |= extracted.fields.metadata()
+    date = date or extracted.fields.published
     metadata = orjson.dumps(about, option=orjson.OPT_SORT_KEYS).decode() if about else None
     return Document(record, extracted.text, None, url, date, metadata)
 

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.fields import document, kind_of
 from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, without_surrogates
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Stream
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 
 _BETWEEN = re.compile(r"[\s,\x1e]*")  # also the record separator of RFC 7464
 # Where the next object probably begins behind one that cannot be read.

@@ -10,11 +10,12 @@ from typing import Any
 
 import orjson
 
+from corpusmill.pipeline.ingest.decoding import Undecodable, decode
 from corpusmill.pipeline.ingest.encodings import unmarked_utf
 from corpusmill.pipeline.ingest.fields import document, kind_of
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode, scrub_surrogates
+from corpusmill.pipeline.ingest.text_cleaning import scrub_surrogates
 
 # After so many lines in a row that are no JSON the file is something else: the rest becomes one record.
 GIVE_UP_AFTER = 100

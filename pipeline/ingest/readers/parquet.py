@@ -1,4 +1,4 @@
-"""Tables: Parquet, by batches out of its row groups, also our own document partitions (format `documents`); Arrow IPC."""
+"""Tables: Parquet, by batches out of its row groups, also our own document partitions (format `documents`)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusmill.common.errors import WorkError
+from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
-from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
+from corpusmill.pipeline.ingest.raw_file import RawFile
 from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, pages
 from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
-from corpusmill.pipeline.ingest.streams import Damaged, Stream
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable
 from corpusmill.schemas.tables import DOCUMENTS
 
 BATCH_BYTES = 4 << 20  # decoded at a time, as the row group's average goes
 BATCH_ROWS = 4_096
+EXPANDED_BYTES = 256 << 20  # of a batch, if every row had the longest value that it may share with others
 PAGE_BYTES = 256 << 20  # a page may expand to
 FOOTER_BYTES = 64 << 20
 CONTAINER_LIMIT = 250_000  # columns, row groups, or other entries of one list in the footer
@@ -42,17 +42,17 @@ def read(reading: Reading) -> Iterator[Event]:
             pa.PythonFile(raw, mode="r"), buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True,
             thrift_container_size_limit=CONTAINER_LIMIT,
         )  # fmt: skip
-    except (pa.ArrowException, OSError) as error:
+        schema = readable(file.schema_arrow)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         detail = f"the footer cannot be read ({type(error).__name__})"
         yield Rejected(reading.next(), "ingest.not_parquet", detail)
         return
-    schema = file.schema_arrow
-    text_column = "text" if _is_documents(reading, schema.names) else reading.source.text_column
-    wrong = _wrong_schema(schema, file.metadata.num_rows, partial(_text_sizes, file), text_column, reading)
+    text_column = "text" if is_documents(reading, schema.names) else reading.source.text_column
+    wrong = wrong_schema(schema, file.metadata.num_rows, partial(_text_sizes, file), text_column, reading)
     if wrong:
         yield wrong
         return
-    names = [field.name for field in schema if field.name == text_column or _wanted(field.type)]
+    names = [field.name for field in schema if field.name == text_column or wanted(field.type)]
     for group in range(file.metadata.num_row_groups):
         yield from _row_group(file, group, names, text_column, reading)
     promised = file.metadata.num_rows
@@ -71,19 +71,19 @@ def _row_group(
     promised = max(0, about.num_rows)
     first, done = reading.records, 0
     try:
-        too_large = _too_large_page(about, names, reading)
-        if too_large:
-            yield _lost(f"row group {group}: {too_large}", "ingest.record_too_large", promised, reading)
+        rule, problem, shared = _looked_at(about, names, reading)
+        if rule:
+            yield _lost(f"row group {group}: {problem}", rule, promised, reading)
             return
         average = max(1, about.total_byte_size // max(1, promised))
-        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // average))
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // average, EXPANDED_BYTES // max(1, shared)))
         for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False):
             done += len(batch)
-            yield from _events(batch, text_column, reading)
+            yield from events(batch, text_column, reading)
         problem = f"it holds {done} of {promised} rows"
     except WorkError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the latter: of a column's name
         reading.records = first + done  # a batch that was given up on half way counts as a whole
         problem = f"its last {max(0, promised - done)} rows cannot be decoded ({_reason(error)})"
     if done < promised:
@@ -101,12 +101,16 @@ def _reason(error: Exception) -> str:
     return "a page does not have its checksum" if "CRC" in str(error) else type(error).__name__
 
 
-def _too_large_page(about: pq.RowGroupMetaData, names: Collection[str], reading: Reading) -> str:
-    """Which page of a row group would expand beyond what memory is for; "" if none would.
+def _looked_at(about: pq.RowGroupMetaData, names: Collection[str], reading: Reading) -> tuple[str, str, int]:
+    """(rule, problem, bytes that rows may share) of the pages of a row group; without a rule it may be decoded.
 
-    The sizes in the footer are believed for remote files alone, where looking at pages reads the file twice.
+    Refused is a page for which the decoder would take more memory than there is for it: it allocates what a header claims
+    before it reads, so damage of a header is enough. Many rows may have one long value of a dictionary, or a prefix of the value
+    before them: the bytes of the largest such page. The sizes in the footer are believed for remote files alone, where looking at
+    pages reads the file twice.
     """
     limit = max(PAGE_BYTES, 2 * reading.max_bytes)
+    shared = 0
     for place in range(about.num_columns):
         column = about.column(place)
         if column.path_in_schema.split(".")[0] not in names:
@@ -115,14 +119,23 @@ def _too_large_page(about: pq.RowGroupMetaData, names: Collection[str], reading:
             continue
         starts = [column.data_page_offset, column.dictionary_page_offset]
         start = min(at for at in starts if at is not None and (column.has_dictionary_page or at))
+        what = f"a page of column '{column.path_in_schema}'"
+        prefixes = "DELTA_BYTE_ARRAY" in column.encodings
         with reading.open() as raw, suppress(Unreadable):  # the decoder stops there, too
-            for page in pages(raw, start, column.total_compressed_size):
-                if page.expanded > limit:
-                    return (
-                        f"a page of column '{column.path_in_schema}' expands from {page.stored} to {page.expanded} bytes;"
-                        f" allowed are {limit}"
+            for number, page in enumerate(pages(raw, start, column.total_compressed_size)):
+                if page.stored > max(limit, column.total_compressed_size):
+                    detail = f"{what} claims {page.stored} bytes, more than its column has"
+                    return "ingest.damaged", detail, shared
+                if max(page.stored, page.expanded) > limit:
+                    detail = (
+                        f"{what} expands from {page.stored} to {page.expanded} bytes; allowed are {limit}"
                     )
-    return ""
+                    return "ingest.record_too_large", detail, shared
+                if "BYTE_ARRAY" in column.physical_type and (
+                    prefixes or (column.has_dictionary_page and not number)
+                ):
+                    shared = max(shared, page.expanded)
+    return "", "", shared
 
 
 def _footer_bytes(raw: RawFile, size: int) -> int:
@@ -135,70 +148,17 @@ def _footer_bytes(raw: RawFile, size: int) -> int:
     return int.from_bytes(tail[:4], "little") if tail[4:] == b"PAR1" else 0
 
 
-def read_arrow(reading: Reading) -> Iterator[Event]:
-    """The reader of Arrow IPC: files (also Feather 2) and streams, compressed or not."""
-    stream = reading.stream()
-    head = stream.peek(8)
-    try:
-        if head.startswith(b"ARROW1"):  # a stream between a mark and a footer
-            stream.read(8)
-        batches = pa.ipc.open_stream(pa.PythonFile(_File(stream), mode="r"))
-    except (pa.ArrowException, OSError) as error:
-        yield Rejected(
-            reading.next(), "ingest.not_arrow", f"no Arrow schema can be read ({type(error).__name__})"
-        )
-        return
-    text_column = "text" if _is_documents(reading, batches.schema.names) else reading.source.text_column
-    wrong = _wrong_schema(batches.schema, 0, partial(_string_columns, batches.schema), text_column, reading)
-    if wrong:
-        yield wrong
-        return
-    reading.recognised = True
-    names = [f.name for f in batches.schema if f.name == text_column or _wanted(f.type)]
-    number = 0
-    try:
-        while (batch := next(batches, None)) is not None:
-            batch.validate(full=True)  # offsets of a damaged file lead anywhere
-            for begin in range(0, len(batch), BATCH_ROWS):
-                yield from _events(batch.slice(begin, BATCH_ROWS).select(names), text_column, reading)
-            number += 1
-    except (pa.ArrowException, OSError, MemoryError) as error:
-        if stream.damage is not None:
-            raise stream.damage from None
-        detail = f"record batch {number} cannot be read, nor what is behind it ({type(error).__name__})"
-        yield Rejected(reading.next(), "ingest.damaged", detail, float(number))
+def readable(schema: pa.Schema) -> pa.Schema:
+    """The schema; raises `UnicodeDecodeError` where the name of a column is damaged."""
+    pending = list(schema)
+    while pending:
+        field = pending.pop()
+        _ = field.name
+        pending += [field.type.field(n) for n in range(field.type.num_fields)]
+    return schema
 
 
-def _string_columns(schema: pa.Schema) -> dict[str, int]:
-    return {field.name: 0 for field in schema if _is_text(field.type)}
-
-
-class _File:
-    """A stream as pyarrow reads one; it ends where the bytes are damaged."""
-
-    closed = False
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
-    def read(self, size: int = -1) -> bytes:
-        parts, have = [], 0
-        with suppress(Damaged):
-            while (size < 0 or have < size) and (
-                data := self.stream.read(size - have if size >= 0 else READ_BYTES)
-            ):
-                parts.append(data)
-                have += len(data)
-        return b"".join(parts)
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """The reading closes its file."""
-
-
-def _is_documents(reading: Reading, names: Collection[str]) -> bool:
+def is_documents(reading: Reading, names: Collection[str]) -> bool:
     """Whether a file with columns of these names holds document partitions."""
     if reading.file.format == "documents":
         return True
@@ -216,7 +176,7 @@ def _nested(schema: pa.Schema, text_column: str, reading: Reading) -> bool:
     return bool(dot) and parent in schema.names and pa.types.is_nested(schema.field(parent).type)
 
 
-def _wrong_schema(
+def wrong_schema(
     schema: pa.Schema, rows: int, sizes: Callable[[], Mapping[str, int]], text_column: str, reading: Reading
 ) -> Rejected | None:
     """One record for a whole file that cannot hold what was asked of it."""
@@ -233,7 +193,7 @@ def _wrong_schema(
         detail = f"no column '{text_column}'{hint} (columns: {columns}); {rows} rows"
         return Rejected(reading.next(), "ingest.no_text", detail, float(rows))
     kind = schema.field(text_column).type
-    if not _is_text(kind):
+    if not is_text(kind):
         detail = f"column '{text_column}' is {kind}, not text; {rows} rows"
         return Rejected(reading.next(), "ingest.text_type", detail, float(rows))
     return None
@@ -246,11 +206,12 @@ def _text_sizes(file: pq.ParquetFile) -> dict[str, int]:
         about = file.metadata.row_group(group)
         for place in range(about.num_columns):
             column = about.column(place)
-            sizes[column.path_in_schema] += column.total_uncompressed_size
-    return {field.name: sizes[field.name] for field in file.schema_arrow if _is_text(field.type)}
+            with suppress(UnicodeDecodeError):
+                sizes[column.path_in_schema] += column.total_uncompressed_size
+    return {field.name: sizes[field.name] for field in file.schema_arrow if is_text(field.type)}
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return _stringlike(kind) or (pa.types.is_dictionary(kind) and _stringlike(kind.value_type))
 
 
@@ -262,12 +223,12 @@ def _stringlike(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _wanted(kind: pa.DataType) -> bool:
+def wanted(kind: pa.DataType) -> bool:
     """Anything but binary columns, which are no metadata; fixed-size ones may be ids."""
     return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
-def _events(batch: pa.RecordBatch, text_column: str, reading: Reading) -> Iterator[Event]:
+def events(batch: pa.RecordBatch, text_column: str, reading: Reading) -> Iterator[Event]:
     table = pa.Table.from_batches([batch])
     if _nested(batch.schema, text_column, reading):
         for row in table.to_pylist():
@@ -341,7 +302,7 @@ def _columns(
     rest: pa.Table, text: pa.LargeStringArray, first: int, rows: pa.Int64Array | None, reading: Reading
 ) -> pa.Table:
     """The batch in our columns. Document partitions keep ids; other files get record numbers and metadata."""
-    if _is_documents(reading, {*rest.column_names, "text"}):
+    if is_documents(reading, {*rest.column_names, "text"}):
         kept = [name for name in DOCUMENTS.names if name not in ("text", "text_hash")]
         table = rest.select(kept).append_column("text", text)
         return table.cast(pa.schema([DOCUMENTS.field(name) for name in table.column_names]))

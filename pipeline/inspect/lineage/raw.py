@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.format import without_query
 from corpusmill.common.ids import text_hash
 from corpusmill.pipeline.engine.layout import is_relative
 from corpusmill.pipeline.ingest.reread import RawFile, cleaned, find_file, path_exists
@@ -151,7 +152,7 @@ def read_raw(run: RunPlaces, row: Row) -> Raw:
     file, missing = _find(run, row.values["source"], source, path, raw)
     if file is None:
         return missing
-    raw = replace(raw, file=file.file.url, format=file.format)
+    raw = replace(raw, file=without_query(file.file.url), format=file.format)
     before, raw = _located(file, source, run.recipe, raw)
     if before is None:
         return replace(raw, note="the file has no such record, or none with text")
@@ -175,15 +176,19 @@ def read_raw(run: RunPlaces, row: Row) -> Raw:
 
 def _find(run: RunPlaces, name: str, source: Source, path: str, raw: Raw) -> tuple[RawFile | None, Raw]:
     """The file of that path, where the run was made or else from here; and the `Raw` to return if there is none."""
-    places = [run.places_of(root) for root in source.paths]
+    places = [run.places_of(root) for root in source.places]
     # One after the other: where the run was made there may be another file of that name from here.
     for paths in dict.fromkeys((tuple(some[0] for some in places), tuple(some[-1] for some in places))):
-        found = find_file(name, source.model_copy(update={"paths": list(paths)}), path)
+        listing = source.files_from
+        if listing is not None:
+            listing = listing.model_copy(update={"path": paths[-1]})
+        there = {"paths": list(paths[: len(source.paths)]), "files_from": listing}
+        found = find_file(name, source.model_copy(update=there), path, run.revisions)
         if found is not None:
             return RawFile(found, source, run.recipe.ingest), raw
     tried = list(dict.fromkeys(place for some in places for place in some))
     raw = replace(raw, note=f"no such file below {', '.join(tried)}")
-    relative = [root for root in source.paths if is_relative(root)]
+    relative = [root for root in source.places if is_relative(root)]
     lost = [root for root in relative if not any(map(path_exists, run.places_of(root)))]
     if lost or (relative and not run.made_in):
         hint = "; the recipe's paths are relative: run trace from where the run was made"

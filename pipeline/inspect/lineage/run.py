@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.hub import SCHEME, pin
 from corpusmill.common.ids import doc_id, named_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import (
@@ -26,7 +28,7 @@ from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.inspect.lineage.edits import StageEdits, by_stage
 from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text
 from corpusmill.pipeline.inspect.lineage.shards import Requests, Shards
-from corpusmill.schemas.manifest import StageManifest, manifest_name
+from corpusmill.schemas.manifest import RunInputs, StageManifest, manifest_name
 from corpusmill.schemas.recipe import FOLDERS, Source
 from corpusmill.schemas.tables import KEPT
 
@@ -151,15 +153,29 @@ class RunPlaces:
         return self.recipe.sources.get(row.values["source"])
 
     @cached_property
+    def _inputs(self) -> RunInputs:
+        """The record of its input files; empty if there is none."""
+        try:
+            return parse_inputs(self.requests.read(self.folder / INPUTS))
+        except FileNotFoundError:
+            return RunInputs(files={})
+
+    @cached_property
     def made_in(self) -> str:
         """The directory in which the run was made, if its recipe has relative paths and it is known; else ""."""
-        try:
-            return where_made(self.folder, parse_inputs(self.requests.read(self.folder / INPUTS)).made_in)
-        except FileNotFoundError:
-            return ""
+        return where_made(self.folder, self._inputs.made_in)
+
+    @property
+    def revisions(self) -> dict[str, str]:
+        """Data sets of the Hub, each with the commit that the run read."""
+        return dict(self._inputs.revisions)
 
     def places_of(self, path: str) -> list[str]:
-        """Where a path of the recipe may lead: a relative one from where the run was made, then from here."""
+        """Where a path of the recipe may lead: a relative one from where the run was made, then from here; of the Hub, to the
+        commit that the run read."""
+        if path.startswith(SCHEME):
+            with suppress(UserError, WorkError):
+                return [pin(path, self.revisions)]
         if not is_relative(path):
             return [path]
         made = [f"{self.made_in.rstrip('/')}/{path}"] if self.made_in else []

@@ -252,7 +252,7 @@ def test_a_store_that_fails_is_no_bad_data(tmp_path: Path, monkeypatch: pytest.M
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(Folder, "open", lambda self: Failing())
+    monkeypatch.setattr(Folder, "open", lambda self, **_: Failing())
     for name in ("a.jsonl", "a.warc"):
         with pytest.raises(WorkError, match="input/output error"):
             ingest(tmp_path / name)

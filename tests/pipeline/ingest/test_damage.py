@@ -265,3 +265,27 @@ def test_garbage_that_looks_like_records_is_passed_over_in_linear_time(tmp_path:
     """Seconds for a megabyte at worst; a search that takes the square of it would not end."""
     documents, ((rule, _),) = names(tmp_path, RECORDS[0] + text + b"\n" + RECORDS[1])
     assert documents == ["id-0", "id-1"] and rule == "ingest.damaged"
+
+
+def test_a_header_that_is_cut_into_the_next_record(tmp_path: Path) -> None:
+    """Its second half is lost with the content: read on, the next record's header would be more lines of this one."""
+
+    def cut(data: bytes) -> bytes:
+        return data[: data.index(b"WARC-Type: response") + 30]
+
+    for number in (0, 40, 68):
+        documents, rejected = names(tmp_path, with_record(number, cut))
+        assert documents == but(number)
+        assert [rule for rule, _ in rejected] == ["ingest.damaged"]
+
+
+def test_a_text_in_the_place_of_a_header_is_not_quoted(tmp_path: Path) -> None:
+    secret = "a text of some length that nobody may read in the ledger"
+    (tmp_path / "a.csv").write_text(f"1,{secret},x\n2,other,y\n")
+    (tmp_path / "b.csv").write_bytes(b"1,\xff\xfe \xfd,x\n2,other,y\n")
+    (tmp_path / "c.jsonl").write_text(json.dumps({secret: "x"}) + "\n")
+    (tmp_path / "d.csv").write_text(f"{secret},{secret}\n2,other\n")
+    result = ingest(tmp_path)
+    assert not result.docs and set(result.rules) == {"ingest.no_text", "ingest.csv_header"}
+    assert not [row["detail"] for row in result.decisions if "nobody may read" in row["detail"]]
+    assert any(f"<{len(secret)} characters>" in row["detail"] for row in result.decisions)

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.pipeline.ingest.decoding import Undecodable, decode
 from corpusmill.pipeline.ingest.encodings import detect, unmarked_utf
-from corpusmill.pipeline.ingest.text_cleaning import Undecodable, decode
 from tests.pipeline.ingest.helpers import ingest
 
 SENTENCES = Path(__file__).resolve().parents[4] / "shared/data/langid/lingua_testdata/lingua_test.jsonl.gz"
@@ -57,6 +57,17 @@ def test_utf16_without_a_mark(language: str, encoding: str) -> None:
     text = TEXTS[language]
     assert decode(text.encode(encoding)) == (text, encoding, f"read as {encoding}")
     assert decode(text.encode(encoding) + b"\n").text == text  # a line end that someone appended
+
+
+def test_one_sign_of_a_long_text_decides_between_pages_that_are_nearly_the_same() -> None:
+    """A capital alpha with tonos is another byte in Windows-1253 than in ISO 8859-7, where it would be a pilcrow within a word."""
+    text = f"{TEXTS['el']} " * 20 + "Άνοιξη και καλοκαίρι."
+    for encoding in ("cp1253", "iso8859-7"):
+        assert decode(text.encode(encoding)).text == text
+
+
+def test_a_stray_control_character_does_not_hide_the_encoding() -> None:
+    assert decode("Login für Leser\x7f und andere".encode("cp1252")).text == "Login für Leser\x7f und andere"
 
 
 @given(st.binary(max_size=300))

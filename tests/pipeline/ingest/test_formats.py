@@ -246,13 +246,36 @@ def test_an_arrow_file_cut_short_or_damaged(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "a.feather").read_bytes())
     (tmp_path / "cut.feather").write_bytes(data[: len(data) * 6 // 10])
     result = ingest(tmp_path / "cut.feather")
-    assert 200 <= len(result.docs) <= 400 and result.rules == ["ingest.damaged"]
+    assert 200 <= len(result.docs) <= 400 and result.rules == ["ingest.truncated"]
     assert result.texts == TABLE["text"].to_pylist()[: len(result.docs)]
     dictionary = TABLE.set_column(1, "text", TABLE["text"].dictionary_encode())
     pyarrow.feather.write_feather(dictionary, tmp_path / "b.feather", compression="uncompressed")
     assert ingest(tmp_path / "b.feather").texts == TABLE["text"].to_pylist()
     wrong = ingest(tmp_path / "b.feather", text_column="content")
     assert wrong.rules == ["ingest.no_text"] and "did you mean" in wrong.decisions[0]["detail"]
+
+
+def test_rows_behind_the_end_of_an_arrow_file_are_named(tmp_path: Path) -> None:
+    """An end mark in place of a message, or nothing where one should begin, ends the stream for pyarrow without a word."""
+    options = pa.ipc.IpcWriteOptions(compression=None)
+    for new in (pa.ipc.new_file, pa.ipc.new_stream):
+        path = tmp_path / "a.arrow"
+        with new(str(path), TABLE.schema, options=options) as writer:
+            writer.write_table(TABLE, 100)
+        data = path.read_bytes()
+        heads = [at for at in range(0, len(data), 8) if data[at : at + 4] == b"\xff\xff\xff\xff"]
+        path.write_bytes(data[: heads[3] + 4] + b"\0\0\0\0" + data[heads[3] + 8 :])
+        result = ingest(path)
+        assert len(result.docs) == 200 and result.rules == ["ingest.damaged"]
+        assert "behind record batch 1" in result.decisions[0]["detail"]
+        path.write_bytes(data[: heads[3] + 3])
+        result = ingest(path)
+        assert len(result.docs) == 200 and result.rules == ["ingest.truncated"]
+    with pa.ipc.new_file(str(path), TABLE.schema) as writer:
+        writer.write_table(TABLE, 100)
+    data = path.read_bytes()
+    path.write_bytes(data[: data.rindex(b"\xff\xff\xff\xff\0\0\0\0")])
+    assert ingest(path).rules == ["ingest.truncated"]
 
 
 NESTED = [

@@ -5,12 +5,16 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import os
+from pathlib import Path
 
 import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bench import _fuzz_check, _fuzz_mutants
+from bench._fuzz_formats import FORMATS
 from tests.pipeline.ingest.helpers import ingest
 
 WARC = (
@@ -126,3 +130,25 @@ def test_record_count_of_a_jsonl_file_is_that_of_its_lines(
     assert result.counters["records"] == len(texts)
     numbers = sorted(int(row["locator"].partition("#")[2]) for row in [*result.docs, *result.decisions])
     assert numbers == list(range(len(texts)))
+
+
+SEED = int(os.environ.get("CORPUSMILL_FUZZ_SEED", "1"))
+
+
+def _fuzzed(name: str, numbers: range, folder: Path) -> None:
+    """Mutants of the fuzz bench (`python -m bench fuzz`); the message of a failure has the command that repeats it."""
+    for number in numbers:
+        wrong, _, _ = _fuzz_check.faults(_fuzz_mutants.make(name, SEED, number), folder)
+        assert not wrong, f"python -m bench fuzz --seed {SEED} --format {name} --only {number}: {wrong}"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_some_mutants_of_each_format(tmp_path: Path, name: str) -> None:
+    _fuzzed(name, range(20), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_three_hundred_mutants_of_each_format(tmp_path: Path, name: str) -> None:
+    """Another seed: CORPUSMILL_FUZZ_SEED."""
+    _fuzzed(name, range(320), tmp_path)

@@ -107,6 +107,39 @@ def test_whatever_stands_in_place_of_a_header(data: bytes) -> None:
     assert all(isinstance(page, Page) and page.stored >= 0 for page in found)
 
 
+def test_a_page_that_claims_more_than_its_column_has(tmp_path: Path) -> None:
+    """The decoder would allocate what the header claims, before it reads."""
+    path = written(tmp_path, compression="none", use_dictionary=False)
+    metadata = pq.ParquetFile(path).metadata
+    column = metadata.row_group(1).column(1)
+    data, start = bytearray(path.read_bytes()), column.data_page_offset
+    assert (
+        data[start : start + 3] == b"\x15\x00\x15"
+    )  # a data page; then two sizes as varints, with 0x15 between
+    first = next(at for at in range(start + 3, start + 9) if data[at] < 128)
+    second = next(at for at in range(first + 2, first + 9) if data[at] < 128)
+    assert data[first + 1] == 0x15
+    # The header is longer now, by what the page loses at its end.
+    end = start + column.total_compressed_size
+    grown = data[start : first + 2] + b"\xfe\xff\xff\xff\x0f" + data[second + 1 : end]  # 2^31 - 1
+    data[start:end] = grown[: end - start]
+    path.write_bytes(data)
+    documents, rejected, mib = peak(path)
+    assert documents == 600 and mib < 300
+    assert [rule for rule, _ in rejected] == ["ingest.damaged"]
+    assert "claims 2147483647 bytes, more than its column has" in rejected[0][1]
+
+
+def test_a_column_whose_name_is_no_text(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for times in (1, 99):
+        path.write_bytes(data[:footer] + data[footer:].replace(b"tags", b"ta\xa3s", times))
+        result = ingest(path)
+        assert result.rules and "ingest.unreadable" not in result.rules
+
+
 PEAK = """
 import json, resource, sys
 from tests.pipeline.ingest.helpers import ingest

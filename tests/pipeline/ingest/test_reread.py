@@ -75,6 +75,6 @@ def test_files_are_found_by_the_names_that_ingest_gave_them(
         assert find_file("s", source, file.path) == file
     for gone in ("c.md", "b.txt", "three", "no/a.txt"):
         assert find_file("s", source, gone) is None
-    monkeypatch.delattr("corpusmill.pipeline.ingest.reread.discover")  # of these no folder is listed
+    monkeypatch.delattr("corpusmill.pipeline.ingest.reread.find_inputs")  # of these no folder is listed
     for file in files[:2]:
         assert find_file("s", source, file.path) == file

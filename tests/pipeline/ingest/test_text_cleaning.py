@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest import text_cleaning as text_module
+from corpusmill.pipeline.ingest.decoding import Decoded, Undecodable, decode
 from corpusmill.pipeline.ingest.readers.html import TooComplex, check_complexity, decode_html, extract
-from corpusmill.pipeline.ingest.text_cleaning import Decoded, Undecodable, clean, decode, scrub_surrogates
+from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
 
 GERMAN = "Die Größe der Bücher überrascht – schöne Grüße aus München!"
 RUSSIAN = "Это обычный русский текст, достаточно длинный для определения кодировки."
@@ -175,7 +176,7 @@ def test_html_main_text() -> None:
         + "<footer>Copyright</footer><script>x()</script>"
     )
     main = extract(page.encode(), None, "resiliparse")
-    assert main.text == GERMAN and main.title == "A title" and main.decoded.repaired is None
+    assert main.text == GERMAN and main.fields.title == "A title" and main.decoded.repaired is None
     everything = extract(page.encode(), None, "all_text")
     assert "Menu entry" in everything.text and GERMAN in everything.text and "x()" not in everything.text
     pytest.importorskip("trafilatura")

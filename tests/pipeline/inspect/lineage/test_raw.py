@@ -122,7 +122,7 @@ def test_lines_of_json(run: RunPlaces, locator: str, line: int) -> None:
     [
         ("b.jsonl#0", "mended"),
         ("c.jsonl#0", "mended"),
-        ("e.html#0", "resiliparse"),
+        ("e.html#0", "main_text"),
         ("f.csv#0", "quotes"),
         ("g.json#2", "escapes"),
         ("i.arc#0", "payload"),
