@@ -213,6 +213,12 @@ class RunInputs(Strict):
     lists: dict[str, str] = Field(
         default={}, description="path of a list of files -> xxh3_128 of its bytes; left out if there is none"
     )
+    parts: dict[str, list[tuple[int, int, str]]] = Field(
+        default={},
+        description="<source>/<path> of a large file -> first byte, number of the first record and xxh3_128 of each part, which"
+        " tasks read side by side; left out if there is none",
+    )
+    part_bytes: int = Field(default=0, description="what a part has at least; left out if there is none")
     made_in: str = Field(
         default="",
         description="directory that relative paths of the recipe start from, relative to the run's folder, so that both may"

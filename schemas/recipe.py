@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from corpusmill.common.errors import nearest
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.input_options import DocxOptions, EpubOptions, PdfOptions
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.shards import ShardParams
 from corpusmill.schemas.split import SplitParams
@@ -42,6 +43,9 @@ Format = Literal[
     "wet",
     "html",
     "mediawiki",
+    "pdf",
+    "epub",
+    "docx",
     "documents",
     "tar",
     "zip",
@@ -129,6 +133,9 @@ class Source(Strict):
         " without / holds in any folder; default: all",
     )
     csv: CsvOptions = CsvOptions()
+    pdf: PdfOptions = PdfOptions()
+    epub: EpubOptions = EpubOptions()
+    docx: DocxOptions = DocxOptions()
     unreadable_files: Literal["quarantine", "stop"] = Field(
         default="quarantine",
         description="what becomes of a FIFO, a link to nothing, a file without the right to read it, or a name that is not"

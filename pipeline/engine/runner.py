@@ -163,10 +163,12 @@ class Run:
         """Content hashes of the raw files; files whose size and change tag are known are not read again."""
         before = read_inputs(self.folder)
         stage.known_inputs = dict(before.files)
+        stage.known_parts = dict(before.parts) if before.part_bytes == stage.part_bytes else {}
         inputs: dict[str, str] = stage.inputs()
         paths = [path for source in self.recipe.sources.values() for path in source.places]
         now = RunInputs(
-            files=dict(stage.known_inputs), made_in=made_in(self.folder, paths), revisions=stage.revisions, lists=stage.lists
+            files=dict(stage.known_inputs), made_in=made_in(self.folder, paths), revisions=stage.revisions, lists=stage.lists,
+            parts=dict(stage.known_parts), part_bytes=stage.part_bytes if stage.known_parts else 0,
         )  # fmt: skip
         self._inputs_to_save = now if now != before else None
         return inputs
@@ -212,7 +214,9 @@ class Run:
         """
         planned = planned or self.plan()
         if self._inputs_to_save is not None:
-            content = without_empty(self._inputs_to_save.model_dump(), "revisions", "lists")
+            content = without_empty(
+                self._inputs_to_save.model_dump(), "revisions", "lists", "parts", "part_bytes"
+            )
             data = json.dumps(content, indent=0).encode()
             publish_bytes(self.folder, INPUTS, data)
         for entry in planned:

@@ -189,6 +189,9 @@ class SourceStage(Stage):
         super().__init__(recipe)
         self.revisions: dict[str, str] = {}
         self.lists: dict[str, str] = {}
+        # Of an earlier run and then of this one: see `corpusmill.schemas.manifest.RunInputs`.
+        self.known_parts: dict[str, list[tuple[int, int, str]]] = {}
+        self.part_bytes = 0
 
     @abstractmethod
     def units(self) -> Sequence[SourceUnit]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import xxhash
 
@@ -16,7 +16,6 @@ from corpusmill.common.format import without_query
 from corpusmill.common.hub import SCHEME, parse, pin
 from corpusmill.common.storage import REMOTE, Folder
 from corpusmill.pipeline.ingest.local_files import Found, look_at, shown, walk
-from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.streams import COMPRESSED_SUFFIXES
 from corpusmill.schemas.recipe import Source
 
@@ -26,6 +25,7 @@ _SUFFIXES = {
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".parquet": "parquet", ".pq": "parquet",
     ".txt": "text", ".text": "text", ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown",
     ".warc": "warc", ".arc": "arc", ".wet": "wet", ".html": "html", ".htm": "html", ".xhtml": "html", ".xml": "mediawiki",
+    ".pdf": "pdf", ".epub": "epub", ".docx": "docx",
     ".tar": "tar", ".tgz": "tar", ".tzst": "tar", ".tbz2": "tar", ".tbz": "tar", ".txz": "tar", ".zip": "zip",
 }  # fmt: skip
 ARCHIVES: Final = frozenset({"tar", "zip"})  # formats whose files hold files
@@ -33,9 +33,18 @@ LISTED_AGAIN: Final = "files/listed_again"  # counter: a list names a file once 
 Known = MutableMapping[str, tuple[int, str, str]]  # "<source>/<path>" -> (bytes, change tag, xxh3)
 
 
+class Part(NamedTuple):
+    """Bytes `begin` to `end` of a file that is read by several tasks; `number` counts the parts, `record` is the first one's."""
+
+    number: int
+    begin: int
+    end: int
+    record: int
+
+
 @dataclass(frozen=True)
 class InputFile:
-    """One input file. `path` is relative to the root that the recipe gave: it stays when the corpus moves."""
+    """One input file, or a part of one. `path` is relative to the root that the recipe gave: it stays when the corpus moves."""
 
     source: str
     path: str
@@ -46,12 +55,23 @@ class InputFile:
     problem: str = ""  # why it is not read: it becomes one quarantined record
     metadata: str = ""  # of each of its documents, besides their own: JSON of what a list says of the file
     counted: tuple[str, ...] = ()  # counters that it adds to when it is read
+    part: Part | None = None  # all of it
     member: str = ""  # the member that is meant, of the archive at `url`
 
     @property
     def key(self) -> str:
         """Name of the file over all sources."""
         return f"{self.source}/{self.path}"
+
+    @property
+    def stored(self) -> int:
+        """Bytes to be read."""
+        return self.part.end - self.part.begin if self.part else self.size
+
+    @property
+    def begins(self) -> bool:
+        """Whether the first byte of the file is among them."""
+        return not (self.part and self.part.begin)
 
 
 def format_of(name: str) -> str:
@@ -133,27 +153,6 @@ def discover(name: str, source: Source) -> list[InputFile]:
     files = Files(name, source)
     files.find()
     return files.sorted()
-
-
-def hash_inputs(files: Iterable[InputFile], known: Known) -> dict[str, str]:
-    """xxh3_128 (hex) of each file's content by `InputFile.key`, streamed; of a file of the Hub the hash that the Hub gives.
-
-    A file whose size and change tag are those in `known` is not read again; afterwards `known` holds exactly
-    the files given.
-    """
-    hashes: dict[str, tuple[int, str, str]] = {}
-    for file in files:
-        size, tag, digest = known.get(file.key, (-1, "", ""))
-        if file.problem:
-            digest = xxhash.xxh3_128_hexdigest(file.problem.encode())
-        elif named_by_content(file.tag):
-            digest = file.tag
-        elif (size, tag) != (file.size, file.tag) or not tag:
-            digest = RawFile(Folder(file.url), file.size, file.tag).digest()
-        hashes[file.key] = (file.size, file.tag, digest)
-    known.clear()
-    known.update(hashes)
-    return {key: digest for key, (_, _, digest) in hashes.items()}
 
 
 def _find(source: str, path: str, revisions: MutableMapping[str, str] | None) -> list[tuple[Folder, Found]]:

@@ -44,7 +44,8 @@ class RawFile:
     """A file as stored; counts what was read. A failing store is a `WorkError`, never bad data.
 
     `size` and `tag` are those of its listing: with a size, web servers need not be asked; a tag that is a hash of the content
-    names the kind of hash to compare it with. `content` opens the bytes of a member of the archive `file`, which may be `Damaged`.
+    names the kind of hash to compare it with. Of a part of the file, `begin` to `end`, these bytes are hashed and nothing else.
+    `content` opens the bytes of a member of the archive `file`, which may be `Damaged`.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class RawFile:
         file: Folder,
         size: int | None = None,
         tag: str = "",
+        begin: int = 0,
+        end: int | None = None,
         content: Callable[[], BinaryIO] | None = None,
     ) -> None:
         self.url = without_query(file.url)
@@ -59,7 +62,11 @@ class RawFile:
         self._place, self._size = file, size
         self._content = content
         self._file = self._opened()
-        self._at = self._hashed = 0  # where the next byte is read; bytes from the beginning that are hashed
+        self._at = begin  # where the next byte is read
+        self._hashed = 0  # bytes from `begin` on that are hashed
+        self.begin, self.end = begin, end
+        if begin:
+            self._file.seek(begin)
         self._kind, self._hash = _hash(size, tag)
 
     def _opened(self) -> BinaryIO:
@@ -78,9 +85,10 @@ class RawFile:
             reason = str(error).splitlines()[0] if str(error) else repr(error)
             raise WorkError(f"{self.url}: cannot be read: {reason}") from None
         self.consumed += len(data)
-        if self._at == self._hashed:
-            self._hash.update(data)
-            self._hashed += len(data)
+        if self._at == self.begin + self._hashed:
+            ours = data if self.end is None else data[: self.end - self._at]
+            self._hash.update(ours)
+            self._hashed += len(ours)
         self._at += len(data)
         return data
 
@@ -94,22 +102,26 @@ class RawFile:
 
     @property
     def hashed(self) -> int:
-        """Bytes from the beginning that were read, one after the other."""
+        """Bytes from the beginning, of the file or the part, that were read one after the other."""
         return self._hashed
 
     def hexdigest(self) -> str:
         """xxh3_128 of these bytes; of a file of the Hub, its change tag if they are its content."""
         return f"{self._kind}{self._hash.hexdigest()}"
 
-    def digest(self) -> str:
-        """The same of the whole file: of what was read from its beginning on, and the rest of it as it is now."""
+    def digest(self, take: Callable[[bytes], None] | None = None) -> str:
+        """The same of the whole file or part: of what was read from its beginning on, and the rest of it as it is now.
+
+        `take` is given each block that is read for it.
+        """
         if self.closed:
             self._file = self._opened()
             self._at = 0
-        if self._at != self._hashed:
-            self.seek(self._hashed)
-        while self.read(READ_BYTES):
-            pass
+        if self._at != self.begin + self._hashed:
+            self.seek(self.begin + self._hashed)
+        while (self.end is None or self._at < self.end) and (block := self.read(READ_BYTES)):
+            if take:
+                take(block)
         self.close()
         return self.hexdigest()
 

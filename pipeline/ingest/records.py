@@ -59,7 +59,7 @@ Reader = Callable[["Reading"], Iterator[Event]]
 
 @dataclass
 class Reading:
-    """One file being read: its settings, the record count so far, what to count.
+    """One file, or part of one, being read: its settings, the record count so far, what to count.
 
     `content` opens the bytes of a file that is a member of an archive, inside `depth` archives.
     """
@@ -76,6 +76,10 @@ class Reading:
     _raw: RawFile | None = None
     _notes: list[str] = field(default_factory=list)  # repairs of the record that is read now
 
+    def __post_init__(self) -> None:
+        if self.file.part:
+            self.records = self.file.part.record
+
     @property
     def max_bytes(self) -> int:
         """The longest record taken, bytes."""
@@ -83,8 +87,8 @@ class Reading:
 
     @property
     def consumed(self) -> int:
-        """Bytes of the file as stored that were read so far."""
-        return min(self._raw.consumed, self.file.size) if self._raw else 0
+        """Bytes as stored that were read so far."""
+        return min(self._raw.consumed, self.file.stored) if self._raw else 0
 
     def next(self) -> str:
         """The number of the next record, which counts from now on."""
@@ -121,7 +125,8 @@ class Reading:
     def raw(self) -> RawFile:
         """The file as stored."""
         self.close()
-        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag, self.content)
+        begin, end = (self.file.part.begin, self.file.part.end) if self.file.part else (0, None)
+        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag, begin, end, self.content)
         return self._raw
 
     @property
@@ -151,7 +156,7 @@ class Reading:
         )
 
     def stream(self) -> Stream:
-        """The file decompressed (codec by its first bytes), in bounded memory."""
+        """The file decompressed (codec by its first bytes), or the part of it as it is, in bounded memory."""
         return Stream(self.raw(), self.file.path)
 
     def unchanged(self, planned: str) -> bool:
@@ -162,7 +167,7 @@ class Reading:
         """
         if self.file.problem or self._raw is None:
             return True
-        if self._raw.hashed == self.file.size:
+        if self._raw.hashed == self.file.stored:
             return self._raw.hexdigest() == planned
         if named_by_content(self.file.tag):
             return True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import xxhash
@@ -14,7 +15,7 @@ import xxhash
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.decoding import codec_name
-from corpusmill.pipeline.ingest.discover import InputFile, Known, hash_inputs
+from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN, InputFile, Known, Part
 from corpusmill.pipeline.ingest.file_lists import find_inputs
 from corpusmill.pipeline.ingest.raw_file import named_by_content
 from corpusmill.schemas.manifest import hash_json
@@ -22,22 +23,27 @@ from corpusmill.schemas.recipe import Recipe
 
 # What turns bytes into text: another version may give another text.
 LIBRARIES = ("resiliparse", "ftfy", "chardet")
+PDF_LIBRARY = "pypdfium2"
 # Settings of a source that change its documents. Its paths do not: the content of its files does.
 READ_SETTINGS = (
-    "format", "text_column", "text_join", "id_column", "url_column", "date_column", "encoding", "csv", "members",
+    "format", "text_column", "text_join", "id_column", "url_column", "date_column", "encoding", "csv",
 )  # fmt: skip
+# Options of one format each: part of a key where they are set, so that a new format changes no key of the others.
+FORMAT_SETTINGS = ("pdf", "epub", "docx", "members")
 
 
-# Of `partition_mb`: what the files of a unit come to on average, as stored, where they are smaller.
+# Of `partition_mb`: what the files of a unit come to on average, as stored, where they are smaller, and what a part of a larger
+# one has.
 UNIT_SHARE = 0.25
+LEAST_PART = 4 << 20  # bytes of a part
 NAME_CHARS = 60  # of the path of a unit's first file, in the unit's name
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Files of one source that one task reads: a big one alone, small ones together.
+    """Files of one source that one task reads: a big one alone, or a part of it; small ones together.
 
-    See `corpusmill.pipeline.engine.stage.SourceUnit`. `hashes`: of each file's content, as planned.
+    See `corpusmill.pipeline.engine.stage.SourceUnit`. `hashes`: of each one's content, as planned.
     """
 
     name: str
@@ -49,7 +55,7 @@ class Unit:
     @property
     def size(self) -> int:
         """Bytes as stored."""
-        return sum(file.size for file in self.files)
+        return sum(file.stored for file in self.files)
 
 
 class Ingest(SourceStage):
@@ -63,9 +69,22 @@ class Ingest(SourceStage):
         # "<source>/<path>" -> (bytes, change tag, xxh3) of an earlier run: files that still look the same are
         # not hashed again. After `inputs()` it holds the present files.
         self.known_inputs: Known = {}
+        self.known_parts: dict[
+            str, list[tuple[int, int, str]]
+        ] = {}  # likewise, of files that are read in parts
+        self.part_bytes = int(max(LEAST_PART, UNIT_SHARE * self.params.partition_mb * 2**20))
 
     def key_params(self) -> dict[str, Any]:
         """Parameters, what each source is read with, and the versions of the libraries that make text."""
+        task = self.task_params()
+        return {
+            **task,
+            "sources": [[name, self._settings(name)] for name in self.recipe.sources],
+            "libraries": {**task["libraries"], **_libraries_of(self.files)},
+        }
+
+    def task_params(self) -> dict[str, Any]:
+        """Without the sources and libraries for some files: a unit's key has those of its own."""
         from corpusmill.pipeline.ingest.readers.main_text.trees import shipped_model
 
         libraries = LIBRARIES + (("trafilatura",) if self.params.html_extractor == "trafilatura" else ())
@@ -75,36 +94,43 @@ class Ingest(SourceStage):
             require("trafilatura")
         return {
             **super().key_params(),
-            "sources": [[name, self._settings(name)] for name in self.recipe.sources],
             "libraries": {name: version(name) for name in libraries},
             **({"main_text": shipped_model()} if self.params.html_extractor == "main_text" else {}),
         }
 
-    def task_params(self) -> dict[str, Any]:
-        """Without the sources: a unit's key has the settings of its own."""
-        return {name: value for name, value in self.key_params().items() if name != "sources"}
-
     def _settings(self, source: str) -> dict[str, Any]:
-        return self.recipe.sources[source].model_dump(mode="json", include=set(READ_SETTINGS))
+        settings = self.recipe.sources[source]
+        defaults = type(settings).model_fields
+        changed = {name for name in FORMAT_SETTINGS if getattr(settings, name) != defaults[name].default}
+        return settings.model_dump(mode="json", include={*READ_SETTINGS, *changed})
 
     @cached_property
     def files(self) -> list[InputFile]:
-        """Every input file, source by source; raises `UserError` for a path where nothing is, and an unknown encoding."""
+        """Every input file, source by source; raises `UserError` for a path where nothing is, an unknown encoding, and files
+        for which a library is missing."""
         for name, source in self.recipe.sources.items():
             if source.encoding is not None and codec_name(source.encoding) is None:
                 raise UserError(
                     f"sources.{name}.encoding: '{source.encoding}' is not the name of an encoding; allowed: names of the"
                     " WHATWG standard or of Python, such as utf-8, cp1252, koi8-r, gb18030; without one it is detected"
                 )
-        return [
+        files = [
             file
             for name, source in self.recipe.sources.items()
             for file in find_inputs(name, source, self.revisions, self.lists)
         ]
+        if pdf := next((file for file in files if file.format == "pdf"), None):
+            from corpusmill.pipeline.ingest.readers.pdf import require
+
+            require(f"sources.{pdf.source}: {pdf.path}")
+        return files
 
     def inputs(self) -> dict[str, str]:
         """ "<source>/<path>" -> xxh3_128 of the file's bytes, and of what a list says of it."""
-        hashes = hash_inputs(self.files, self.known_inputs)
+        from corpusmill.pipeline.ingest.content import hash_inputs
+
+        sources = self.recipe.sources
+        hashes = hash_inputs(self.files, self.known_inputs, self.known_parts, sources, self.part_bytes)
         about = {file.key: hash_json(extra) for file in self.files if (extra := _listed(file))}
         return {key: f"{digest}+{about[key]}" if key in about else digest for key, digest in hashes.items()}
 
@@ -114,29 +140,51 @@ class Ingest(SourceStage):
         Where a group begins is also decided by the paths of its files, as in content-defined chunking: a file that is
         added or removed changes the groups next to it, and no other.
         """
+        if any(file.key not in self.known_inputs for file in self.files):
+            self.inputs()
         limit = self.params.partition_mb * 2**20
-        groups: list[list[InputFile]] = []
+        units: list[Unit] = []
+        group: list[tuple[InputFile, str]] = []
         held = 0
         for file in self.files:
             begins = xxhash.xxh64_intdigest(file.path.encode()) * UNIT_SHARE * limit < file.size * 2**64
-            if not groups or groups[-1][0].source != file.source or held + file.size > limit or begins:
-                groups.append([])
-                held = 0
-            groups[-1].append(file)
-            held += file.size
-        if any(file.key not in self.known_inputs for file in self.files):
-            self.inputs()
-        return [self._unit(files) for files in groups]
+            parts = self._parts(file)
+            if group and (group[0][0].source != file.source or held + file.size > limit or begins or parts):
+                units.append(self._unit(group))
+                group, held = [], 0
+            if parts:
+                units += [self._unit([part]) for part in parts]
+            else:
+                group.append((file, self.known_inputs[file.key][2]))
+                held += file.size
+        return [*units, *([self._unit(group)] if group else [])]
 
-    def _unit(self, files: Sequence[InputFile]) -> Unit:
-        source = files[0].source
-        hashes = tuple(self.known_inputs[file.key][2] for file in files)
-        read = [[f.path, h, *_listed(f)] for f, h in zip(files, hashes, strict=True)]
-        key = hash_json([self._settings(source), read])
-        number = list(self.recipe.sources).index(source)
-        shown = re.sub(r"[^A-Za-z0-9]", "_", files[0].path)[:NAME_CHARS]
-        suffix = xxhash.xxh32_hexdigest(files[0].path.encode())  # of paths that look alike so far
-        return Unit(f"{number:02d}-{shown}-{suffix}", key, source, tuple(files), hashes)
+    def _parts(self, file: InputFile) -> list[tuple[InputFile, str]]:
+        """The parts that a file is read in, with the hash of each; none if it is read by one task."""
+        known = self.known_parts.get(file.key)
+        if not known:
+            return []
+        ends = [*(begin for begin, _, _ in known[1:]), file.size]
+        kind = "jsonl" if file.format in ("json", UNKNOWN) else file.format
+        return [
+            (replace(file, format=kind, part=Part(number, begin, end, record)), digest)
+            for number, ((begin, record, digest), end) in enumerate(zip(known, ends, strict=True))
+        ]
+
+    def _unit(self, planned: Sequence[tuple[InputFile, str]]) -> Unit:
+        files, hashes = zip(*planned, strict=True)
+        first: InputFile = files[0]
+        read: list[object] = [
+            [file.path, digest, *_listed(file), *([file.part] if file.part else [])]
+            for file, digest in planned
+        ]
+        libraries = _libraries_of(files)
+        key = hash_json([self._settings(first.source), read, *([libraries] if libraries else [])])
+        number = list(self.recipe.sources).index(first.source)
+        shown = re.sub(r"[^A-Za-z0-9]", "_", first.path)[:NAME_CHARS]
+        suffix = xxhash.xxh32_hexdigest(first.path.encode())  # of paths that look alike so far
+        part = f"-p{first.part.number:05d}" if first.part else ""
+        return Unit(f"{number:02d}-{shown}-{suffix}{part}", key, first.source, files, hashes)
 
     def read(self, unit: Unit) -> Iterator[tuple[str, Outcome, int]]:
         """Partitions of a unit, each as soon as it is full; one at least, so that every unit shows."""
@@ -154,12 +202,13 @@ class Ingest(SourceStage):
                 for event in read_file(reading):
                     yield from builder.add(event, reading)
 
-            builder.counters.update(file.counted)
+            if file.begins:
+                builder.counters.update(file.counted)
             for outcome in outcomes():
                 now = done + reading.consumed
                 yield f"{unit.name}-{chunk:03d}", outcome, now - reported
                 chunk, reported = chunk + 1, now
-            done += file.size
+            done += file.stored
             if not reading.unchanged(planned):
                 raise WorkError(f"sources.{file.source}: {file.path} {_not_as_planned(file)}")
         for outcome in builder.flush_batch():
@@ -167,6 +216,14 @@ class Ingest(SourceStage):
             chunk, reported = chunk + 1, done
         if not (chunk and builder.empty):
             yield f"{unit.name}-{chunk:03d}", builder.take(), done - reported
+
+
+def _libraries_of(files: Sequence[InputFile]) -> dict[str, str]:
+    """Versions of the libraries that read some formats only; a file whose name shows no format may be a
+    PDF, and an archive may hold one."""
+    if find_spec(PDF_LIBRARY) and any(file.format in ("pdf", UNKNOWN, *ARCHIVES) for file in files):
+        return {PDF_LIBRARY: version(PDF_LIBRARY)}
+    return {}
 
 
 def _listed(file: InputFile) -> list[str]:

@@ -50,7 +50,7 @@ class Stream:
 
     def __init__(self, raw: RawFile, name: str) -> None:
         self.raw = raw
-        self.position = 0  # decompressed bytes delivered
+        self.position = raw.begin  # decompressed bytes before the next one
         self._rest = memoryview(b"")
         self._codec: str | None = None
         self._damage: Damaged | None = None
@@ -87,6 +87,12 @@ class Stream:
         return damage.member, found
 
     def _open(self, name: str) -> Iterator[bytes]:
+        if self.raw.end is not None:  # a part of a file is stored as it is
+            while (size := self.raw.end - self.raw.tell()) > 0 and (
+                block := self.raw.read(min(size, READ_BYTES))
+            ):
+                yield block
+            return
         head = self.raw.read(READ_BYTES)
         codec = self._codec = codec_of(head)
         if codec is None:

@@ -21,10 +21,9 @@ MAX_NESTED = 1  # archives around an archive that is read
 VALUE_BYTES = 1 << 16  # of a first value, to see whether it takes one line
 _PRINTED = re.compile(r"\{\s*\n\s*[\"}]")
 # Zip files by their bytes, and documents or programs by their names.
-_PACKED = (".docx", ".epub", ".jar", ".npz", ".odp", ".ods", ".odt", ".pptx", ".pt", ".whl", ".xlsx")
+_PACKED = (".jar", ".npz", ".odp", ".ods", ".odt", ".pptx", ".pt", ".whl", ".xlsx")
 _SIGNS = (
     (re.compile(rb"(?s:.{257})ustar[\0 ]"), "tar"),
-    (re.compile(rb"PK\x03\x04|PK\x05\x06|PK\x06\x06"), "zip"),
     (re.compile(rb"PAR1"), "parquet"),
     (re.compile(rb"ARROW1\0\0"), "arrow"),
     (re.compile(rb"WARC/[01]\.\d"), "warc"),
@@ -32,6 +31,21 @@ _SIGNS = (
     (re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki\b"), "mediawiki"),
     (re.compile(rb"\s*(?:<!doctype\s+html|<html\b)", re.I), "html"),
     (re.compile(rb"\s*\{\s*\""), "jsonl"),
+    (re.compile(rb"(?s:PK\x03\x04.{26}mimetype.{0,64}?application/epub\+zip)"), "epub"),
+    (
+        re.compile(rb"(?s:PK\x03\x04.{26}(?:\[Content_Types\]\.xml|_rels/|docProps/).*PK\x03\x04.{26})word/"),
+        "docx",
+    ),
+    (re.compile(rb"(?s:PK\x03\x04.{26})word/"), "docx"),
+    # Packages of other programs (office documents, Java) are no archives of documents.
+    (
+        re.compile(
+            rb"(?s:PK\x03\x04.{26})(?:\[Content_Types\]\.xml|_rels/|docProps/|mimetypeapplication/|META-INF/)"
+        ),
+        UNKNOWN,
+    ),
+    (re.compile(rb"PK\x03\x04|PK\x05\x06|PK\x06\x06"), "zip"),
+    (re.compile(rb"(?s:.{0,1019})%PDF-"), "pdf"),
     (re.compile(rb"\s*\[\s*\{|\x1e\s*\{"), "json"),
 )
 
@@ -80,6 +94,7 @@ _READERS = {
     "tsv": ("csv_rows", "read_tsv"), "arrow": ("arrow", "read"), "parquet": ("parquet", "read"), "documents": ("parquet", "read"),
     "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
     "warc": ("warc", "read"), "arc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
+    "pdf": ("pdf", "read"), "epub": ("epub", "read"), "docx": ("docx", "read"),
     "tar": ("archive_members", "read_tar"), "zip": ("archive_members", "read_zip"),
 }  # fmt: skip
 
@@ -113,9 +128,9 @@ def read_file(reading: Reading) -> Iterator[Event]:
                 reading.next(), "ingest.nested_archive", detail, float(reading.depth), float(MAX_NESTED)
             )
             return
-        reading.counters[f"files/{format}"] += 1
+        reading.counters[f"files/{format}"] += file.begins
         yield from reader_of(format)(reading)
-        if not reading.records and not reading.recognised:
+        if not (reading.records or reading.recognised or file.part):
             detail = f"no record in {file.size} bytes"
             yield Rejected(reading.next(), "ingest.empty_file", detail, float(file.size))
     except Damaged as damage:

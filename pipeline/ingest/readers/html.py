@@ -72,15 +72,16 @@ def extract(
     decoded = decode_html(data, charset, max_replaced)
     check_complexity(decoded.text)
     tree = HTMLTree.parse(decoded.text)
-    return Extracted(_text(tree, decoded.text, extractor), page_fields(tree), decoded)
+    return Extracted(text_of_tree(tree, decoded.text, extractor), page_fields(tree), decoded)
 
 
 def extract_text(page: str, extractor: Extractor) -> str:
     """The text of a decoded page."""
-    return _text(HTMLTree.parse(page), page, extractor)
+    return text_of_tree(HTMLTree.parse(page), page, extractor)
 
 
-def _text(tree: HTMLTree, page: str, extractor: Extractor) -> str:
+def text_of_tree(tree: HTMLTree, page: str, extractor: Extractor) -> str:
+    """The text of a parsed page; `page` is what was parsed."""
     if extractor == "main_text":
         from corpusmill.pipeline.ingest.readers.main_text.extract import TooManyBlocks, main_text
 

@@ -27,7 +27,7 @@ HEAD_BYTES = 4_096  # of a file, that show in what encoding it is
 def read(reading: Reading) -> Iterator[Event]:
     """A `corpusmill.pipeline.ingest.records.Reader`. Behind damage of a compressed file it goes on at the next member."""
     stream = reading.stream()
-    text = as_utf8(stream)
+    text = as_utf8(stream) if reading.file.begins else stream
     after_damage = False
     while True:
         try:
@@ -58,7 +58,7 @@ def _records(stream: Stream, reading: Reading, after_damage: bool) -> Iterator[E
         if not line:
             continue
         if bad_in_a_row == GIVE_UP_AFTER:
-            left = reading.file.size - reading.consumed + size
+            left = reading.file.stored - reading.consumed + size
             detail = f"{GIVE_UP_AFTER} lines in a row are no JSON; the rest ({left} stored bytes) is not read"
             yield Rejected(reading.next(), "ingest.not_jsonl", detail, float(left), float(GIVE_UP_AFTER))
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -14,9 +15,10 @@ import pyarrow.parquet as pq
 
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.ingest.decoding import Undecodable
+from corpusmill.pipeline.ingest.discover import Part
 from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
 from corpusmill.pipeline.ingest.raw_file import RawFile
-from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, pages
+from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, first_byte, pages
 from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
 from corpusmill.schemas.tables import DOCUMENTS
 
@@ -48,13 +50,19 @@ def read(reading: Reading) -> Iterator[Event]:
         yield Rejected(reading.next(), "ingest.not_parquet", detail)
         return
     text_column = "text" if is_documents(reading, schema.names) else reading.source.text_column
-    wrong = wrong_schema(schema, file.metadata.num_rows, partial(_text_sizes, file), text_column, reading)
+    groups, rows = range(file.metadata.num_row_groups), file.metadata.num_rows
+    if reading.file.part:
+        groups = _groups_in(reading.file.part, file.metadata)
+        rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+    wrong = wrong_schema(schema, rows, partial(_text_sizes, file), text_column, reading)
     if wrong:
         yield wrong
         return
     names = [field.name for field in schema if field.name == text_column or wanted(field.type)]
-    for group in range(file.metadata.num_row_groups):
+    for group in groups:
         yield from _row_group(file, group, names, text_column, reading)
+    if groups.stop < file.metadata.num_row_groups:
+        return
     promised = file.metadata.num_rows
     held = sum(file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups))
     if promised > held:
@@ -62,6 +70,15 @@ def read(reading: Reading) -> Iterator[Event]:
             f"the footer promises {promised} rows, its row groups {held}: {promised - held} rows are missing"
         )
         yield Rejected(reading.next(), "ingest.damaged", detail, float(promised - held))
+
+
+def _groups_in(part: Part, about: pq.FileMetaData) -> range:
+    """The row groups that begin in a part of the file."""
+    begins = [
+        min(first_byte(group.column(place)) for place in range(group.num_columns))
+        for group in map(about.row_group, range(about.num_row_groups))
+    ]
+    return range(bisect_left(begins, part.begin), bisect_left(begins, part.end))
 
 
 def _row_group(
@@ -117,8 +134,7 @@ def _looked_at(about: pq.RowGroupMetaData, names: Collection[str], reading: Read
             continue
         if not reading.local and column.total_uncompressed_size <= limit:
             continue
-        starts = [column.data_page_offset, column.dictionary_page_offset]
-        start = min(at for at in starts if at is not None and (column.has_dictionary_page or at))
+        start = first_byte(column)
         what = f"a page of column '{column.path_in_schema}'"
         prefixes = "DELTA_BYTE_ARRAY" in column.encodings
         with reading.open() as raw, suppress(Unreadable):  # the decoder stops there, too

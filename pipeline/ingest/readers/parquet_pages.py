@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
+import pyarrow.parquet as pq
+
 HEADER_BYTES = 1 << 16  # read at once; statistics in a header may hold values
 _UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of PageHeader
 _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 3, 7, 8, 9, 10, 11, 12
@@ -36,6 +38,12 @@ def pages(file: BinaryIO, start: int, size: int) -> Iterator[Page]:
             raise Unreadable(f"no page header at byte {start}")
         yield Page(stored, expanded)
         start += header.at + stored
+
+
+def first_byte(column: pq.ColumnChunkMetaData) -> int:
+    """Where the pages of a column chunk begin (`pyarrow.parquet.ColumnChunkMetaData`)."""
+    starts = [column.data_page_offset, column.dictionary_page_offset]
+    return int(min(at for at in starts if at is not None and (column.has_dictionary_page or at)))
 
 
 class _Header:

@@ -93,6 +93,8 @@ _EXTRACTED: Final = {
     "wet": "the payload of a conversion record",
     "csv": "the field of the row, its quotes undone", "tsv": "the field of the row, its quotes undone",
     "json": "the string of the value, its escapes undone", "mediawiki": "the page's wikitext, without its markup",
+    "pdf": "the text of the pages in reading order", "epub": "the text of the files of the book in reading order",
+    "docx": "the text of the body, then of the notes",
 }  # fmt: skip
 
 

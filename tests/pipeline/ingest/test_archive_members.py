@@ -224,9 +224,10 @@ def test_a_format_of_the_recipe_holds_for_members(tmp_path: Path) -> None:
 def test_names_of_archives(tmp_path: Path) -> None:
     for name in ("a.tar", "a.tar.gz", "a.TGZ", "a.tzst", "a.tar.zst", "a.tbz2", "a.txz", "a.tar.lz4"):
         assert format_of(name) == "tar"
-    (tmp_path / "a.docx").write_bytes(zip_of({"word/document.xml": b"<x/>"}))
-    assert [file.format for file in discover("s", Source(paths=[str(tmp_path)]))] == ["unknown"]
-    assert ingest(tmp_path).rules == ["ingest.unsupported_format"]
+    (tmp_path / "a.odt").write_bytes(zip_of({"content.xml": b"<x/>"}))
+    (tmp_path / "nameless").write_bytes(zip_of({"META-INF/MANIFEST.MF": b"x", "a.txt": b"text"}))
+    assert [file.format for file in discover("s", Source(paths=[str(tmp_path)]))] == ["unknown"] * 2
+    assert ingest(tmp_path).rules == ["ingest.unsupported_format"] * 2
 
 
 def test_a_shard_of_webdataset(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.ingest.discover import discover, format_of, hash_inputs
+from corpusmill.pipeline.ingest.content import hash_inputs
+from corpusmill.pipeline.ingest.discover import discover, format_of
 from corpusmill.schemas.recipe import Source
 
 

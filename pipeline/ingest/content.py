@@ -1,0 +1,229 @@
+"""What planning learns by reading input files once: the hash of each, and the parts of large ones, which tasks read side by side."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from corpusmill.common.storage import WEB, Folder
+from corpusmill.pipeline.ingest.discover import InputFile, Known
+from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
+from corpusmill.pipeline.ingest.readers import format_of_file
+from corpusmill.pipeline.ingest.readers.parquet_pages import first_byte
+from corpusmill.pipeline.ingest.records import Reading
+from corpusmill.pipeline.ingest.streams import codec_of
+from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.stages import IngestParams
+
+BLANK_BYTES = 4_096  # a line of white space longer than this may count as a record that is too large
+HEAD_BYTES = 4_096
+FOOTER_BYTES = (
+    16 << 20
+)  # the longest that is read while planning; a file with a longer one is read by one task
+_WHITE = b" \t\r\n"
+Parts = MutableMapping[
+    str, list[tuple[int, int, str]]
+]  # InputFile.key -> (first byte, first record, digest) of each part
+
+
+class Cutter(Protocol):
+    """Finds the parts of a file while its bytes pass by."""
+
+    def take(self, block: bytes) -> None:
+        """The next bytes of the file."""
+
+    def parts(self) -> list[tuple[int, int, str]]:
+        """(first byte, number of its first record, xxh3_128) of each part; empty if the file cannot be cut. After the last byte."""
+
+
+class LineCutter:
+    """Cuts JSON Lines of `size` bytes at the first line that begins at or behind each multiple of `part_bytes`.
+
+    Numbers of records are those of `readers/jsonl.py`: lines of white space do not count. Bytes that are appended to a file
+    leave all of its parts but the last as they are.
+    """
+
+    def __init__(self, size: int, part_bytes: int) -> None:
+        # What is left behind the last cut has half a part at least.
+        self._targets = iter(range(part_bytes, size - part_bytes // 2 + 1, part_bytes))
+        self._target = next(self._targets, None)
+        self._at = self._records = 0
+        self._white = 0  # bytes of the present line, if all so far are white space; else -1
+        self._hash = xxhash.xxh3_128()
+        self._first = (0, 0)  # byte and record of the present part
+        self._parts: list[tuple[int, int, str]] = []
+        self._possible = True
+
+    def take(self, block: bytes) -> None:
+        while self._target is not None and block:
+            end = block.find(b"\n", max(0, self._target - 1 - self._at)) + 1
+            if not end:
+                break
+            self._count(block[:end])
+            self._cut()
+            block = block[end:]
+        self._count(block)
+
+    def parts(self) -> list[tuple[int, int, str]]:
+        whole = [*self._parts, (*self._first, self._hash.hexdigest())]
+        return whole if self._possible and len(whole) > 1 else []
+
+    def _cut(self) -> None:
+        self._parts.append((*self._first, self._hash.hexdigest()))
+        self._first, self._hash = (self._at, self._records), xxhash.xxh3_128()
+        while self._target is not None and self._target <= self._at:
+            self._target = next(self._targets, None)
+
+    def _count(self, block: bytes) -> None:
+        if not block:
+            return
+        self._hash.update(block)
+        begins_white = self._white >= 0 and (block[0] in _WHITE or not self._at)
+        if begins_white or any(b"\n%c" % byte in block for byte in _WHITE):
+            self._count_lines(block)
+        else:  # no line but the first and the last can be white space
+            lines = block.count(b"\n")
+            self._records += lines
+            self._white = 0 if block.endswith(b"\n") else -1
+        self._at += len(block)
+
+    def _count_lines(self, block: bytes) -> None:
+        *lines, rest = block.split(b"\n")
+        first = not self._at
+        for line in lines:
+            white = self._white >= 0 and _is_white(line, first)
+            self._possible &= not white or self._white + len(line) <= BLANK_BYTES
+            self._records += not white
+            self._white, first = 0, False
+        if self._white >= 0:
+            self._white = self._white + len(rest) if _is_white(rest, first) else -1
+
+
+def _is_white(line: bytes, first: bool) -> bool:
+    line = line.strip(_WHITE)
+    return not (line.removeprefix(codecs.BOM_UTF8) if first else line)
+
+
+class RangeCutter:
+    """Parts that begin at bytes known before: `begins` has (byte, number of the first record) of each."""
+
+    def __init__(self, begins: Sequence[tuple[int, int]]) -> None:
+        self._begins = begins
+        self._hashes = [xxhash.xxh3_128() for _ in begins]
+        self._part = self._at = 0
+
+    def take(self, block: bytes) -> None:
+        while block:
+            last = self._part + 1 == len(self._begins)
+            left = len(block) if last else self._begins[self._part + 1][0] - self._at
+            self._hashes[self._part].update(block[:left])
+            self._at += len(block[:left])
+            block = block[left:]
+            self._part += not last and self._at == self._begins[self._part + 1][0]
+
+    def parts(self) -> list[tuple[int, int, str]]:
+        return [(*begin, hash.hexdigest()) for begin, hash in zip(self._begins, self._hashes, strict=True)]
+
+
+def hash_inputs(
+    files: Iterable[InputFile],
+    known: Known,
+    known_parts: Parts | None = None,
+    sources: Mapping[str, Source] | None = None,
+    size: int = 0,
+) -> dict[str, str]:
+    """xxh3_128 (hex) of each file's content by `InputFile.key`, streamed; of a file of the Hub the hash that the Hub gives.
+
+    A file whose size and change tag are those in `known` is not read again; afterwards `known` holds exactly
+    the files given, and `known_parts` the parts, of `size` bytes and more, of those that can be cut.
+    """
+    hashes: dict[str, tuple[int, str, str]] = {}
+    parts: dict[str, list[tuple[int, int, str]]] = {}
+    for file in files:
+        bytes_, tag, digest = known.get(file.key, (-1, "", ""))
+        same = (bytes_, tag) == (file.size, file.tag) and bool(tag)
+        earlier = (known_parts or {}).get(file.key) if same else None
+        cutter = None
+        if earlier is not None:
+            parts[file.key] = earlier
+        elif size and sources and not file.problem:
+            cutter = cutter_of(file, sources[file.source], size)
+        if file.problem:
+            digest = xxhash.xxh3_128_hexdigest(file.problem.encode())
+        elif named_by_content(file.tag):
+            digest = file.tag
+            if isinstance(cutter, RangeCutter):
+                parts[file.key] = [(byte, record, digest) for byte, record, _ in cutter.parts()]
+        elif not same or cutter:
+            digest = RawFile(Folder(file.url), file.size, file.tag).digest(cutter.take if cutter else None)
+            if cutter:
+                parts[file.key] = cutter.parts()
+        hashes[file.key] = (file.size, file.tag, digest)
+    known.clear()
+    known.update(hashes)
+    if known_parts is not None:
+        known_parts.clear()
+        known_parts.update(parts)
+    return {key: digest for key, (_, _, digest) in hashes.items()}
+
+
+def cutter_of(file: InputFile, source: Source, size: int) -> Cutter | None:
+    """What cuts a file into parts of about `size` bytes; None for a file that one task reads.
+
+    Cut are JSON Lines as stored (neither compressed nor UTF-16) and Parquet, at its row groups, where any place of a file can
+    be read: on this machine, in object stores, and Parquet on the Hub.
+    """
+    if file.size < 1.5 * size or file.format not in ("jsonl", "json", "parquet", "documents", "unknown"):
+        return None
+    if file.url.partition("://")[0] in WEB and not named_by_content(file.tag):
+        return None
+    reading = Reading(file, source, IngestParams())
+    try:
+        kind = format_of_file(reading)
+    finally:
+        reading.close()
+    if kind == "jsonl" and not named_by_content(file.tag):
+        with Folder(file.url).open() as raw:
+            head = raw.read(HEAD_BYTES)
+        plain = codec_of(head) is None and b"\0" not in head
+        marked = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return LineCutter(file.size, size) if plain and not marked else None
+    if kind in ("parquet", "documents"):
+        begins = _row_groups(file, size)
+        return RangeCutter(begins) if len(begins) > 1 else None
+    return None
+
+
+def _row_groups(file: InputFile, size: int) -> list[tuple[int, int]]:
+    """(first byte, number of the first row) of runs of row groups that come to `size` bytes; empty if the footer is no guide."""
+    with Folder(file.url).open(size=file.size) as raw:
+        raw.seek(-8, io.SEEK_END)
+        tail = raw.read(8)
+        if tail[4:] != b"PAR1" or int.from_bytes(tail[:4], "little") > FOOTER_BYTES:
+            return []
+        try:
+            about = pq.ParquetFile(raw, pre_buffer=False).metadata
+            groups = [about.row_group(number) for number in range(about.num_row_groups)]
+            ranges = [_bytes_of(group) for group in groups]
+        except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError):
+            return []
+    begins = [(0, 0)]
+    end = row = 0
+    for (begin, stop), group in zip(ranges, groups, strict=True):
+        if not end <= begin < stop <= file.size or group.num_rows < 1:
+            return []
+        if begin - begins[-1][0] >= size and file.size - begin >= size // 2:
+            begins.append((begin, row))
+        end, row = stop, row + group.num_rows
+    return begins
+
+
+def _bytes_of(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    columns = [group.column(place) for place in range(group.num_columns)]
+    return min(map(first_byte, columns)), max(first_byte(one) + one.total_compressed_size for one in columns)

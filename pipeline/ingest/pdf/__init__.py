@@ -1,0 +1,1 @@
+"""Text of PDF pages: PDFium in a process of its own, reading order, running headers and footers."""
