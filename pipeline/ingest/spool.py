@@ -5,18 +5,31 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO, BinaryIO, cast
 
+from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, Damaged
 
 MEMORY_BYTES = 8 << 20  # kept in memory
 SPOOL_BYTES = 4 << 30  # kept at all; behind them the bytes can be read once, from front to back
 
 
+@contextmanager
+def _written() -> Iterator[None]:
+    """A temporary file that cannot be written, as one line."""
+    try:
+        yield
+    except OSError as error:
+        place = f"{tempfile.gettempdir()} (TMPDIR)"
+        raise WorkError(f"a member of an archive cannot be kept in {place}: {error.strerror}") from None
+
+
 class Spool:
     """What `blocks` give, read as far as it is asked for. Up to `SPOOL_BYTES` of it are kept, in an unnamed temporary file
-    once they are more than `MEMORY_BYTES`. Where `blocks` raise `Damaged`, so does every read that comes that far."""
+    once they are more than `MEMORY_BYTES`. Where `blocks` raise `Damaged`, so does every read that comes that far; a temporary file
+    that cannot be written is a `WorkError`."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
@@ -32,8 +45,9 @@ class Spool:
         while place >= self._size and self._beyond == 0 and not self._rest and self._more():
             pass
         if place < self._size:
-            self._kept.seek(place)
-            return self._kept.read(size)
+            with _written():  # what was written last may come to the disk only now
+                self._kept.seek(place)
+                return self._kept.read(size)
         if self._rest or self._beyond:
             return self._read_beyond(place, size)
         if self._damage is not None:
@@ -52,8 +66,9 @@ class Spool:
         if block is None:
             self._ended = True
         elif self._size + len(block) <= SPOOL_BYTES and not self._beyond:
-            self._kept.seek(self._size)
-            self._kept.write(block)
+            with _written():
+                self._kept.seek(self._size)
+                self._kept.write(block)
             self._size += len(block)
         else:
             self._rest = bytes(block)
@@ -93,7 +108,8 @@ class Spool:
         return cast(BinaryIO, _View(self))
 
     def close(self) -> None:
-        self._kept.close()
+        with suppress(OSError):
+            self._kept.close()
 
     def __enter__(self) -> Spool:
         return self

@@ -5,10 +5,12 @@ from __future__ import annotations
 import stat
 from array import array
 from collections.abc import Collection, Iterator
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.readers.member import Member
 from corpusmill.pipeline.ingest.readers.zip_content import METHODS, STORED, content
@@ -22,6 +24,8 @@ from corpusmill.pipeline.ingest.readers.zip_directory import (
     read_at,
 )
 from corpusmill.pipeline.ingest.records import Reading, Rejected
+from corpusmill.pipeline.ingest.spool import Spool
+from corpusmill.pipeline.ingest.streams import Stream, codec_of
 
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _LENGTHS_FOLLOW = 0x8  # in a record behind the content
@@ -30,11 +34,25 @@ _KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO (named pipe)", 
 }  # fmt: skip
 _SIGNS = (LOCAL_SIGN, b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x07\x08", b"PK\x06\x08")
 _NAME_BYTES = 4096
+MAX_MEMBERS = 1 << 22  # of one directory: their places are held in memory
 
 
 def members(reading: Reading) -> Iterator[Member | Rejected]:
     """Every member, in the directory's order. Yields `Rejected` for a directory that is damaged or lost."""
     raw = reading.raw()
+    if codec_of(raw.read(16)) is None:
+        yield from _members(raw, reading)
+        return
+    with Spool(_blocks(reading.stream())) as whole:  # a zip file that is compressed once more
+        yield from _members(RawFile(Folder(reading.file.url), content=whole.open), reading)
+
+
+def _blocks(stream: Stream) -> Iterator[bytes]:
+    while block := stream.read():
+        yield block
+
+
+def _members(raw: RawFile, reading: Reading) -> Iterator[Member | Rejected]:
     size = raw.seek(0, 2)
     place = directory(raw, size)
     if place is None:
@@ -52,8 +70,14 @@ def members(reading: Reading) -> Iterator[Member | Rejected]:
     reading.recognised = True
     passed: list[int] = []
     begins, overlapping = _layout(raw, place, passed)
-    for entry, overlaps in zip(entries(raw, place), overlapping, strict=True):
+    listed = entries(raw, place)
+    for entry, overlaps in zip(islice(listed, len(begins)), overlapping, strict=True):
         yield _listed(raw, entry, bool(overlaps))
+    if len(begins) == MAX_MEMBERS and (left := sum(1 for _ in listed)):
+        detail = f"{left} members beyond the first {MAX_MEMBERS} are not read"
+        yield Rejected(
+            reading.next(), "ingest.too_many_members", detail, float(MAX_MEMBERS + left), float(MAX_MEMBERS)
+        )
     if passed:
         detail = (
             f"{sum(passed)} bytes of the central directory are damaged; members that it does not list follow"
@@ -67,7 +91,7 @@ def _layout(
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """Where each member begins, and whether its bytes are another's, too, or the directory's: 16 bytes of memory a member."""
     begins, ends = array("Q"), array("Q")
-    for entry in entries(raw, place, passed):
+    for entry in islice(entries(raw, place, passed), MAX_MEMBERS):
         begins.append(entry.place)
         ends.append(entry.place + 30 + len(entry.name) + entry.stored)
     first, last = np.frombuffer(begins, np.uint64), np.frombuffer(ends, np.uint64)
