@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import stat
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.local_files import shown
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.readers.member import Member
 from corpusmill.pipeline.ingest.readers.zip_content import METHODS, STORED, content
@@ -37,6 +39,9 @@ _NAME_BYTES = 4096
 MAX_MEMBERS = 1 << 22  # of one directory: their places are held in memory
 
 
+Places = npt.NDArray[np.uint64]
+
+
 def members(reading: Reading) -> Iterator[Member | Rejected]:
     """Every member, in the directory's order. Yields `Rejected` for a directory that is damaged or lost."""
     raw = reading.raw()
@@ -52,11 +57,20 @@ def _blocks(stream: Stream) -> Iterator[bytes]:
         yield block
 
 
+class _Layout(NamedTuple):
+    """Where members begin and end, and whether each shares bytes with another or the directory; in the directory's order."""
+
+    begins: Places
+    ends: Places
+    shared: npt.NDArray[np.bool_]
+
+
 def _members(raw: RawFile, reading: Reading) -> Iterator[Member | Rejected]:
     size = raw.seek(0, 2)
     place = directory(raw, size)
     if place is None:
-        found = _unlisted(raw, 0, size, frozenset())
+        nowhere = np.zeros(0, np.uint64)
+        found = _unlisted(raw, 0, size, nowhere, nowhere)
         first = next(found, None)
         rule = "ingest.not_zip" if first is None else "ingest.damaged"
         detail = f"no central directory in {size} bytes"
@@ -69,57 +83,85 @@ def _members(raw: RawFile, reading: Reading) -> Iterator[Member | Rejected]:
         return
     reading.recognised = True
     passed: list[int] = []
-    begins, overlapping = _layout(raw, place, passed)
+    layout = _layout(raw, place, passed)
+    right = np.zeros(len(layout.begins), np.bool_)
     listed = entries(raw, place)
-    for entry, overlaps in zip(islice(listed, len(begins)), overlapping, strict=True):
-        yield _listed(raw, entry, bool(overlaps))
-    if len(begins) == MAX_MEMBERS and (left := sum(1 for _ in listed)):
+    for number, entry in enumerate(islice(listed, len(right))):
+        own = own_header(raw, entry.place)
+        if own is not None and _agree(entry, own):
+            right[number] = True
+            yield _listed(raw, entry, own, bool(layout.shared[number]))
+        else:
+            what = "no member's header is" if own is None else "the member's own header differs"
+            detail = f"the directory has '{shown(entry.text)[0][:200]}' at byte {entry.place}, where {what}"
+            yield Rejected(reading.next(), "ingest.damaged", detail, float(entry.place))
+    if len(right) == MAX_MEMBERS and (left := sum(1 for _ in listed)):
         detail = f"{left} members beyond the first {MAX_MEMBERS} are not read"
         yield Rejected(
             reading.next(), "ingest.too_many_members", detail, float(MAX_MEMBERS + left), float(MAX_MEMBERS)
         )
+        return
     if passed:
-        detail = (
-            f"{sum(passed)} bytes of the central directory are damaged; members that it does not list follow"
-        )
+        detail = f"{sum(passed)} bytes of the central directory are damaged"
         yield Rejected(reading.next(), "ingest.damaged", detail, float(sum(passed)))
-        yield from _unlisted(raw, place.before, place.begin, frozenset(begins.tolist()))
+    if passed or not right.all():
+        order = np.argsort(layout.begins[right], kind="stable")
+        known = layout.begins[right][order], layout.ends[right][order]
+        yield from _unlisted(raw, place.before, place.begin, *known)
 
 
-def _layout(
-    raw: RawFile, place: Directory, passed: list[int]
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """Where each member begins, and whether its bytes are another's, too, or the directory's: 16 bytes of memory a member."""
+def _agree(entry: Entry, own: Entry) -> bool:
+    """Whether a member's two headers are of one member. Its own may leave the lengths to a record behind the content."""
+    if (own.name, own.method) != (entry.name, entry.method):
+        return False
+    lengths = own.crc, own.stored, own.size
+    return (
+        bool(own.flags & _LENGTHS_FOLLOW)
+        or not any(lengths)
+        or lengths == (entry.crc, entry.stored, entry.size)
+    )
+
+
+def _layout(raw: RawFile, place: Directory, passed: list[int]) -> _Layout:
+    """16 bytes of memory a member, and as much again while they are compared."""
     begins, ends = array("Q"), array("Q")
     for entry in islice(entries(raw, place, passed), MAX_MEMBERS):
         begins.append(entry.place)
         ends.append(entry.place + 30 + len(entry.name) + entry.stored)
     first, last = np.frombuffer(begins, np.uint64), np.frombuffer(ends, np.uint64)
     if not len(first):
-        return np.zeros(0, np.uint64), np.zeros(0, np.bool_)
+        return _Layout(first, last, np.zeros(0, np.bool_))
+    shared = _sharing(first, last, place.begin)
+    if shared.any():  # the length of one, if it is wrong, must not cost the others
+        wrong = np.zeros(len(first), np.bool_)
+        for number, entry in enumerate(islice(entries(raw, place), len(first))):
+            if shared[number]:
+                own = own_header(raw, entry.place)
+                wrong[number] = own is None or not _agree(entry, own)
+        shared[wrong] = False
+        shared[~wrong] = _sharing(first[~wrong], last[~wrong], place.begin)
+    return _Layout(first, last, shared)
+
+
+def _sharing(first: Places, last: Places, end: int) -> npt.NDArray[np.bool_]:
+    """Whether the bytes of each member are another's, too, or lie behind `end`."""
     order = np.argsort(first, kind="stable")
-    first_in_order, last_in_order = first[order], last[order]
-    reached = np.maximum.accumulate(last_in_order)
-    shared = last_in_order > place.begin
-    shared[1:] |= first_in_order[1:] < reached[:-1]
-    shared[:-1] |= last_in_order[:-1] > first_in_order[1:]
-    overlapping = np.zeros(len(first), np.bool_)
-    overlapping[order] = shared
-    return first, overlapping
+    begins, ends = first[order], last[order]
+    shared = ends > end
+    shared[1:] |= begins[1:] < np.maximum.accumulate(ends)[:-1]
+    shared[:-1] |= ends[:-1] > begins[1:]
+    found = np.zeros(len(first), np.bool_)
+    found[order] = shared
+    return found
 
 
-def _listed(raw: RawFile, entry: Entry, overlaps: bool) -> Member:
-    """A member of the directory, compared with its own header."""
-    own = own_header(raw, entry.place)
+def _listed(raw: RawFile, entry: Entry, own: Entry, shared: bool) -> Member:
+    """A member that the directory and its own header have."""
     problem = _problem(entry)
-    if overlaps:
+    if shared:
         problem = problem or "its bytes are another member's, too, or lie behind the members"
-    elif own is None:
-        problem = problem or f"its own header is not at byte {entry.place}, where the directory has it"
-    elif (own.name, own.method) != (entry.name, entry.method):
-        problem = problem or "its own header gives another name or method than the directory"
-    at = entry if own is None else entry._replace(content=own.content)
-    return Member(entry.text, entry.size, content(raw, at), _is_folder(entry), problem)
+    blocks = content(raw, entry._replace(content=own.content))
+    return Member(entry.text, entry.size, blocks, _is_folder(entry), problem)
 
 
 def _problem(entry: Entry) -> str:
@@ -137,8 +179,8 @@ def _is_folder(entry: Entry) -> bool:
     return entry.name.endswith(b"/") or (entry.name.endswith(b"\\") and not entry.size)
 
 
-def _unlisted(raw: RawFile, begin: int, end: int, listed: Collection[int]) -> Iterator[Member]:
-    """Members between two bytes of the file by their own headers, apart from those that begin at one of the places `listed`."""
+def _unlisted(raw: RawFile, begin: int, end: int, begins: Places, ends: Places) -> Iterator[Member]:
+    """Members between two bytes of the file by their own headers, apart from those known from `begins` (sorted) to `ends`."""
     at = begin
     while at < end:
         block = read_at(raw, at, min(READ_BYTES, end - at))
@@ -147,14 +189,17 @@ def _unlisted(raw: RawFile, begin: int, end: int, listed: Collection[int]) -> It
             at += max(len(block) - len(LOCAL_SIGN) + 1, 1)
             continue
         at += found
+        number = int(np.searchsorted(begins, np.uint64(at)))
+        if number < len(begins) and int(begins[number]) == at:
+            at = max(int(ends[number]), at + len(LOCAL_SIGN))
+            continue
         own = own_header(raw, at)
         if own is None or not _likely(own):
             at += len(LOCAL_SIGN)
             continue
         behind = own.content + own.stored
         known = not own.flags & _LENGTHS_FOLLOW or own.stored > 0
-        if at not in listed:
-            yield _by_itself(raw, own, end, known)
+        yield _by_itself(raw, own, end, known)
         at = behind if known and read_at(raw, behind, 4) in (*_SIGNS, b"") else max(own.content, at + 4)
 
 
