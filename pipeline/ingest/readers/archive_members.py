@@ -66,7 +66,6 @@ def find(reading: Reading, path: str) -> Reading | None:
 
 def _events(reading: Reading, members: Members) -> Iterator[Event]:
     for found in _selected(reading, members):
-        reading.member = ""
         if isinstance(found, Rejected):
             yield found
             continue
@@ -77,7 +76,7 @@ def _events(reading: Reading, members: Members) -> Iterator[Event]:
             for event in read_file(inner):
                 reading.member = f"{name}!{inner.member}" if inner.member else name
                 yield event
-    reading.member = ""
+        reading.member = ""  # what follows is of the archive itself
 
 
 def _selected(reading: Reading, members: Members) -> Iterator[tuple[InputFile, Member] | Rejected]:
@@ -87,7 +86,6 @@ def _selected(reading: Reading, members: Members) -> Iterator[tuple[InputFile, M
     names, number = _Names(), 0
     for member in members(reading):
         if isinstance(member, Rejected):
-            reading.member = ""
             yield member
             continue
         reading.recognised = True

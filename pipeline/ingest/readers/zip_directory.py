@@ -75,17 +75,18 @@ def directory(raw: RawFile, size: int) -> Directory | None:
                 break
     if not length:
         return Directory(end, end, 0) if not begin or begin == end else None
-    for first in dict.fromkeys((end - length, begin)):
-        if 0 <= first < end:
-            for before in dict.fromkeys((first - begin, 0)):
-                if before >= 0 and _leads_to_a_member(raw, Directory(first, end, before)):
-                    return Directory(first, end, before)
+    places = [first for first in dict.fromkeys((end - length, begin)) if 0 <= first < end]
+    # Where bytes of the directory are missing its length leads into the members.
+    for first in sorted(places, key=lambda first: read_at(raw, first, 4) != _ENTRY_SIGN):
+        for before in dict.fromkeys((first - begin, 0)):
+            if before >= 0 and _leads_to_a_member(raw, Directory(first, end, before)):
+                return Directory(first, end, before)
     return None
 
 
 def _leads_to_a_member(raw: RawFile, place: Directory) -> bool:
     entry = next(entries(raw, place), None)
-    return entry is not None and read_at(raw, entry.place, 4) == LOCAL_SIGN
+    return entry is not None and entry.place < place.end and read_at(raw, entry.place, 4) == LOCAL_SIGN
 
 
 def entries(raw: RawFile, place: Directory, passed: list[int] | None = None) -> Iterator[Entry]:
@@ -121,9 +122,9 @@ def entries(raw: RawFile, place: Directory, passed: list[int] | None = None) -> 
         at = behind
 
 
-def own_header(raw: RawFile, place: int) -> Entry | None:
-    """The header that a member's content follows; None if there is none at that place."""
-    head = read_at(raw, place, _LOCAL.size)
+def own_header(raw: RawFile, place: int, end: int) -> Entry | None:
+    """The header that a member's content follows; None if there is none at that place, before `end`."""
+    head = read_at(raw, place, _LOCAL.size) if place < end else b""
     if len(head) < _LOCAL.size or not head.startswith(LOCAL_SIGN):
         return None
     _, _, flags, method, _, _, crc, stored, size, names, extras = _LOCAL.unpack(head)

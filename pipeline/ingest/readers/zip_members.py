@@ -34,7 +34,8 @@ _LENGTHS_FOLLOW = 0x8  # in a record behind the content
 _KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO (named pipe)", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a character device", stat.S_IFBLK: "a block device",
 }  # fmt: skip
-_SIGNS = (LOCAL_SIGN, b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x07\x08", b"PK\x06\x08")
+_LENGTHS_SIGN = b"PK\x07\x08"
+_SIGNS = (LOCAL_SIGN, b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x08", _LENGTHS_SIGN)
 _NAME_BYTES = 4096
 MAX_MEMBERS = 1 << 22  # of one directory: their places are held in memory
 
@@ -87,8 +88,8 @@ def _members(raw: RawFile, reading: Reading) -> Iterator[Member | Rejected]:
     right = np.zeros(len(layout.begins), np.bool_)
     listed = entries(raw, place)
     for number, entry in enumerate(islice(listed, len(right))):
-        own = own_header(raw, entry.place)
-        if own is not None and _agree(entry, own):
+        own = own_header(raw, entry.place, place.end)
+        if own is not None and _agree(raw, entry, own, place.end):
             right[number] = True
             yield _listed(raw, entry, own, bool(layout.shared[number]))
         else:
@@ -107,18 +108,20 @@ def _members(raw: RawFile, reading: Reading) -> Iterator[Member | Rejected]:
     if passed or not right.all():
         order = np.argsort(layout.begins[right], kind="stable")
         known = layout.begins[right][order], layout.ends[right][order]
-        yield from _unlisted(raw, place.before, place.begin, *known)
+        yield from _unlisted(raw, place.before, size, *known)
 
 
-def _agree(entry: Entry, own: Entry) -> bool:
+def _agree(raw: RawFile, entry: Entry, own: Entry, end: int) -> bool:
     """Whether a member's two headers are of one member. Its own may leave the lengths to a record behind the content."""
-    if (own.name, own.method) != (entry.name, entry.method):
+    if (own.name, own.method, own.flags & _ENCRYPTED) != (entry.name, entry.method, entry.flags & _ENCRYPTED):
         return False
-    lengths = own.crc, own.stored, own.size
-    return (
-        bool(own.flags & _LENGTHS_FOLLOW)
-        or not any(lengths)
-        or lengths == (entry.crc, entry.stored, entry.size)
+    if not own.flags & _LENGTHS_FOLLOW:
+        lengths = own.crc, own.stored, own.size
+        return not any(lengths) or lengths == (entry.crc, entry.stored, entry.size)
+    behind = own.content + entry.stored
+    data = read_at(raw, behind, 8) if behind < end else b""
+    return data[:4] in _SIGNS[:-1] or data.removeprefix(_LENGTHS_SIGN).startswith(
+        entry.crc.to_bytes(4, "little")
     )
 
 
@@ -132,12 +135,12 @@ def _layout(raw: RawFile, place: Directory, passed: list[int]) -> _Layout:
     if not len(first):
         return _Layout(first, last, np.zeros(0, np.bool_))
     shared = _sharing(first, last, place.begin)
+    wrong = np.zeros(len(first), np.bool_)
     if shared.any():  # the length of one, if it is wrong, must not cost the others
-        wrong = np.zeros(len(first), np.bool_)
         for number, entry in enumerate(islice(entries(raw, place), len(first))):
             if shared[number]:
-                own = own_header(raw, entry.place)
-                wrong[number] = own is None or not _agree(entry, own)
+                own = own_header(raw, entry.place, place.end)
+                wrong[number] = own is None or not _agree(raw, entry, own, place.end)
         shared[wrong] = False
         shared[~wrong] = _sharing(first[~wrong], last[~wrong], place.begin)
     return _Layout(first, last, shared)
@@ -193,14 +196,18 @@ def _unlisted(raw: RawFile, begin: int, end: int, begins: Places, ends: Places) 
         if number < len(begins) and int(begins[number]) == at:
             at = max(int(ends[number]), at + len(LOCAL_SIGN))
             continue
-        own = own_header(raw, at)
+        own = own_header(raw, at, end)
         if own is None or not _likely(own):
             at += len(LOCAL_SIGN)
             continue
         behind = own.content + own.stored
         known = not own.flags & _LENGTHS_FOLLOW or own.stored > 0
         yield _by_itself(raw, own, end, known)
-        at = behind if known and read_at(raw, behind, 4) in (*_SIGNS, b"") else max(own.content, at + 4)
+        at = (
+            behind
+            if known and (behind == end or (behind < end and read_at(raw, behind, 4) in _SIGNS))
+            else max(own.content, at + 4)
+        )
 
 
 def _by_itself(raw: RawFile, own: Entry, end: int, known: bool) -> Member:
