@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench import _fuzz_archives
 from bench._fuzz_papers import PAPERS, PDF_WORDS, ZIP_WORDS
 from bench._fuzz_words import Piece, mark, sentence, text_of
 
@@ -231,6 +232,17 @@ def arrow(random: random.Random) -> list[Piece]:
     return [Piece(out.getvalue()), *(Piece(b"", name) for name in marks)]
 
 
+def archive(make: Callable[..., list[tuple[bytes, str | None]]]) -> Callable[[random.Random], list[Piece]]:
+    def pieces(random: random.Random) -> list[Piece]:
+        def text() -> tuple[str, str]:
+            name = mark(random)
+            return name, text_of(random, name)
+
+        return [Piece(*one) for one in make(random, text)]
+
+    return pieces
+
+
 _JSON = (
     b"NaN", b"-Infinity", b"1e999999", b"{", b"}", b"[" * 3000, b"]", b'"', b"\\", b"\\ud800", b"\\u0000", b"\x00",
     b"null", b",", b":", b"\n", b"\x1e", b"\xef\xbb\xbf", b"\xff\xfe", b'{"text": 1}', b'{"text": ["a"]}', b'{"a":' * 2000,
@@ -282,4 +294,8 @@ FORMATS: dict[str, Format] = {
     "pdf": Format("pdf", PAPERS["pdf"], PDF_WORDS),
     "epub": Format("epub", PAPERS["epub"], ZIP_WORDS),
     "docx": Format("docx", PAPERS["docx"], ZIP_WORDS),
+    "tar": Format("tar", archive(_fuzz_archives.tar), _fuzz_archives.TAR_WORDS, "record"),
+    "zip": Format(
+        "zip", archive(_fuzz_archives.zip_file), _fuzz_archives.ZIP_WORDS, "record", compressed=False
+    ),
 }

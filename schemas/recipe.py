@@ -47,6 +47,8 @@ Format = Literal[
     "epub",
     "docx",
     "documents",
+    "tar",
+    "zip",
 ]
 
 
@@ -75,6 +77,12 @@ class CsvOptions(Strict):
 def _path(value: str) -> str:
     if not value.strip():
         raise ValueError("an empty path; name a file, a folder, a glob or a URL")
+    return value
+
+
+def _pattern(value: str) -> str:
+    if not value.strip("/ "):
+        raise ValueError("an empty pattern; name a glob of members, such as *.jsonl")
     return value
 
 
@@ -118,6 +126,12 @@ class Source(Strict):
     url_column: str | None = None
     date_column: str | None = None
     encoding: str | None = Field(default=None, description="encoding of text files; default: detected")
+    members: list[Annotated[str, AfterValidator(_pattern)]] | None = Field(
+        default=None,
+        min_length=1,
+        description="of archives (.tar, .zip): globs of the members that are read, such as *.jsonl or train/*.txt; one"
+        " without / holds in any folder; default: all",
+    )
     csv: CsvOptions = CsvOptions()
     pdf: PdfOptions = PdfOptions()
     epub: EpubOptions = EpubOptions()

@@ -67,7 +67,7 @@ class PartitionBuilder:
             if note:
                 self._notes[len(self._pending)] = note
             self._pending.append(event)
-            self._paths.append(reading.file.path)
+            self._paths.append(reading.path)
             self._pending_bytes += size
         elif isinstance(event, Rejected):
             self._reject(event, reading)
@@ -84,7 +84,7 @@ class PartitionBuilder:
                 both = pa.array([self._with_listed(one, reading) for one in own], pa.string())
                 table = table.drop_columns(["metadata"] if "metadata" in table.column_names else [])
                 table = table.append_column("metadata", both)
-            paths = [reading.file.path] * len(table)
+            paths = [reading.path] * len(table)
             yield from self._append(self._complete(table, paths, event.notes))
 
     def _with_listed(self, own: str | None, reading: Reading) -> str | None:
@@ -195,7 +195,7 @@ class PartitionBuilder:
             self._repaired[row["doc_id"]] = decision
 
     def _reject(self, event: Rejected, reading: Reading) -> None:
-        locator = f"{reading.file.path}#{event.record}"
+        locator = f"{reading.path}#{event.record}"
         record = {
             "doc_id": doc_id(reading.file.source, locator),
             "source": reading.file.source,

@@ -26,7 +26,9 @@ _SUFFIXES = {
     ".txt": "text", ".text": "text", ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown",
     ".warc": "warc", ".arc": "arc", ".wet": "wet", ".html": "html", ".htm": "html", ".xhtml": "html", ".xml": "mediawiki",
     ".pdf": "pdf", ".epub": "epub", ".docx": "docx",
+    ".tar": "tar", ".tgz": "tar", ".tzst": "tar", ".tbz2": "tar", ".tbz": "tar", ".txz": "tar", ".zip": "zip",
 }  # fmt: skip
+ARCHIVES: Final = frozenset({"tar", "zip"})  # formats whose files hold files
 LISTED_AGAIN: Final = "files/listed_again"  # counter: a list names a file once more
 Known = MutableMapping[str, tuple[int, str, str]]  # "<source>/<path>" -> (bytes, change tag, xxh3)
 
@@ -54,6 +56,7 @@ class InputFile:
     metadata: str = ""  # of each of its documents, besides their own: JSON of what a list says of the file
     counted: tuple[str, ...] = ()  # counters that it adds to when it is read
     part: Part | None = None  # all of it
+    member: str = ""  # the member that is meant, of the archive at `url`
 
     @property
     def key(self) -> str:
@@ -77,6 +80,13 @@ def format_of(name: str) -> str:
     stem, suffix = _split(name)
     kind = _split(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix
     return _SUFFIXES.get(kind, UNKNOWN)
+
+
+def format_in(source: Source, name: str) -> str:
+    """The format of a source's file: as the recipe says, else by its name. An archive by its name is one always: what
+    the recipe says holds for its members."""
+    by_name = format_of(name)
+    return by_name if source.format == "auto" or by_name in ARCHIVES else source.format
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -114,7 +124,7 @@ class Files:
                 f"sources.{self.name}.{key}: {shown(without_query(file.url))[0]}: {problem}"
                 f" (sources.{self.name}.unreadable_files: quarantine makes it one record of the ledger)"
             )
-        kind = self.source.format if self.source.format != "auto" else format_of(address(file))
+        kind = format_in(self.source, address(file))
         self._by_url[file.url] = InputFile(
             self.name, relative, file.url, found.size, found.tag, kind, problem, metadata, counted
         )
@@ -158,7 +168,7 @@ def _find(source: str, path: str, revisions: MutableMapping[str, str] | None) ->
     found = [(folder / entry.path, entry) for entry in _below(folder) if not _is_card(folder, entry)]
     if not found and _GLOB.search(path):
         root, pattern = _split_glob(place)
-        match = re.compile(_translate(pattern)).match
+        match = re.compile(glob_pattern(pattern)).match
         found = [(root / entry.path, entry) for entry in _below(root) if match(entry.path)]
     if not found:
         raise UserError(_nothing_there(source, path, place))
@@ -244,7 +254,7 @@ def root_of(path: str) -> Folder:
     return _split_glob(path)[0] if _GLOB.search(path) else Folder(path)
 
 
-def _translate(pattern: str) -> str:
+def glob_pattern(pattern: str) -> str:
     """A glob as a regular expression: `*` and `?` stay in one component, `**/` crosses any number.
 
     A pattern that matches a folder takes everything below it, as a shell's would when given to `cp -r`.

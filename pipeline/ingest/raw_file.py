@@ -17,6 +17,15 @@ from corpusmill.common.storage import WEB, Folder
 READ_BYTES = 1 << 18  # of the stored file at a time
 
 
+class Damaged(Exception):
+    """The file cannot be read on from here. `position` counts bytes of the file as stored; `member` is where the
+    compressed member that is damaged begins."""
+
+    def __init__(self, rule: str, detail: str, position: int, member: int = 0) -> None:
+        super().__init__(detail)
+        self.rule, self.detail, self.position, self.member = rule, detail, position, member
+
+
 def named_by_content(tag: str) -> bool:
     """Whether a change tag is a hash of the file's content, as those of the Hub are."""
     return tag.startswith((LFS, GIT))
@@ -36,15 +45,23 @@ class RawFile:
 
     `size` and `tag` are those of its listing: with a size, web servers need not be asked; a tag that is a hash of the content
     names the kind of hash to compare it with. Of a part of the file, `begin` to `end`, these bytes are hashed and nothing else.
+    `content` opens the bytes of a member of the archive `file`, which may be `Damaged`.
     """
 
     def __init__(
-        self, file: Folder, size: int | None = None, tag: str = "", begin: int = 0, end: int | None = None
+        self,
+        file: Folder,
+        size: int | None = None,
+        tag: str = "",
+        begin: int = 0,
+        end: int | None = None,
+        content: Callable[[], BinaryIO] | None = None,
     ) -> None:
         self.url = without_query(file.url)
         self.consumed = 0
         self._place, self._size = file, size
-        self._file: BinaryIO = file.open(size=size)
+        self._content = content
+        self._file = self._opened()
         self._at = begin  # where the next byte is read
         self._hashed = 0  # bytes from `begin` on that are hashed
         self.begin, self.end = begin, end
@@ -52,12 +69,17 @@ class RawFile:
             self._file.seek(begin)
         self._kind, self._hash = _hash(size, tag)
 
+    def _opened(self) -> BinaryIO:
+        return self._content() if self._content else self._place.open(size=self._size)
+
     def read(self, size: int = -1) -> bytes:
         try:
             data = self._file.read(size)
-        except Unseekable:
+        except (Damaged, Unseekable):
             raise
         except Exception as error:
+            if self._content is not None:
+                raise  # the archive's own file names what is wrong with the store
             if isinstance(error, UserError | WorkError) and self._place.root.partition("://")[0] in WEB:
                 raise  # it names the file
             reason = str(error).splitlines()[0] if str(error) else repr(error)
@@ -93,7 +115,7 @@ class RawFile:
         `take` is given each block that is read for it.
         """
         if self.closed:
-            self._file = self._place.open(size=self._size)
+            self._file = self._opened()
             self._at = 0
         if self._at != self.begin + self._hashed:
             self.seek(self.begin + self._hashed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -59,7 +59,10 @@ Reader = Callable[["Reading"], Iterator[Event]]
 
 @dataclass
 class Reading:
-    """One file, or part of one, being read: its settings, the record count so far, what to count."""
+    """One file, or part of one, being read: its settings, the record count so far, what to count.
+
+    `content` opens the bytes of a file that is a member of an archive, inside `depth` archives.
+    """
 
     file: InputFile
     source: Source
@@ -67,6 +70,9 @@ class Reading:
     counters: Counter[str] = field(default_factory=Counter)
     records: int = 0  # records seen so far, good and bad: the number of the next one
     recognised: bool = False  # something of the format was there, even if it held no document
+    content: Callable[[], BinaryIO] | None = None
+    depth: int = 0
+    member: str = ""  # of an archive: the member whose records come now
     _raw: RawFile | None = None
     _notes: list[str] = field(default_factory=list)  # repairs of the record that is read now
 
@@ -120,8 +126,34 @@ class Reading:
         """The file as stored."""
         self.close()
         begin, end = (self.file.part.begin, self.file.part.end) if self.file.part else (0, None)
-        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag, begin, end)
+        self._raw = RawFile(Folder(self.file.url), self.file.size, self.file.tag, begin, end, self.content)
         return self._raw
+
+    @property
+    def path(self) -> str:
+        """What precedes `#` in the locator of the record that comes now: the file, or `archive!member`."""
+        return f"{self.file.path}!{self.member}" if self.member else self.file.path
+
+    @property
+    def local(self) -> bool:
+        """Whether any part of the file can be read without a request."""
+        return self.content is not None or Folder(self.file.url).local
+
+    def open(self) -> BinaryIO:
+        """The file's bytes once more, from the beginning; they are not counted."""
+        return self.content() if self.content else Folder(self.file.url).open(size=self.file.size)
+
+    def read_as_member(self, file: InputFile, source: Source, content: Callable[[], BinaryIO]) -> Reading:
+        """The reading of a file inside this one. What it counts and repairs is counted here."""
+        return Reading(
+            file,
+            source,
+            self.params,
+            self.counters,
+            content=content,
+            depth=self.depth + 1,
+            _notes=self._notes,
+        )
 
     def stream(self) -> Stream:
         """The file decompressed (codec by its first bytes), or the part of it as it is, in bounded memory."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +17,9 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.decoding import Undecodable, decode
-from corpusmill.pipeline.ingest.discover import InputFile, address, file_at, format_of, root_of
+from corpusmill.pipeline.ingest.discover import InputFile, address, file_at, format_in, root_of
 from corpusmill.pipeline.ingest.file_lists import find_inputs, look_up, named
-from corpusmill.pipeline.ingest.readers import format_of_file, read_file, warc
+from corpusmill.pipeline.ingest.readers import archive_members, format_of_file, read_file, warc
 from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord, records
 from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
@@ -45,6 +47,7 @@ class RawFile:
     def __init__(self, file: InputFile, source: Source, params: IngestParams) -> None:
         self.file, self.source, self.params = file, source, params
         self.mended: tuple[str, ...] = ()  # encodings found in place of the ones expected, by the last `text`
+        self._found = self._member() if file.member else Reading(file, source, params)
         reading = self._reading()
         try:
             self.compression = codec_of(reading.raw().read(HEAD_BYTES))
@@ -116,7 +119,22 @@ class RawFile:
         return None
 
     def _reading(self) -> Reading:
-        return Reading(self.file, self.source, self.params)
+        return replace(self._found, counters=Counter(), records=0, recognised=False, _raw=None, _notes=[])
+
+    def _member(self) -> Reading:
+        """The reading of a member of an archive; of an unreadable file if the archive has no such member."""
+        archive = replace(self.file, path=self.file.path.removesuffix(f"!{self.file.member}"), member="")
+        reading = Reading(archive, self.source, self.params)
+        try:
+            found = archive_members.find(reading, self.file.member)
+        except Damaged:
+            found = None
+        finally:
+            reading.close()
+        if found is not None:
+            return found
+        missing = replace(self.file, problem="the archive has no such member")
+        return Reading(missing, self.source, self.params, content=io.BytesIO)
 
 
 def _text(event: Event, record: str) -> str | None:
@@ -135,8 +153,21 @@ def find_file(
     """The input file of that relative path, among the paths of a source and those that its list names; None if it is no longer
     there. `revisions`: the commits that revisions of data sets of the Hub were.
 
-    Paths of the recipe, and of the list, are tried as they are first, so that a large folder need not be listed.
+    Of a member of an archive it is the archive, with the member's name. Paths of the recipe, and of the list, are tried as
+    they are first, so that a large folder need not be listed.
     """
+    found = _file(name, source, path, revisions)
+    at = path.find("!")
+    while found is None and at >= 0:
+        archive = _file(name, source, path[:at], revisions)
+        if archive is not None and not archive.problem:
+            found = replace(archive, path=path, member=path[at + 1 :])
+        at = path.find("!", at + 1)
+    return found
+
+
+def _file(name: str, source: Source, path: str, revisions: Mapping[str, str] | None) -> InputFile | None:
+    """The input file of that relative path that is a file itself."""
     for root in source.paths:
         for file in (Folder(root) / path, Folder(root)):
             plain = address(file)
@@ -145,13 +176,13 @@ def find_file(
             with suppress(UserError):  # of the Hub: no such revision
                 found = file_at(file)
                 if found is not None and not (file.local and found.problem):
-                    kind = source.format if source.format != "auto" else format_of(plain)
+                    kind = format_in(source, plain)
                     return InputFile(name, path, file.url, found.size, found.tag, kind)
     if source.files_from is not None:
         with suppress(UserError):
             for one in named(name, source.files_from, dict(revisions or {})):
                 if one.path == path and not one.problem and (found := look_up(one)) and not found.problem:
-                    kind = source.format if source.format != "auto" else format_of(address(one.file))
+                    kind = format_in(source, address(one.file))
                     return InputFile(name, path, one.file.url, found.size, found.tag, kind)
     # A path that no longer exists must not hide the files of another.
     alone = [source.model_copy(update={"paths": [root], "files_from": None}) for root in source.paths]

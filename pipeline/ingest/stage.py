@@ -15,7 +15,7 @@ import xxhash
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.decoding import codec_name
-from corpusmill.pipeline.ingest.discover import UNKNOWN, InputFile, Known, Part
+from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN, InputFile, Known, Part
 from corpusmill.pipeline.ingest.file_lists import find_inputs
 from corpusmill.pipeline.ingest.raw_file import named_by_content
 from corpusmill.schemas.manifest import hash_json
@@ -29,7 +29,7 @@ READ_SETTINGS = (
     "format", "text_column", "text_join", "id_column", "url_column", "date_column", "encoding", "csv",
 )  # fmt: skip
 # Options of one format each: part of a key where they are set, so that a new format changes no key of the others.
-FORMAT_SETTINGS = ("pdf", "epub", "docx")
+FORMAT_SETTINGS = ("pdf", "epub", "docx", "members")
 
 
 # Of `partition_mb`: what the files of a unit come to on average, as stored, where they are smaller, and what a part of a larger
@@ -62,7 +62,7 @@ class Ingest(SourceStage):
     """Discover, read, decode, clean; quarantine what cannot be read. See `corpusmill.pipeline.engine.stage.SourceStage`."""
 
     name = "ingest"
-    version = "4"
+    version = "5"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -219,8 +219,9 @@ class Ingest(SourceStage):
 
 
 def _libraries_of(files: Sequence[InputFile]) -> dict[str, str]:
-    """Versions of the libraries that read some formats only; a file whose name shows no format may be a PDF."""
-    if find_spec(PDF_LIBRARY) and any(file.format in ("pdf", UNKNOWN) for file in files):
+    """Versions of the libraries that read some formats only; a file whose name shows no format may be a
+    PDF, and an archive may hold one."""
+    if find_spec(PDF_LIBRARY) and any(file.format in ("pdf", UNKNOWN, *ARCHIVES) for file in files):
         return {PDF_LIBRARY: version(PDF_LIBRARY)}
     return {}
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
+from corpusmill.pipeline.ingest.raw_file import Damaged as Damaged  # raised by everything here
 
 OUT_BYTES = 1 << 18  # decompressed at a time
 # A Zstandard block of 4 bytes may stand for 128 KiB: 256 bytes of input give 8 MiB at most.
@@ -37,15 +38,6 @@ _MAGIC = {
 }
 _MAGIC_BYTES = 10
 TRIED_BYTES = 1 << 16  # of what may be a member behind damage
-
-
-class Damaged(Exception):
-    """The file cannot be read on from here. `position` counts bytes of the file as stored; `member` is where the
-    compressed member that is damaged begins."""
-
-    def __init__(self, rule: str, detail: str, position: int, member: int = 0) -> None:
-        super().__init__(detail)
-        self.rule, self.detail, self.position, self.member = rule, detail, position, member
 
 
 def codec_of(head: bytes) -> str | None:
@@ -83,7 +75,7 @@ class Stream:
         none follows, or the file is not compressed.
         """
         damage, codec = self._damage, self._codec
-        if damage is None or codec not in _DECODERS:
+        if damage is None or codec not in DECODERS:
             return None
         found = _next_member(self.raw, damage.member + 1, codec)
         if found is None:
@@ -231,7 +223,7 @@ def _begins(raw: RawFile, at: int, codec: str) -> bool:
     raw.seek(at)
     data = raw.read(TRIED_BYTES)
     raw.seek(place)
-    step = _DECODERS[codec]()
+    step = DECODERS[codec]()
     try:
         got = 0
         while got < TRIED_BYTES:
@@ -249,7 +241,7 @@ def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, byt
     from zstandard import ZstdError
 
     start = raw.consumed - len(data)
-    step = _DECODERS[codec]()
+    step = DECODERS[codec]()
     while True:
         try:
             out, data, ended = step(data)
@@ -281,7 +273,7 @@ def _gzip() -> Step:
     return step
 
 
-def _buffered(decoder: Any) -> Step:
+def buffered(decoder: Any) -> Step:
     def step(data: bytes) -> tuple[bytes, bytes, bool]:
         if not data and decoder.needs_input:
             return b"", b"", False
@@ -313,10 +305,10 @@ def _zstd() -> Step:
     return step
 
 
-_DECODERS: dict[str, Callable[[], Step]] = {
+DECODERS: dict[str, Callable[[], Step]] = {
     "gzip": _gzip,
-    "bzip2": lambda: _buffered(bz2.BZ2Decompressor()),
-    "xz": lambda: _buffered(lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=1 << 28)),
+    "bzip2": lambda: buffered(bz2.BZ2Decompressor()),
+    "xz": lambda: buffered(lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=1 << 28)),
     "zstd": _zstd,
 }
 

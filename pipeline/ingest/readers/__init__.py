@@ -12,14 +12,18 @@ from importlib import import_module
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.http_files import Unseekable
-from corpusmill.pipeline.ingest.discover import UNKNOWN
+from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN
 from corpusmill.pipeline.ingest.records import Event, Reader, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged
 
 HEAD_BYTES = 4_096
+MAX_NESTED = 1  # archives around an archive that is read
 VALUE_BYTES = 1 << 16  # of a first value, to see whether it takes one line
 _PRINTED = re.compile(r"\{\s*\n\s*[\"}]")
+# Zip files by their bytes, and documents or programs by their names.
+_PACKED = (".jar", ".npz", ".odp", ".ods", ".odt", ".pptx", ".pt", ".whl", ".xlsx")
 _SIGNS = (
+    (re.compile(rb"(?s:.{257})ustar[\0 ]"), "tar"),
     (re.compile(rb"PAR1"), "parquet"),
     (re.compile(rb"ARROW1\0\0"), "arrow"),
     (re.compile(rb"WARC/[01]\.\d"), "warc"),
@@ -27,13 +31,21 @@ _SIGNS = (
     (re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki\b"), "mediawiki"),
     (re.compile(rb"\s*(?:<!doctype\s+html|<html\b)", re.I), "html"),
     (re.compile(rb"\s*\{\s*\""), "jsonl"),
-    (re.compile(rb"(?s:.{0,1019})%PDF-"), "pdf"),
     (re.compile(rb"(?s:PK\x03\x04.{26}mimetype.{0,64}?application/epub\+zip)"), "epub"),
     (
         re.compile(rb"(?s:PK\x03\x04.{26}(?:\[Content_Types\]\.xml|_rels/|docProps/).*PK\x03\x04.{26})word/"),
         "docx",
     ),
     (re.compile(rb"(?s:PK\x03\x04.{26})word/"), "docx"),
+    # Packages of other programs (office documents, Java) are no archives of documents.
+    (
+        re.compile(
+            rb"(?s:PK\x03\x04.{26})(?:\[Content_Types\]\.xml|_rels/|docProps/|mimetypeapplication/|META-INF/)"
+        ),
+        UNKNOWN,
+    ),
+    (re.compile(rb"PK\x03\x04|PK\x05\x06|PK\x06\x06"), "zip"),
+    (re.compile(rb"(?s:.{0,1019})%PDF-"), "pdf"),
     (re.compile(rb"\s*\[\s*\{|\x1e\s*\{"), "json"),
 )
 
@@ -45,7 +57,8 @@ def sniff(reading: Reading) -> str:
     except Damaged:
         return UNKNOWN
     head = head.removeprefix(b"\xef\xbb\xbf")
-    return next((name for sign, name in _SIGNS if sign.match(head)), UNKNOWN)
+    found = next((name for sign, name in _SIGNS if sign.match(head)), UNKNOWN)
+    return UNKNOWN if found == "zip" and reading.file.path.lower().endswith(_PACKED) else found
 
 
 def format_of_file(reading: Reading) -> str:
@@ -82,6 +95,7 @@ _READERS = {
     "text": ("html", "read_text"), "markdown": ("html", "read_text"), "html": ("html", "read"),
     "warc": ("warc", "read"), "arc": ("warc", "read"), "wet": ("warc", "read_wet"), "mediawiki": ("mediawiki", "read"),
     "pdf": ("pdf", "read"), "epub": ("epub", "read"), "docx": ("docx", "read"),
+    "tar": ("archive_members", "read_tar"), "zip": ("archive_members", "read_zip"),
 }  # fmt: skip
 
 
@@ -107,6 +121,12 @@ def read_file(reading: Reading) -> Iterator[Event]:
         if format == UNKNOWN:
             detail = f"neither name nor first bytes tell a supported format ({file.size} bytes)"
             yield Rejected(reading.next(), "ingest.unsupported_format", detail, float(file.size))
+            return
+        if format in ARCHIVES and reading.depth > MAX_NESTED:
+            detail = f"an archive inside {reading.depth} others; archives are read inside {MAX_NESTED} other"
+            yield Rejected(
+                reading.next(), "ingest.nested_archive", detail, float(reading.depth), float(MAX_NESTED)
+            )
             return
         reading.counters[f"files/{format}"] += file.begins
         yield from reader_of(format)(reading)

@@ -60,7 +60,7 @@ class _Head(NamedTuple):
     length: int | None
 
 
-class _Window:
+class Window:
     """The decompressed bytes from a place on, as far as they were asked for."""
 
     def __init__(self, stream: Stream, place: int = 0) -> None:
@@ -158,7 +158,7 @@ def records(reading: Reading, kind: str) -> Iterator[ArchiveRecord | Rejected]:
 class _Walk:
     def __init__(self, reading: Reading, kind: str) -> None:
         self.reading, self.kind = reading, kind
-        self.window = _Window(reading.stream())
+        self.window = Window(reading.stream())
         self.limit = reading.max_bytes + BESIDE
         self.names: set[str] = set()
         self.replays = 0
@@ -307,7 +307,7 @@ class _Walk:
         self.replays += 1
         if self.replays > REPLAYS:
             return False
-        window = _Window(self.reading.stream())
+        window = Window(self.reading.stream())
         while window.place < place:
             if not window.skip(place - window.place) and (window.damage is None or window.resume() is None):
                 return False

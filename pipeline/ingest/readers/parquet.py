@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusmill.common.errors import WorkError
-from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.discover import Part
 from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
@@ -128,18 +127,17 @@ def _looked_at(about: pq.RowGroupMetaData, names: Collection[str], reading: Read
     pages reads the file twice.
     """
     limit = max(PAGE_BYTES, 2 * reading.max_bytes)
-    local = Folder(reading.file.url).local
     shared = 0
     for place in range(about.num_columns):
         column = about.column(place)
         if column.path_in_schema.split(".")[0] not in names:
             continue
-        if not local and column.total_uncompressed_size <= limit:
+        if not reading.local and column.total_uncompressed_size <= limit:
             continue
         start = first_byte(column)
         what = f"a page of column '{column.path_in_schema}'"
         prefixes = "DELTA_BYTE_ARRAY" in column.encodings
-        with Folder(reading.file.url).open() as raw, suppress(Unreadable):  # the decoder stops there, too
+        with reading.open() as raw, suppress(Unreadable):  # the decoder stops there, too
             for number, page in enumerate(pages(raw, start, column.total_compressed_size)):
                 if page.stored > max(limit, column.total_compressed_size):
                     detail = f"{what} claims {page.stored} bytes, more than its column has"
