@@ -2,7 +2,7 @@
 
 Word and 4-gram F1: the multisets of words, and of runs of four, against the expected article, mean over pages (Readability's test pages,
 whose gold text is the accepted output of Readability.js). Segments: strings that the main text must hold, and strings that it must not,
-up to three of each a page (trafilatura's evaluation set). "Held out": only pages that the model of `main_text` was not made of, by host;
+up to three of each a page (trafilatura's evaluation set). "Held out": only pages that the model of `main_text` was not made of, nor of any of their site or like them;
 its card, `pipeline/ingest/readers/main_text/model.md`, has figures of all pages, each judged by a model made without it. Speed: all
 pages of both sets, one core, parsing included.
 """
@@ -17,14 +17,19 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
 
 from corpusmill.pipeline.ingest.readers.html import decode_html, extract_text
 
 WEB = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "web"
 HELD_OUT, PARTS = 0, 5  # as in tools/train_main_text.py
+SHINGLE, SHARED = 8, 0.2  # words; of those of the shorter page, from which on two pages are in one part
 _EXPLAINED = " ".join((__doc__ or "").split("\n\n", 1)[1].split())
 _WORD = re.compile(r"\w+")
 _COLUMNS = ("word_f1", "gram_f1", "precision", "recall", "f1")
@@ -48,9 +53,39 @@ class SegmentPage(NamedTuple):
     unwanted: list[str]
 
 
-def part_of(host: str) -> int:
-    """The part of the pages that a host's are in."""
-    return zlib.crc32(host.encode()) % PARTS
+def parts(pages: Sequence[GoldPage | SegmentPage]) -> list[int]:
+    """The part that each page is in: pages of one site, and pages that share a fifth of their text, are in one."""
+    first = groups(pages)
+    return [
+        zlib.crc32(min(pages[i].host for i in np.flatnonzero(first == group)).encode()) % PARTS
+        for group in first
+    ]
+
+
+def groups(pages: Sequence[GoldPage | SegmentPage]) -> npt.NDArray[np.int64]:
+    """The number of the first page of each page's group; many of the pages with gold text are variants of one page."""
+    first = np.arange(len(pages))
+
+    def join(one: int, other: int) -> None:
+        a, b = sorted((first[one], first[other]))
+        first[first == b] = a
+
+    sites: dict[str, int] = {}
+    holders: dict[int, list[int]] = {}
+    sizes = []
+    for number, page in enumerate(pages):
+        host = page.host.lower()
+        join(number, sites.setdefault(host.split(".")[-2] if "." in host else host, number))
+        words = _WORD.findall(extract_text(page.html, "all_text").lower())
+        shingles = {hash(tuple(words[at : at + SHINGLE])) for at in range(len(words) - SHINGLE + 1)}
+        sizes.append(len(shingles))
+        for shingle in shingles:
+            holders.setdefault(shingle, []).append(number)
+    shared = Counter(pair for held in holders.values() if len(held) > 1 for pair in combinations(held, 2))
+    for (one, other), count in shared.items():
+        if count > SHARED * min(sizes[one], sizes[other]):
+            join(one, other)
+    return first
 
 
 def segment_pages(folder: Path) -> list[SegmentPage]:
@@ -76,26 +111,47 @@ def gold_pages(folder: Path) -> list[GoldPage]:
     return pages
 
 
-def scores(texts: Sequence[str], pages: Sequence[GoldPage | SegmentPage]) -> dict[str, float]:
+class Judged(NamedTuple):
+    """Of a page with gold text the F1 of words and runs of four; of another its segments: found, missed, and those that are wrong."""
+
+    word_f1: float | None
+    gram_f1: float | None
+    found: int = 0
+    missed: int = 0
+    wrong: int = 0
+
+
+def judged(text: str, page: GoldPage | SegmentPage) -> Judged:
+    """How well a text is the main text of a page."""
+    if isinstance(page, GoldPage):
+        ours, gold = _WORD.findall(text.lower()), _WORD.findall(page.gold.lower())
+        return Judged(_overlap(ours, gold, 1), _overlap(ours, gold, 4))
+    squeezed = _squeeze(text)
+    hits = sum(_squeeze(segment) in squeezed for segment in page.wanted)
+    return Judged(
+        None,
+        None,
+        hits,
+        len(page.wanted) - hits,
+        sum(_squeeze(segment) in squeezed for segment in page.unwanted),
+    )
+
+
+def summary(pages: Sequence[Judged]) -> dict[str, float]:
     """word_f1, gram_f1 (means over pages with gold text), and precision, recall and f1 of segments."""
-    found = missed = wrong = 0
-    words, grams = [], []
-    for text, page in zip(texts, pages, strict=True):
-        if isinstance(page, GoldPage):
-            ours, gold = _WORD.findall(text.lower()), _WORD.findall(page.gold.lower())
-            words.append(_overlap(ours, gold, 1))
-            grams.append(_overlap(ours, gold, 4))
-            continue
-        squeezed = _squeeze(text)
-        hits = sum(_squeeze(segment) in squeezed for segment in page.wanted)
-        found += hits
-        missed += len(page.wanted) - hits
-        wrong += sum(_squeeze(segment) in squeezed for segment in page.unwanted)
+    words = [page.word_f1 for page in pages if page.word_f1 is not None]
+    grams = [page.gram_f1 for page in pages if page.gram_f1 is not None]
+    found, missed, wrong = (sum(page[field] or 0 for page in pages) for field in (2, 3, 4))
     precision, recall = found / max(found + wrong, 1), found / max(found + missed, 1)
     return {
         "word_f1": sum(words) / max(len(words), 1), "gram_f1": sum(grams) / max(len(grams), 1),
         "precision": precision, "recall": recall, "f1": _harmonic(precision, recall),
     }  # fmt: skip
+
+
+def scores(texts: Sequence[str], pages: Sequence[GoldPage | SegmentPage]) -> dict[str, float]:
+    """The `summary` of pages with these texts."""
+    return summary([judged(text, page) for text, page in zip(texts, pages, strict=True)])
 
 
 def _squeeze(text: str) -> str:
@@ -142,7 +198,7 @@ def measure(data: Path = WEB) -> dict[str, Any]:
     pages: list[GoldPage | SegmentPage] = [
         *segment_pages(data / "trafilatura_eval"), *gold_pages(data / "readability_test_pages")
     ]  # fmt: skip
-    held_out = [i for i, page in enumerate(pages) if part_of(page.host) == HELD_OUT]
+    held_out = [i for i, part in enumerate(parts(pages)) if part == HELD_OUT]
     size = sum(len(page.html.encode()) for page in pages) / 1e6
     rows = {}
     for name, extractor in extractors().items():

@@ -10,7 +10,8 @@ import orjson
 from resiliparse.parse.html import HTMLTree
 
 from corpusmill.pipeline.ingest.decoding import Decoded, Undecodable
-from corpusmill.pipeline.ingest.readers.html import TooComplex, check_complexity, decode_html, text_of_tree
+from corpusmill.pipeline.ingest.readers.html import decode_html, text_of_tree
+from corpusmill.pipeline.ingest.readers.html_limits import TooComplex, check_complexity
 from corpusmill.pipeline.ingest.readers.zip_parts import Archive, Encrypted, Missing, TooLarge, local, resolve
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged

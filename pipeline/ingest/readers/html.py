@@ -6,35 +6,18 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-import numpy as np
 import orjson
 from resiliparse.parse.html import HTMLTree
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest.decoding import MAX_REPLACED, Decoded, Undecodable, decode
+from corpusmill.pipeline.ingest.readers.html_limits import TooComplex, check_complexity
 from corpusmill.pipeline.ingest.readers.page_fields import PageFields, page_fields
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import read_up_to
 
 Extractor = Literal["main_text", "resiliparse", "trafilatura", "all_text"]
-# Browsers stop nesting at 512. Extraction takes time in the square of the depth: 3,000 cost a second at most.
-MAX_DEPTH = 3_000
-# Unclosed formatting elements are opened again in every block after them, so the tree grows as the product.
-MAX_REOPENED = 20_000_000
-# Both are kept in lists that the parser searches from the start for each new one.
-MAX_ATTRIBUTES = 10_000  # of one tag
-MAX_OPTIONS = 20_000  # of a page's <select> lists
-_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{10000,}")
-_OPTION = re.compile(r"<option", re.I)
 _META = re.compile(rb"<meta[^<>]{0,512}?charset\s{0,8}=\s{0,8}[\"']?\s{0,8}([A-Za-z0-9_:.-]{2,40})", re.I)
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
-_UNNESTED = frozenset(
-    re.findall(
-        r"\w+",
-        "area base br col embed hr img input link meta param source track wbr html head body title script"
-        " style textarea p li dt dd tr td th tbody thead tfoot colgroup caption option optgroup rp rt",
-    )
-)
 _SPACES = re.compile(r"[ \t]+\n")
 
 
@@ -44,10 +27,6 @@ class Extracted(NamedTuple):
     text: str
     fields: PageFields
     decoded: Decoded
-
-
-class TooComplex(ValueError):
-    """The page would keep the parser busy for longer, or take more memory, than any page is worth."""
 
 
 def require(extractor: Extractor) -> None:
@@ -116,34 +95,6 @@ def _decodes(data: bytes, charset: str) -> bool:
     except (UnicodeError, LookupError):
         return False
     return True
-
-
-def check_complexity(page: str) -> None:
-    """Raise `TooComplex` for a page beyond the limits above; nearly free for an ordinary one."""
-    for tag in _LONG_TAG.finditer(page):
-        if len(re.findall(r"[\s/]+", tag[0])) > MAX_ATTRIBUTES:
-            raise TooComplex(f"more than {MAX_ATTRIBUTES} attributes in one tag")
-    tags = page.count("<")
-    if tags <= MAX_DEPTH:
-        return
-    if tags > MAX_OPTIONS and sum(1 for _ in _OPTION.finditer(page)) > MAX_OPTIONS:
-        raise TooComplex(f"more than {MAX_OPTIONS} options to select")
-    code = np.frombuffer(page.encode("utf-8", "replace"), np.uint8)
-    after = code[np.minimum(np.flatnonzero(code == ord("<")) + 1, len(code) - 1)]
-    letter = after | 32
-    opened = ((letter >= ord("a")) & (letter <= ord("z"))).astype(np.int64)
-    depth = np.cumsum(opened - (after == ord("/")))
-    # Void elements and unclosed <p> count as open here, so this is an upper bound.
-    deepest = int((depth - np.minimum(np.minimum.accumulate(depth), 0)).max())
-    if deepest <= MAX_DEPTH and deepest * tags <= MAX_REOPENED:
-        return
-    now = deepest = 0
-    for close, name in _TAG.findall(page):
-        if name.lower() not in _UNNESTED:
-            now = max(now - 1, 0) if close else now + 1
-            deepest = max(deepest, now)
-    if deepest > MAX_DEPTH or deepest * tags > MAX_REOPENED:
-        raise TooComplex(f"{tags} tags, up to {deepest} of them open at once")
 
 
 def read(reading: Reading) -> Iterator[Event]:
