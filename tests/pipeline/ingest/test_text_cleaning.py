@@ -226,7 +226,6 @@ def test_pages_made_to_exhaust_a_parser_are_refused(page: str) -> None:
         "<div><p>x</p></div>" * 30_000,
         "<" * 99_999,
         "<a href='x' class=\"a b\" title='>' hidden>x</a> a = b " * 30_000,
-        "<script>" + "if (a<b && c='x') {d} e => f; " * 50_000,
         "<" + "a" * 99_999,
         "<a b='" + "c d" * 99_999,
     ],
