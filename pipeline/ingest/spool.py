@@ -17,13 +17,13 @@ SPOOL_BYTES = 4 << 30  # kept at all; behind them the bytes can be read once, fr
 
 
 @contextmanager
-def _written() -> Iterator[None]:
+def written(what: str = "a member of an archive") -> Iterator[None]:
     """A temporary file that cannot be written, as one line."""
     try:
         yield
     except OSError as error:
         place = f"{tempfile.gettempdir()} (TMPDIR)"
-        raise WorkError(f"a member of an archive cannot be kept in {place}: {error.strerror}") from None
+        raise WorkError(f"{what} cannot be kept in {place}: {error.strerror}") from None
 
 
 class Spool:
@@ -45,7 +45,7 @@ class Spool:
         while place >= self._size and self._beyond == 0 and not self._rest and self._more():
             pass
         if place < self._size:
-            with _written():  # what was written last may come to the disk only now
+            with written():  # what was written last may come to the disk only now
                 self._kept.seek(place)
                 return self._kept.read(size)
         if self._rest or self._beyond:
@@ -66,7 +66,7 @@ class Spool:
         if block is None:
             self._ended = True
         elif self._size + len(block) <= SPOOL_BYTES and not self._beyond:
-            with _written():
+            with written():
                 self._kept.seek(self._size)
                 self._kept.write(block)
             self._size += len(block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.discover import Part
 from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
 from corpusmill.pipeline.ingest.raw_file import RawFile
+from corpusmill.pipeline.ingest.readers.parquet_fetch import Fetched
 from corpusmill.pipeline.ingest.readers.parquet_pages import Unreadable, first_byte, pages
 from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
 from corpusmill.schemas.tables import DOCUMENTS
@@ -38,10 +39,11 @@ def read(reading: Reading) -> Iterator[Event]:
         detail = f"its footer has {footer} bytes, allowed are {FOOTER_BYTES}"
         yield Rejected(reading.next(), "ingest.not_parquet", detail, float(footer), float(FOOTER_BYTES))
         return
+    fetched = None if reading.local else Fetched(raw, reading.file.size)
     try:
         # Buffered streams: a column chunk is never held whole.
         file = pq.ParquetFile(
-            pa.PythonFile(raw, mode="r"), buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True,
+            pa.PythonFile(fetched or raw, mode="r"), buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True,
             thrift_container_size_limit=CONTAINER_LIMIT,
         )  # fmt: skip
         schema = readable(file.schema_arrow)
@@ -60,7 +62,9 @@ def read(reading: Reading) -> Iterator[Event]:
         return
     names = [field.name for field in schema if field.name == text_column or wanted(field.type)]
     for group in groups:
-        yield from _row_group(file, group, names, text_column, reading)
+        yield from _row_group(file, group, names, text_column, reading, fetched)
+    if fetched:
+        fetched.close()
     if groups.stop < file.metadata.num_row_groups:
         return
     promised = file.metadata.num_rows
@@ -82,13 +86,18 @@ def _groups_in(part: Part, about: pq.FileMetaData) -> range:
 
 
 def _row_group(
-    file: pq.ParquetFile, group: int, names: list[str], text_column: str, reading: Reading
+    file: pq.ParquetFile,
+    group: int,
+    names: list[str],
+    text_column: str,
+    reading: Reading,
+    fetched: Fetched | None,
 ) -> Iterator[Event]:
     about = file.metadata.row_group(group)
     promised = max(0, about.num_rows)
     first, done = reading.records, 0
     try:
-        rule, problem, shared = _looked_at(about, names, reading)
+        rule, problem, shared = _looked_at(about, names, reading, fetched)
         if rule:
             yield _lost(f"row group {group}: {problem}", rule, promised, reading)
             return
@@ -118,26 +127,28 @@ def _reason(error: Exception) -> str:
     return "a page does not have its checksum" if "CRC" in str(error) else type(error).__name__
 
 
-def _looked_at(about: pq.RowGroupMetaData, names: Collection[str], reading: Reading) -> tuple[str, str, int]:
+def _looked_at(
+    about: pq.RowGroupMetaData, names: Collection[str], reading: Reading, fetched: Fetched | None
+) -> tuple[str, str, int]:
     """(rule, problem, bytes that rows may share) of the pages of a row group; without a rule it may be decoded.
 
     Refused is a page for which the decoder would take more memory than there is for it: it allocates what a header claims
     before it reads, so damage of a header is enough. Many rows may have one long value of a dictionary, or a prefix of the value
-    before them: the bytes of the largest such page. The sizes in the footer are believed for remote files alone, where looking at
-    pages reads the file twice.
+    before them: the bytes of the largest such page. Of a file that is not here (`fetched`) the columns are fetched first; only the sizes
+    in the footer are looked at if they are too long for that.
     """
     limit = max(PAGE_BYTES, 2 * reading.max_bytes)
     shared = 0
-    for place in range(about.num_columns):
-        column = about.column(place)
-        if column.path_in_schema.split(".")[0] not in names:
-            continue
-        if not reading.local and column.total_uncompressed_size <= limit:
-            continue
+    columns = [about.column(place) for place in range(about.num_columns)]
+    columns = [column for column in columns if column.path_in_schema.split(".")[0] in names]
+    if fetched and not fetched.fetch([(first_byte(one), one.total_compressed_size) for one in columns]):
+        columns = [column for column in columns if column.total_uncompressed_size > limit]
+    for column in columns:
         start = first_byte(column)
         what = f"a page of column '{column.path_in_schema}'"
         prefixes = "DELTA_BYTE_ARRAY" in column.encodings
-        with reading.open() as raw, suppress(Unreadable):  # the decoder stops there, too
+        opened = nullcontext(fetched) if fetched else reading.open()
+        with opened as raw, suppress(Unreadable):  # the decoder stops there, too
             for number, page in enumerate(pages(raw, start, column.total_compressed_size)):
                 if page.stored > max(limit, column.total_compressed_size):
                     detail = f"{what} claims {page.stored} bytes, more than its column has"

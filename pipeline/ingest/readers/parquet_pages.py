@@ -10,6 +10,8 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow.parquet as pq
 
+from corpusmill.pipeline.ingest.readers.parquet_fetch import Fetched
+
 HEADER_BYTES = 1 << 16  # read at once; statistics in a header may hold values
 _UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of PageHeader
 _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 3, 7, 8, 9, 10, 11, 12
@@ -26,7 +28,7 @@ class Unreadable(ValueError):
     """No page header where one should be."""
 
 
-def pages(file: BinaryIO, start: int, size: int) -> Iterator[Page]:
+def pages(file: BinaryIO | Fetched, start: int, size: int) -> Iterator[Page]:
     """The pages of a column chunk of `size` bytes from byte `start` of a file. Raises `Unreadable`."""
     end = start + size
     while start < end:

@@ -13,8 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.ingest.raw_file import RawFile
+from corpusmill.pipeline.ingest.readers.parquet_fetch import Fetched
 from corpusmill.pipeline.ingest.readers.parquet_pages import Page, Unreadable, pages
 from tests.pipeline.ingest.helpers import ingest
+from tests.web import files_of, serving
 
 TABLE = pa.table(
     {
@@ -107,8 +111,9 @@ def test_whatever_stands_in_place_of_a_header(data: bytes) -> None:
     assert all(isinstance(page, Page) and page.stored >= 0 for page in found)
 
 
-def test_a_page_that_claims_more_than_its_column_has(tmp_path: Path) -> None:
-    """The decoder would allocate what the header claims, before it reads."""
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_page_that_claims_more_than_its_column_has(tmp_path: Path, remote: bool) -> None:
+    """The decoder would allocate what the header claims, before it reads; here, and on a web server."""
     path = written(tmp_path, compression="none", use_dictionary=False)
     metadata = pq.ParquetFile(path).metadata
     column = metadata.row_group(1).column(1)
@@ -124,7 +129,8 @@ def test_a_page_that_claims_more_than_its_column_has(tmp_path: Path) -> None:
     grown = data[start : first + 2] + b"\xfe\xff\xff\xff\x0f" + data[second + 1 : end]  # 2^31 - 1
     data[start:end] = grown[: end - start]
     path.write_bytes(data)
-    documents, rejected, mib = peak(path)
+    with serving(files_of({"/a.parquet": bytes(data)})) as server:
+        documents, rejected, mib = peak(f"{server.url}/a.parquet" if remote else path)
     assert documents == 600 and mib < 300
     assert [rule for rule, _ in rejected] == ["ingest.damaged"]
     assert "claims 2147483647 bytes, more than its column has" in rejected[0][1]
@@ -150,7 +156,48 @@ print(json.dumps([len(result.docs), [[d["rule"], d["detail"]] for d in result.de
 """
 
 
-def peak(path: Path) -> tuple[int, list[list[str]], int]:
+@given(
+    st.binary(min_size=1, max_size=400), st.lists(st.tuples(st.integers(-5, 450), st.integers(0, 500)), max_size=4),
+    st.lists(st.tuples(st.integers(0, 420), st.integers(-1, 450)), max_size=20),
+)  # fmt: skip
+def test_fetched_ranges_read_as_the_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    data: bytes,
+    ranges: list[tuple[int, int]],
+    reads: list[tuple[int, int]],
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "ranges"
+    path.write_bytes(data)
+    file = Fetched(RawFile(Folder(path)), len(data))
+    assert file.fetch(ranges)
+    for begin, size in reads:
+        file.seek(begin)
+        assert file.read(size) == (data[begin:] if size < 0 else data[begin : begin + size])
+    file.close()
+
+
+def test_a_remote_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are looked at before they are decoded, out of what was fetched."""
+    rows = 60_000
+    table = pa.table(
+        {"text": [f"text number {n}: {n**9} {n**7} {n**11}" for n in range(rows)], "other": list(range(rows))}
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows // 3)
+    data = (tmp_path / "a.parquet").read_bytes()
+    read, taken = RawFile.read, list[int]()
+
+    def counted(file: RawFile, size: int = -1) -> bytes:
+        block = read(file, size)
+        taken.append(len(block))
+        return block
+
+    monkeypatch.setattr(RawFile, "read", counted)
+    with serving(files_of({"/a.parquet": data})) as server:
+        assert len(ingest(f"{server.url}/a.parquet").docs) == rows
+    assert len(data) > 1 << 20 and sum(taken) < 2.1 * len(data)  # once for its hash, once to be decoded
+
+
+def peak(path: Path | str) -> tuple[int, list[list[str]], int]:
     """(documents, (rule, detail)s, MiB above what the imports took), in a process of its own."""
     done = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
     documents, rejected, mib = json.loads(done.stdout)
