@@ -124,6 +124,11 @@ class Stream:
         self.position += len(data)
         return data
 
+    def blocks(self) -> Iterator[bytes]:
+        """All that is left. Raises `Damaged`."""
+        while block := self.read():
+            yield block
+
     def peek(self, size: int) -> bytes:
         """The next bytes, not consumed; fewer at the end or before damage."""
         parts, have = [], 0

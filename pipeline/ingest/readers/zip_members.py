@@ -27,7 +27,7 @@ from corpusmill.pipeline.ingest.readers.zip_directory import (
 )
 from corpusmill.pipeline.ingest.records import Reading, Rejected
 from corpusmill.pipeline.ingest.spool import Spool
-from corpusmill.pipeline.ingest.streams import Stream, codec_of
+from corpusmill.pipeline.ingest.streams import codec_of
 
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _LENGTHS_FOLLOW = 0x8  # in a record behind the content
@@ -49,13 +49,8 @@ def members(reading: Reading) -> Iterator[Member | Rejected]:
     if codec_of(raw.read(16)) is None:
         yield from _members(raw, reading)
         return
-    with Spool(_blocks(reading.stream())) as whole:  # a zip file that is compressed once more
+    with Spool(reading.stream().blocks()) as whole:  # a zip file that is compressed once more
         yield from _members(RawFile(Folder(reading.file.url), content=whole.open), reading)
-
-
-def _blocks(stream: Stream) -> Iterator[bytes]:
-    while block := stream.read():
-        yield block
 
 
 class _Layout(NamedTuple):

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import posixpath
 import re
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import unquote
 from xml.parsers import expat
 
 from corpusmill.pipeline.ingest.records import Reading
+from corpusmill.pipeline.ingest.spool import Spool
 from corpusmill.pipeline.ingest.streams import Damaged, codec_of
 
 DIRECTORY_BYTES = 4 << 20  # the longest directory of an archive: some 90,000 names at most
 BLOCK = 1 << 16
-SPOOLED = 1 << 23  # of a compressed archive, in memory; the rest is in an unnamed temporary file
-MAX_ARCHIVE = 1 << 30  # of one that is itself compressed, once decompressed
 MARKUP = 8  # XML of a part may have so many times the bytes of the longest record
 MAX_DEPTH = 256  # elements open at once
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # all that EPUB and OPC allow
@@ -73,7 +71,7 @@ class Archive:
     def __init__(self, reading: Reading) -> None:
         raw: Any = reading.raw()
         if codec_of(raw.read(16)) is not None:
-            raw = _spooled(reading)
+            raw = Spool(reading.stream().blocks()).open()
         file = _Guarded(raw)
         try:
             self._zip = zipfile.ZipFile(file)
@@ -169,20 +167,6 @@ TextHandler = Callable[[str], None]
 def _refuse(*_: object) -> None:
     """Neither format declares entities; a part that does is one that should not be expanded."""
     raise Damaged("ingest.malformed_xml", "a part's XML declares entities", 0)
-
-
-def _spooled(reading: Reading) -> BinaryIO:
-    """The decompressed content of a file, which can be read in any order."""
-    stream = reading.stream()
-    out = tempfile.SpooledTemporaryFile(SPOOLED)  # noqa: SIM115 (the archive reads from it later)
-    while block := stream.read():
-        if stream.position > MAX_ARCHIVE:
-            raise Damaged(
-                "ingest.record_too_large", f"an archive of more than {MAX_ARCHIVE} bytes", stream.raw.consumed
-            )
-        out.write(block)
-    out.seek(0)
-    return out  # type: ignore[return-value]
 
 
 def local(tag: str) -> str:
