@@ -8,6 +8,8 @@ import io
 import itertools
 import json
 import re
+import tarfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -87,7 +89,7 @@ def write(folder: Path) -> dict[str, Path]:
     for suffix, content in files.items():
         found[suffix] = folder / f"a.{suffix}"
         found[suffix].write_bytes(content)
-    found |= papers(folder, data)
+    found |= archives(folder, data) | papers(folder, data)
     found["html"] = folder / "pages"
     found["html"].mkdir()
     for number, page in enumerate(html):
@@ -95,6 +97,22 @@ def write(folder: Path) -> dict[str, Path]:
     found["mediawiki (xml.bz2)"] = natural.DATA.joinpath(
         "natural", "encyclopedic_enwiki_dump", "enwiki-pages-articles-shortened.xml.bz2"
     )
+    return found
+
+
+def archives(folder: Path, texts: Sequence[str]) -> dict[str, Path]:
+    """A tar and a zip file of text files."""
+    found = {"tar": folder / "a.tar", "zip": folder / "a.zip"}
+    with (
+        tarfile.open(found["tar"], "w") as tar,
+        zipfile.ZipFile(found["zip"], "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for number, text in enumerate(texts):
+            content = text.encode()
+            entry = tarfile.TarInfo(f"texts/{number}.txt")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+            packed.writestr(entry.name, content)
     return found
 
 

@@ -14,6 +14,7 @@ import io
 import json
 import resource
 import statistics
+import tarfile
 import tempfile
 import zipfile
 from collections import Counter
@@ -157,6 +158,17 @@ def _each_page(take: Callable[[bytes], str]) -> Reader:
     return lambda folder: len([take(file.read_bytes()) for file in sorted(folder.iterdir())])
 
 
+def _tar(path: Path) -> int:
+    with tarfile.open(path) as archive:
+        files = (archive.extractfile(member) for member in archive)
+        return len([file.read().decode() for file in files if file])
+
+
+def _zip(path: Path) -> int:
+    with zipfile.ZipFile(path) as archive:
+        return len([archive.read(name).decode() for name in archive.namelist()])
+
+
 def _pdfium(folder: Path) -> int:
     import pypdfium2
 
@@ -220,6 +232,7 @@ READERS: dict[str, dict[str, Reader]] = {
     "parquet": {"pyarrow.parquet, a table": _parquet, "pyarrow.parquet, strings": _parquet_strings},
     "arrow": {"pyarrow.ipc, a table": _ipc},
     "html": {"resiliparse": _each_page(_extracted), "trafilatura": _each_page(_trafilatura)},
+    "tar": {"tarfile": _tar}, "zip": {"zipfile": _zip},
     "pdf": {"pypdfium2": _pdfium}, "epub": {"zipfile and resiliparse": _epub}, "docx": {"python-docx": _docx},
     "warc": {"fastwarc": _fastwarc("response", _decoded), "fastwarc and resiliparse": _fastwarc("response", _extracted),
              "warcio": _warcio("response", _decoded), "warcio and resiliparse": _warcio("response", _extracted)},
@@ -240,6 +253,9 @@ def _plain_bytes(path: Path) -> int:
     if path.suffix == ".arrow":
         with pa.OSFile(str(path)) as file:
             return int(pa.ipc.open_file(file).read_all().nbytes)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
     with opened.get(path.suffix, _open)(path) as file:
         return sum(len(block) for block in iter(lambda: file.read(1 << 20), b""))
 
