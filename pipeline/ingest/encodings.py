@@ -44,6 +44,7 @@ _ENOUGH = 12  # bytes beyond ASCII, for that confidence to mean something
 _BEYOND_ASCII = re.compile("[^\x00-\x7f]")
 _QUOTES = frozenset("‘’“”„«»‹›‚")
 _JOINERS = frozenset("’‘–—·\xa0\xad…")  # stand between letters
+_INITIALS = frozenset("ΆΈΉΊΌΎΏ")  # begin a word: words in capitals have no accents
 # The most frequent ideographs of Chinese and Japanese: a good sixth of any text.
 _FREQUENT = frozenset(
     "的一是不了在人有我他这中大来上个国说们为子和你地出道也时年得就那要下以生会自着去之过家学对可里后小么心多天而能好都然没日于起还发成事"
@@ -199,7 +200,7 @@ def _oddity(text: str) -> float:
             ):
                 odd += 3
             elif kind == "Lu":
-                odd += before.isalpha() and before.islower()
+                odd += before.isalpha() and (before.islower() or char in _INITIALS)
             elif kind == "Ll":
                 odd += 0.5 * (within and before.isupper() and after.isupper())
             elif char in "ªº":

@@ -66,6 +66,12 @@ def test_one_sign_of_a_long_text_decides_between_pages_that_are_nearly_the_same(
         assert decode(text.encode(encoding)).text == text
 
 
+def test_an_accented_capital_ends_no_greek_word() -> None:
+    """A quotation mark of ISO 8859-7 is one in Windows-1253, where everything else may be the same."""
+    text = f"{TEXTS['el']} " * 20 + "Αγωνίζεται στη Β’ Εθνική."
+    assert decode(text.encode("iso8859-7")).text == text
+
+
 def test_a_stray_control_character_does_not_hide_the_encoding() -> None:
     assert decode("Login für Leser\x7f und andere".encode("cp1252")).text == "Login für Leser\x7f und andere"
 
