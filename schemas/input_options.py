@@ -1,12 +1,87 @@
-"""Options of a source for PDF, EPUB and DOCX files."""
+"""What a source of a recipe says of its files: their format, options of single formats, lists of files."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from corpusmill.schemas.manifest import Strict
+
+Format = Literal[
+    "auto",
+    "jsonl",
+    "json",
+    "csv",
+    "tsv",
+    "parquet",
+    "arrow",
+    "text",
+    "markdown",
+    "warc",
+    "arc",
+    "wet",
+    "html",
+    "mediawiki",
+    "pdf",
+    "epub",
+    "docx",
+    "documents",
+    "tar",
+    "zip",
+]
+
+
+class CsvOptions(Strict):
+    """The dialect of CSV and TSV files (RFC 4180, where nothing is set)."""
+
+    delimiter: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description="default: of , ; tab and |, what the first line has most of",
+    )
+    quote: str | None = Field(default='"', min_length=1, max_length=1, description="null: no value is quoted")
+    escape: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description="before a quote or delimiter; default: quotes are doubled",
+    )
+    header: bool | list[str] = Field(
+        default=True,
+        description="whether the first line names the columns (else they are 0, 1, ...), or their names",
+    )
+
+
+def _path(value: str) -> str:
+    if not value.strip():
+        raise ValueError("an empty path; name a file, a folder, a glob or a URL")
+    return value
+
+
+def _pattern(value: str) -> str:
+    if not value.strip("/ "):
+        raise ValueError("an empty pattern; name a glob of members, such as *.jsonl")
+    return value
+
+
+Path = Annotated[str, AfterValidator(_path)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class FileList(Strict):
+    """A list of input files: text with a path or URL on each line, or a table with a column of them."""
+
+    path: Path = Field(
+        description="of the list: a file or URL, compressed or not; relative names in it start at its folder"
+    )
+    file_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="column of a table (CSV, TSV, JSON, JSON Lines, Parquet, Arrow) with the files' paths or URLs; the others"
+        " become metadata of each file's documents; default: the list is text, a file on each line, # begins a comment",
+    )
 
 
 class PdfOptions(Strict):

@@ -13,7 +13,16 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from corpusmill.common.errors import nearest
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.filter import FilterParams
-from corpusmill.schemas.input_options import DocxOptions, EpubOptions, PdfOptions
+from corpusmill.schemas.input_options import (
+    CsvOptions,
+    DocxOptions,
+    EpubOptions,
+    FileList,
+    Format,
+    Path,
+    Pattern,
+    PdfOptions,
+)
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.shards import ShardParams
 from corpusmill.schemas.split import SplitParams
@@ -28,83 +37,12 @@ from corpusmill.schemas.stages import (
 )
 from corpusmill.schemas.tokenizer import TokenizerParams
 
-Format = Literal[
-    "auto",
-    "jsonl",
-    "json",
-    "csv",
-    "tsv",
-    "parquet",
-    "arrow",
-    "text",
-    "markdown",
-    "warc",
-    "arc",
-    "wet",
-    "html",
-    "mediawiki",
-    "pdf",
-    "epub",
-    "docx",
-    "documents",
-    "tar",
-    "zip",
-]
-
-
-class CsvOptions(Strict):
-    """The dialect of CSV and TSV files (RFC 4180, where nothing is set)."""
-
-    delimiter: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1,
-        description="default: of , ; tab and |, what the first line has most of",
-    )
-    quote: str | None = Field(default='"', min_length=1, max_length=1, description="null: no value is quoted")
-    escape: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1,
-        description="before a quote or delimiter; default: quotes are doubled",
-    )
-    header: bool | list[str] = Field(
-        default=True,
-        description="whether the first line names the columns (else they are 0, 1, ...), or their names",
-    )
-
-
-def _path(value: str) -> str:
-    if not value.strip():
-        raise ValueError("an empty path; name a file, a folder, a glob or a URL")
-    return value
-
-
-def _pattern(value: str) -> str:
-    if not value.strip("/ "):
-        raise ValueError("an empty pattern; name a glob of members, such as *.jsonl")
-    return value
-
-
-class FileList(Strict):
-    """A list of input files: text with a path or URL on each line, or a table with a column of them."""
-
-    path: Annotated[str, AfterValidator(_path)] = Field(
-        description="of the list: a file or URL, compressed or not; relative names in it start at its folder"
-    )
-    file_column: str | None = Field(
-        default=None,
-        min_length=1,
-        description="column of a table (CSV, TSV, JSON, JSON Lines, Parquet, Arrow) with the files' paths or URLs; the others"
-        " become metadata of each file's documents; default: the list is text, a file on each line, # begins a comment",
-    )
-
 
 class Source(Strict):
     """One named origin of text. `paths` are files, folders, globs or URLs; relative ones start at the
     working directory."""
 
-    paths: list[Annotated[str, AfterValidator(_path)]] = Field(
+    paths: list[Path] = Field(
         default=[],
         description="files, folders, globs or URLs, also hf://datasets/OWNER/NAME[@REVISION]/PATH of the Hugging Face Hub",
     )
@@ -126,7 +64,7 @@ class Source(Strict):
     url_column: str | None = None
     date_column: str | None = None
     encoding: str | None = Field(default=None, description="encoding of text files; default: detected")
-    members: list[Annotated[str, AfterValidator(_pattern)]] | None = Field(
+    members: list[Pattern] | None = Field(
         default=None,
         min_length=1,
         description="of archives (.tar, .zip): globs of the members that are read, such as *.jsonl or train/*.txt; one"

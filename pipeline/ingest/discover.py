@@ -51,7 +51,7 @@ class InputFile:
     url: str
     size: int
     tag: str
-    format: str  # a `corpusmill.schemas.recipe.Format`, or `UNKNOWN`
+    format: str  # a `corpusmill.schemas.input_options.Format`, or `UNKNOWN`
     problem: str = ""  # why it is not read: it becomes one quarantined record
     metadata: str = ""  # of each of its documents, besides their own: JSON of what a list says of the file
     counted: tuple[str, ...] = ()  # counters that it adds to when it is read

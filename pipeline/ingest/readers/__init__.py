@@ -1,6 +1,6 @@
 """Input file formats: one reader per format, chosen by `read_file`, which turns any failure into a rejected record.
 
-To add a format: a module here that defines a `Reader`, its line in `_READERS`, its name in `corpusmill.schemas.recipe`,
+To add a format: a module here that defines a `Reader`, its line in `_READERS`, its name in `corpusmill.schemas.input_options`,
 and what identifies it: suffixes in `discover.py`, first bytes in `_SIGNS`."""
 
 from __future__ import annotations
