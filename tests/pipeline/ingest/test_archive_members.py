@@ -15,18 +15,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import discover, format_of
 from corpusmill.pipeline.ingest.reread import RawFile, find_file
 from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.pipeline.ingest.helpers import Result, ingest
+from tests.pipeline.ingest.pdf_files import lines, pdf
 from tests.pipeline.ingest.test_archives import record
+from tests.pipeline.ingest.zip_files import docx_parts, epub_parts, p, packed, page
+from tests.web import files_of, serving
 
 
 def parquet(*texts: str) -> bytes:
@@ -319,3 +324,49 @@ def test_any_names_and_contents(
         assert result.counters["members"] + skipped == count
         assert "ingest.unreadable" not in result.rules
         assert json.dumps(result.locators())
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])
+def test_members_that_are_read_from_any_place(tmp_path: Path, name: str) -> None:
+    """Formats whose readers go back and forth in a file, or give it to another process."""
+    sink = io.BytesIO()
+    pyarrow.feather.write_feather(pa.table({"text": ["of an arrow file"]}), sink)
+    chapter = page("<h1>One</h1><p>Of a book.</p>")
+    files = {
+        "a.feather": sink.getvalue(), "b.pdf": pdf(lines("Of a page.")), "c.epub": packed(epub_parts({"c.xhtml": chapter})),
+        "d.docx": packed(docx_parts(p("Of a letter."))), "no name": packed(docx_parts(p("Of another letter."))),
+    }  # fmt: skip
+    data = zip_of(files) if name == "a.zip" else gzip.compress(tar_of(files))
+    found = texts_of(read(tmp_path, name, data))
+    assert found == {
+        "a.feather#0": "of an arrow file", "b.pdf#0": "Of a page.", "c.epub#0": "One\n\nOf a book.", "d.docx#0": "Of a letter.",
+        "no name#0": "Of another letter.",
+    }  # fmt: skip
+
+
+def stored(folder: Path) -> dict[str, bytes]:
+    """Archives of all files, as they are here."""
+    folder.mkdir()
+    archives = {"a.zip": zip_of(FILES), "a.tar": tar_of(FILES), "a.tar.gz": gzip.compress(tar_of(FILES))}
+    for name, data in archives.items():
+        (folder / name).write_bytes(data)
+    return archives
+
+
+@pytest.mark.s3
+def test_archives_in_object_storage(tmp_path: Path, s3: str) -> None:
+    for name, data in stored(tmp_path / "in").items():
+        (Folder(s3) / "in" / name).write(data)
+    here, there = ingest(tmp_path / "in"), ingest(f"{s3}/in")
+    assert pa.concat_tables(there.tables).equals(pa.concat_tables(here.tables)) and len(here.docs) == 3 * 14
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_archives_on_a_web_server(tmp_path: Path, ranges: bool) -> None:
+    archives = {f"/{name}": data for name, data in stored(tmp_path / "in").items()}
+    answer = files_of(archives)
+    with serving(lambda asked: answer(asked)._replace(ranges=ranges)) as server:
+        there = ingest(*(f"{server.url}{name}" for name in sorted(archives)))
+    here = ingest(tmp_path / "in")
+    assert sorted(doc["text"] for doc in there.docs) == sorted(doc["text"] for doc in here.docs)
+    assert len(there.docs) == 3 * 14 and not there.rules
