@@ -65,6 +65,7 @@ class RawFile:
         self._at = begin  # where the next byte is read
         self._hashed = 0  # bytes from `begin` on that are hashed
         self.begin, self.end = begin, end
+        self.damaged = False  # the archive that it is a member of ends the bytes here
         if begin:
             self._file.seek(begin)
         self._kind, self._hash = _hash(size, tag)
@@ -75,7 +76,10 @@ class RawFile:
     def read(self, size: int = -1) -> bytes:
         try:
             data = self._file.read(size)
-        except (Damaged, Unseekable):
+        except Damaged:
+            self.damaged = True
+            raise
+        except Unseekable:
             raise
         except Exception as error:
             if self._content is not None:

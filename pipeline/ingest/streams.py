@@ -72,10 +72,10 @@ class Stream:
         """After `Damaged`: go on with the next member of the compressed file that can be read.
 
         Returns the stored bytes passed over, from the damaged member's beginning to that of the next (first, end); None if
-        none follows, or the file is not compressed.
+        none follows, the file is not compressed, or it cannot be read further itself (a member of a damaged archive).
         """
         damage, codec = self._damage, self._codec
-        if damage is None or codec not in DECODERS:
+        if damage is None or codec not in DECODERS or self.raw.damaged:
             return None
         found = _next_member(self.raw, damage.member + 1, codec)
         if found is None:

@@ -77,7 +77,8 @@ def directory(raw: RawFile, size: int) -> Directory | None:
         return Directory(end, end, 0) if not begin or begin == end else None
     places = [first for first in dict.fromkeys((end - length, begin)) if 0 <= first < end]
     # Where bytes of the directory are missing its length leads into the members.
-    for first in sorted(places, key=lambda first: read_at(raw, first, 4) != _ENTRY_SIGN):
+    signed = [first for first in places if read_at(raw, first, 4) == _ENTRY_SIGN]
+    for first in [*signed, *(first for first in reversed(places) if first not in signed)]:
         for before in dict.fromkeys((first - begin, 0)):
             if before >= 0 and _leads_to_a_member(raw, Directory(first, end, before)):
                 return Directory(first, end, before)

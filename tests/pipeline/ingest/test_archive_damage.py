@@ -263,3 +263,21 @@ def test_a_full_disk_ends_the_run(size: int) -> None:
         kept._kept = Path("/dev/full").open("r+b", buffering=size)  # noqa: SIM115 (a device that no byte fits on)
         with pytest.raises(WorkError, match="TMPDIR"):
             kept.read_at(0, 1)
+
+
+def test_a_damaged_member_of_several_gzip_members_ends(tmp_path: Path) -> None:
+    """What is wrong at its end is no reason to read its second part for ever."""
+    line = b'{"text": "a text that is long enough"}\n'
+    data = bytearray(zip_of({"a.jsonl.gz": gzip.compress(line) + gzip.compress(line)}, zipfile.ZIP_STORED))
+    for sign, at in ((b"PK\3\4", 14), (b"PK\1\2", 16)):
+        data[data.index(sign) + at] ^= 1  # the CRC-32
+    result = read(tmp_path, "a.zip", bytes(data))
+    assert len(result.docs) == 2 and result.rules == ["ingest.damaged"]
+
+
+def test_a_directory_without_its_beginning_costs_no_member(tmp_path: Path) -> None:
+    data = zip_of({f"{n}.txt": b"text %d" % n for n in range(8)}, zipfile.ZIP_STORED)
+    begin = data.index(b"PK\1\2")
+    result = read(tmp_path, "a.zip", data[:begin] + data[begin + 100 :])
+    assert sorted(doc["text"] for doc in result.docs) == [f"text {n}" for n in range(8)]
+    assert set(result.rules) == {"ingest.damaged"}
