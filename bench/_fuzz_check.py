@@ -22,7 +22,7 @@ from corpusmill.schemas.recipe import Source
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
 
-RESUMABLE = ("", "gz", "zst", "bz2", "xz")  # lz4 is read up to the damage
+RESUMABLE = CODECS
 _PHRASE = re.compile("|".join(rf"(?:[a-z]+ ){{{n}}}{MARK.pattern}(?: [a-z]+){{{3 - n}}}" for n in range(4)))
 TWICE_EACH = 7  # of so many mutants one is read again, in small partitions
 

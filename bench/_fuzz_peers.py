@@ -15,6 +15,7 @@ import lzma
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,16 @@ from bench._fuzz_words import MARK
 
 MOST = 64 << 20  # bytes that a second reader may decompress
 PDF_SECONDS = 10.0
+_UNREADABLE = (
+    ValueError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 def texts(mutant: Mutant) -> dict[str, dict[str, str]]:
@@ -213,6 +224,29 @@ def _docx(data: bytes) -> Iterator[str]:
     yield from _phrases("\n".join([*(paragraph.text for paragraph in document.paragraphs), *cells]))
 
 
+def _contents(name: str, data: bytes) -> Iterator[str]:
+    """Of a member, by the end of its name."""
+    if name.endswith(".gz"):
+        name, data = name[:-3], gzip.decompress(data)
+    yield from _text(data) if name.endswith(".txt") else _jsonl(data)
+
+
+def _tar(data: bytes) -> Iterator[str]:
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        for member in archive:
+            if member.isreg() and member.size <= len(data) and (file := archive.extractfile(member)):
+                with suppress(*_UNREADABLE):
+                    yield from _contents(member.name, file.read())
+
+
+def _zip(data: bytes) -> Iterator[str]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            if info.file_size <= MOST:
+                with suppress(*_UNREADABLE):
+                    yield from _contents(info.filename, archive.read(info))
+
+
 def _text(data: bytes) -> Iterator[str]:
     yield data.decode("utf-8")
 
@@ -223,5 +257,5 @@ PEERS: dict[str, dict[str, Callable[[bytes], Iterator[str]]]] = {
     "warc": {"fastwarc": _fastwarc("response"), "warcio": _warcio("response")}, "arc": {"warcio": _warcio("response")},
     "wet": {"fastwarc": _fastwarc("conversion"), "warcio": _warcio("conversion")}, "mediawiki": {"ElementTree": _mediawiki},
     "pdf": {"pypdfium2": _pdf}, "epub": {"zipfile and ElementTree": _epub}, "docx": {"python-docx": _docx},
-    "text": {"utf-8": _text}, "markdown": {"utf-8": _text},
+    "tar": {"tarfile": _tar}, "zip": {"zipfile": _zip}, "text": {"utf-8": _text}, "markdown": {"utf-8": _text},
 }  # fmt: skip

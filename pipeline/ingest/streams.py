@@ -1,6 +1,6 @@
 """Bytes of a file, decompressed in bounded memory, with damage distinguished from the end of the file.
 
-gzip, bzip2 and xz by the standard library, Zstandard by `zstandard`, LZ4 by pyarrow. Python's own file wrappers either lose
+gzip, bzip2 and xz by the standard library, Zstandard by `zstandard`, LZ4 by `lz4`. Python's own file wrappers either lose
 what they decompressed before a cut or, for Zstandard, end silently there; these streams deliver every byte
 before the damage, then raise `Damaged` with its position.
 """
@@ -11,9 +11,11 @@ import bz2
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
+from corpusmill.common.http_files import Unseekable
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.raw_file import Damaged as Damaged  # raised by everything here
 
@@ -34,10 +36,12 @@ _MAGIC = {
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
     "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
     "xz": re.compile(rb"\xfd7zXZ\x00"),
-    "lz4": re.compile(rb"\x04\x22\x4d\x18"),
+    "lz4": re.compile(rb"\x04\x22\x4d\x18|[\x50-\x5f]\x2a\x4d\x18"),
 }
 _MAGIC_BYTES = 10
 TRIED_BYTES = 1 << 16  # of what may be a member behind damage
+AGAIN_BYTES = 1 << 26  # of a damaged member, at most, that are decompressed twice
+SLICE_BYTES = 64  # of them at a time
 
 
 def codec_of(head: bytes) -> str | None:
@@ -106,11 +110,7 @@ class Stream:
                 yield head
                 head = self.raw.read(READ_BYTES)
             return
-        if codec == "lz4":
-            self.raw.go_to(0)
-            yield from _lz4(self.raw)
-        else:
-            yield from _members(self.raw, head, codec)
+        yield from _members(self.raw, head, codec)
 
     def read(self, size: int = READ_BYTES) -> bytes:
         while not self._rest:
@@ -188,20 +188,6 @@ def _members(raw: RawFile, data: bytes, codec: str) -> Iterator[bytes]:
             raise Damaged("ingest.damaged", detail, at, at)
 
 
-def _lz4(raw: RawFile) -> Iterator[bytes]:
-    """The content of LZ4 frames, by pyarrow."""
-    import pyarrow as pa
-
-    try:
-        with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "lz4") as stream:
-            while block := stream.read(OUT_BYTES):
-                yield block
-    except OSError as error:
-        rule = "ingest.truncated" if "runcated" in str(error) else "ingest.damaged"
-        detail = f"lz4 data is {rule.removeprefix('ingest.')}, noticed before byte {raw.consumed}"
-        raise Damaged(rule, detail, raw.consumed) from None
-
-
 def _next_member(raw: RawFile, start: int, codec: str) -> int | None:
     """Where the first member at or after byte `start` of a file begins that can be decompressed; None if there is none."""
     first, data = start, b""
@@ -222,8 +208,6 @@ def _next_member(raw: RawFile, start: int, codec: str) -> int | None:
 
 def _begins(raw: RawFile, at: int, codec: str) -> bool:
     """Whether the first `TRIED_BYTES` from there decompress; leaves the file where it was."""
-    from zstandard import ZstdError
-
     place = raw.tell()
     raw.seek(at)
     data = raw.read(TRIED_BYTES)
@@ -236,25 +220,26 @@ def _begins(raw: RawFile, at: int, codec: str) -> bool:
             got += len(out)
             if ended or (not out and not data):
                 break
-    except (zlib.error, OSError, EOFError, lzma.LZMAError, ZstdError, MemoryError):
+    except BAD_DATA:
         return False
     return True
 
 
 def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, bytes]:
     """One member, from `data` and on; returns the bytes after it."""
-    from zstandard import ZstdError
-
-    start = raw.consumed - len(data)
+    start, given = raw.consumed - len(data), 0
     step = DECODERS[codec]()
     while True:
         try:
             out, data, ended = step(data)
-        except (zlib.error, OSError, EOFError, lzma.LZMAError, ZstdError, MemoryError):
+        except BAD_DATA as error:
             at = raw.consumed - len(data)
+            if "check" not in str(error):  # a checksum that does not hold makes all of it doubtful
+                yield _before_damage(raw, start, codec, given)
             detail = f"{codec} data from byte {start} on is corrupt, noticed before byte {at}"
             raise Damaged("ingest.damaged", detail, at, start) from None
         if out:
+            given += len(out)
             yield out
         if ended:
             return data
@@ -263,6 +248,39 @@ def _member(raw: RawFile, data: bytes, codec: str) -> Generator[bytes, None, byt
             if not data:
                 detail = f"{codec} data ends inside a member, at byte {raw.consumed}"
                 raise Damaged("ingest.truncated", detail, raw.consumed, start)
+
+
+def _before_damage(raw: RawFile, start: int, codec: str, given: int) -> bytes:
+    """`tail` of the member from byte `start` on; leaves the file where it was."""
+    place, consumed = raw.tell(), raw.consumed
+    blocks = iter(lambda: raw.read(READ_BYTES), b"")
+    try:
+        raw.seek(start)
+        return tail(DECODERS[codec](), blocks, given) if place - start <= AGAIN_BYTES else b""
+    except Unseekable:
+        return b""
+    finally:
+        raw.seek(place)
+        raw.consumed = consumed
+
+
+def tail(step: Step, blocks: Iterable[bytes], given: int) -> bytes:
+    """What damaged data decompresses to before the damage, behind the first `given` bytes.
+
+    A decoder that finds an error loses what it made in the same step: the steps here are small.
+    """
+    got, parts = 0, []
+    with suppress(*BAD_DATA):
+        for block in blocks:
+            for at in range(0, len(block), SLICE_BYTES):
+                out, rest, ended = step(block[at : at + SLICE_BYTES])
+                while out or rest:
+                    parts.append(out[max(0, given - got) :])
+                    got += len(out)
+                    if ended:
+                        return b"".join(parts)
+                    out, rest, ended = step(rest)
+    return b"".join(parts)
 
 
 Step = Callable[[bytes], tuple[bytes, bytes, bool]]  # input -> (output, input not yet used, ended)
@@ -283,9 +301,23 @@ def buffered(decoder: Any) -> Step:
         if not data and decoder.needs_input:
             return b"", b"", False
         out = decoder.decompress(data, OUT_BYTES)
-        return out, decoder.unused_data if decoder.eof else b"", decoder.eof
+        return out, (decoder.unused_data or b"") if decoder.eof else b"", decoder.eof
 
     return step
+
+
+def _lz4() -> Step:
+    import lz4.frame
+
+    step = buffered(lz4.frame.LZ4FrameDecompressor())
+
+    def checked(data: bytes) -> tuple[bytes, bytes, bool]:
+        try:
+            return step(data)
+        except RuntimeError as error:
+            raise OSError(str(error)) from None
+
+    return checked
 
 
 def _zstd() -> Step:
@@ -302,7 +334,10 @@ def _zstd() -> Step:
         while not out and at < len(held):
             piece = held[at : at + ZSTD_SLICE]
             at += len(piece)
-            out = decoder.decompress(piece)
+            try:
+                out = decoder.decompress(piece)
+            except zstandard.ZstdError as error:
+                raise OSError(str(error)) from None
             if decoder.eof:
                 return out, decoder.unused_data + held[at:], True
         return out, b"", False
@@ -315,7 +350,9 @@ DECODERS: dict[str, Callable[[], Step]] = {
     "bzip2": lambda: buffered(bz2.BZ2Decompressor()),
     "xz": lambda: buffered(lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=1 << 28)),
     "zstd": _zstd,
+    "lz4": _lz4,
 }
+BAD_DATA = (zlib.error, OSError, EOFError, lzma.LZMAError, MemoryError)  # what decoders raise
 
 
 def lines(stream: Stream, limit: int) -> Iterator[tuple[int, bytes | None, int]]:

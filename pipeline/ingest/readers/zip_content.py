@@ -9,7 +9,15 @@ from typing import Final
 
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, Damaged, RawFile
 from corpusmill.pipeline.ingest.readers.zip_directory import Entry, read_at
-from corpusmill.pipeline.ingest.streams import DECODERS, OUT_BYTES, Step, buffered
+from corpusmill.pipeline.ingest.streams import (
+    AGAIN_BYTES,
+    BAD_DATA,
+    DECODERS,
+    OUT_BYTES,
+    Step,
+    buffered,
+    tail,
+)
 
 STORED: Final = 0
 _DICTIONARY_BYTES = 1 << 28  # of LZMA: what a decoder allocates
@@ -41,47 +49,40 @@ def content(raw: RawFile, entry: Entry, end: int | None = None) -> Iterator[byte
         raise Damaged("ingest.damaged", f"the member's {got} bytes do not have their CRC-32", got)
 
 
-class _Bad(Exception):
-    """Data that the method's decoder does not take."""
+class _Bad(ValueError):
+    """Data that the method's decoder does not take, or that ends too early."""
 
 
-_NO_DATA = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, MemoryError, _Bad)
+_NO_DATA = (*BAD_DATA, _Bad)
 
 
-def _decompressed(raw: RawFile, entry: Entry, left: int) -> Iterator[bytes]:
-    place = entry.content
-    step = None if entry.method == STORED else METHODS[entry.method]()
-    data = b""
-    while True:
-        if step is not None:
-            out, data, ended = _stepped(step, data)
-            if out:
-                yield out
-            if ended:
-                return
-            if data or out:
-                continue
-        if not left:
-            if step is None:
-                return
-            raise _Bad
-        data = read_at(raw, place, min(left, READ_BYTES))
-        if not data:
-            if step is None:
-                return
-            raise _Bad
-        place, left = place + len(data), left - len(data)
-        if step is None:
-            yield data
-
-
-def _stepped(step: Step, data: bytes) -> tuple[bytes, bytes, bool]:
-    from zstandard import ZstdError
-
+def _decompressed(raw: RawFile, entry: Entry, stored: int) -> Iterator[bytes]:
+    if entry.method == STORED:
+        yield from _blocks(raw, entry.content, stored)
+        return
+    step = METHODS[entry.method]()
+    given = 0
     try:
-        return step(data)
-    except ZstdError:
-        raise _Bad from None
+        for data in _blocks(raw, entry.content, stored):
+            rest, out = data, b""
+            while rest or out:
+                out, rest, ended = step(rest)
+                if out:
+                    given += len(out)
+                    yield out
+                if ended:
+                    return
+    except BAD_DATA:
+        yield tail(METHODS[entry.method](), _blocks(raw, entry.content, min(stored, AGAIN_BYTES)), given)
+        raise
+    raise _Bad
+
+
+def _blocks(raw: RawFile, place: int, size: int) -> Iterator[bytes]:
+    """`size` bytes of the file from `place` on, or those that it has."""
+    while size and (data := read_at(raw, place, min(size, READ_BYTES))):
+        place, size = place + len(data), size - len(data)
+        yield data
 
 
 def _deflate() -> Step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import struct
 from array import array
 from collections.abc import Iterator
 from itertools import islice
@@ -103,7 +104,7 @@ def _members(raw: RawFile, reading: Reading) -> Iterator[Member | Rejected]:
     if passed or not right.all():
         order = np.argsort(layout.begins[right], kind="stable")
         known = layout.begins[right][order], layout.ends[right][order]
-        yield from _unlisted(raw, place.before, size, *known)
+        yield from _unlisted(raw, 0, size, *known)
 
 
 def _agree(raw: RawFile, entry: Entry, own: Entry, end: int) -> bool:
@@ -114,10 +115,12 @@ def _agree(raw: RawFile, entry: Entry, own: Entry, end: int) -> bool:
         lengths = own.crc, own.stored, own.size
         return not any(lengths) or lengths == (entry.crc, entry.stored, entry.size)
     behind = own.content + entry.stored
-    data = read_at(raw, behind, 8) if behind < end else b""
-    return data[:4] in _SIGNS[:-1] or data.removeprefix(_LENGTHS_SIGN).startswith(
-        entry.crc.to_bytes(4, "little")
-    )
+    data = read_at(raw, behind, 24) if behind < end else b""
+    if data[:4] in _SIGNS[:-1]:
+        return bool(entry.flags & _LENGTHS_FOLLOW)  # some writers leave the record out
+    widths = ("<L2Q",) if max(entry.stored, entry.size) > 0xFFFFFFFF else ("<3L", "<L2Q")
+    lengths = [struct.pack(width, entry.crc, entry.stored, entry.size) for width in widths]
+    return data.removeprefix(_LENGTHS_SIGN).startswith(tuple(lengths))
 
 
 def _layout(raw: RawFile, place: Directory, passed: list[int]) -> _Layout:
@@ -142,13 +145,13 @@ def _layout(raw: RawFile, place: Directory, passed: list[int]) -> _Layout:
 
 
 def _sharing(first: Places, last: Places, end: int) -> npt.NDArray[np.bool_]:
-    """Whether the bytes of each member are another's, too, or lie behind `end`."""
-    order = np.argsort(first, kind="stable")
+    """Whether the bytes of each member are another's, too, or lie behind `end`. Of entries for one place only the first is not."""
+    found = np.ones(len(first), np.bool_)
+    _, order = np.unique(first, return_index=True)  # sorted by place
     begins, ends = first[order], last[order]
     shared = ends > end
     shared[1:] |= begins[1:] < np.maximum.accumulate(ends)[:-1]
     shared[:-1] |= ends[:-1] > begins[1:]
-    found = np.zeros(len(first), np.bool_)
     found[order] = shared
     return found
 
@@ -187,22 +190,30 @@ def _unlisted(raw: RawFile, begin: int, end: int, begins: Places, ends: Places) 
             at += max(len(block) - len(LOCAL_SIGN) + 1, 1)
             continue
         at += found
-        number = int(np.searchsorted(begins, np.uint64(at)))
-        if number < len(begins) and int(begins[number]) == at:
-            at = max(int(ends[number]), at + len(LOCAL_SIGN))
-            continue
         own = own_header(raw, at, end)
         if own is None or not _likely(own):
             at += len(LOCAL_SIGN)
             continue
+        number = int(np.searchsorted(begins, np.uint64(at)))
+        if number < len(begins) and int(begins[number]) == at:
+            # Where bytes of it are missing others begin before its end.
+            behind = own.content + int(ends[number]) - at - 30 - len(own.name)
+            at = behind if _ends(raw, own, behind, end) else own.content
+            continue
         behind = own.content + own.stored
         known = not own.flags & _LENGTHS_FOLLOW or own.stored > 0
         yield _by_itself(raw, own, end, known)
-        at = (
-            behind
-            if known and (behind == end or (behind < end and read_at(raw, behind, 4) in _SIGNS))
-            else max(own.content, at + 4)
-        )
+        at = behind if known and _ends(raw, own, behind, end) else own.content
+
+
+def _ends(raw: RawFile, own: Entry, behind: int, end: int) -> bool:
+    """Whether a member's content ends at the byte `behind`: a header or record of the format follows, or the file's end."""
+    if behind >= end:
+        return behind == end
+    data = read_at(raw, behind, 24)
+    # The record of the lengths may have no signature.
+    places = (0, 12, 20) if own.flags & _LENGTHS_FOLLOW else (0,)
+    return any(data[at : at + 4] in _SIGNS for at in places)
 
 
 def _by_itself(raw: RawFile, own: Entry, end: int, known: bool) -> Member:

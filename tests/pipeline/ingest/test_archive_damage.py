@@ -20,7 +20,7 @@ from corpusmill.pipeline.ingest import spool
 from corpusmill.pipeline.ingest.raw_file import Damaged
 from corpusmill.pipeline.ingest.readers import zip_members
 from corpusmill.pipeline.ingest.spool import Spool
-from tests.pipeline.ingest.test_archive_members import parquet, read, tar_of, texts_of, zip_of
+from tests.pipeline.ingest.test_archive_members import Pipe, parquet, read, tar_of, texts_of, zip_of
 from tests.pipeline.ingest.test_bombs import MIB, held, stored
 
 TEXTS = {f"m{n}.txt": f"text number {n} ".encode() * (40 + 7 * n) for n in range(8)}
@@ -183,9 +183,22 @@ def overlapping(members: int, mib: int) -> bytes:
     return out + entry * members + end
 
 
-def test_members_that_share_their_bytes_are_rows(tmp_path: Path) -> None:
+def test_of_entries_for_one_member_the_first_is_read(tmp_path: Path) -> None:
     texts, rules = found(tmp_path, "x.zip", overlapping(50, 1))
-    assert not texts and rules == ["ingest.unreadable_file"] * 50
+    # Its text is a MiB of zeros.
+    assert not texts and rules == ["ingest.undecodable"] + ["ingest.unreadable_file"] * 49
+
+
+def test_members_that_share_their_bytes_are_rows(tmp_path: Path) -> None:
+    """The content of the first goes on behind the header of the second (D. Fifield's quoted overlap)."""
+    data = bytearray(zip_of({"a.txt": b"first", "b.txt": b"second", "c.txt": b"third"}, zipfile.ZIP_STORED))
+    begin = data.index(b"PK\3\4", 1)
+    length = data.index(b"PK\3\4", begin + 1) - data.index(b"first")
+    for sign, at in ((b"PK\3\4", 18), (b"PK\1\2", 20)):
+        place = data.index(sign) + at
+        data[place : place + 8] = struct.pack("<2L", length, length)
+    texts, rules = found(tmp_path, "x.zip", bytes(data))
+    assert texts == {"c.txt#0": "third"} and rules == ["ingest.unreadable_file"] * 2
 
 
 def test_the_number_of_members_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,3 +294,36 @@ def test_a_directory_without_its_beginning_costs_no_member(tmp_path: Path) -> No
     result = read(tmp_path, "a.zip", data[:begin] + data[begin + 100 :])
     assert sorted(doc["text"] for doc in result.docs) == [f"text {n}" for n in range(8)]
     assert set(result.rules) == {"ingest.damaged"}
+
+
+def test_a_directory_with_entries_twice_costs_no_member(tmp_path: Path) -> None:
+    data = zip_of(TEXTS)
+    begin, end = data.index(b"PK\1\2"), data.rindex(b"PK\5\6")
+    last = bytearray(data[end:])
+    last[12:16] = struct.pack("<L", 2 * (end - begin))
+    texts, rules = found(tmp_path, "x.zip", data[:end] + data[begin:end] + last)
+    assert texts == WANTED and rules == ["ingest.unreadable_file"] * 8
+
+
+@pytest.mark.parametrize("number", [0, 3, 7])
+def test_a_member_twice_or_cut_costs_no_other(tmp_path: Path, number: int) -> None:
+    data = zip_of(TEXTS)
+    begin, end = spans(data)[f"m{number}.txt"]
+    texts, rules = found(tmp_path, "x.zip", data[:end] + data[begin:end] + data[end:])
+    # Bytes before the first member or behind the last one, which the directory does not have, are no damage.
+    assert set(texts.values()) == set(WANTED.values()) and bool(rules) == (number == 3)
+    half = (begin + end) // 2
+    texts, rules = found(tmp_path, "x.zip", data[:half] + data[end:])
+    assert WANTED.items() - texts.items() <= {(f"m{number}.txt#0", WANTED[f"m{number}.txt#0"])} and rules
+
+
+@pytest.mark.parametrize("field", [16, 20, 24])
+def test_lengths_behind_a_member_are_held_against_the_directory(tmp_path: Path, field: int) -> None:
+    """What stands in the entry is wrong, in the record behind the content right: the member is read as itself has it."""
+    with zipfile.ZipFile(out := Pipe(), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in TEXTS.items():
+            archive.writestr(name, text)
+    data = bytearray(out.getvalue())
+    data[data.index(b"PK\1\2") + field] ^= 1
+    texts, rules = found(tmp_path, "x.zip", bytes(data))
+    assert texts == WANTED and rules == ["ingest.damaged"]

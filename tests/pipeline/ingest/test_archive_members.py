@@ -263,7 +263,7 @@ def test_what_gnu_tar_writes(tmp_path: Path, apart: dict[str, str], format: str)
     assert result.counters["skipped/member_is_folder"] == 2
 
 
-class _Pipe(io.BytesIO):
+class Pipe(io.BytesIO):
     """A file that cannot be gone back in: zipfile writes lengths behind each member's content."""
 
     def seekable(self) -> bool:
@@ -283,7 +283,7 @@ def test_zip_files_with_zip64_and_lengths_behind_the_content(tmp_path: Path, apa
             with archive.open(name, "w", force_zip64=True) as member:
                 member.write(data)
     assert texts_of(read(tmp_path, "wide.zip", wide.getvalue())) == apart
-    pipe = _Pipe()
+    pipe = Pipe()
     with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in FILES.items():
             archive.writestr(name, data)
