@@ -161,7 +161,7 @@ def _looks_like_text(head: bytes) -> bool:
         if error.start < len(head) - 3:  # not merely cut inside a character
             return False
         text = head[: error.start].decode("utf-8")
-    return all(c.isprintable() or c in "\t\r\n\ufeff" for c in text)
+    return not text.isspace() and all(c.isprintable() or c in "\t\r\n\ufeff" for c in text)
 
 
 def _raise(damage: Damaged) -> Iterator[bytes]:

@@ -240,7 +240,12 @@ class _Walk:
             detail = f"record of {head.length} bytes; allowed are {self.reading.max_bytes}"
             yield self.reading.too_large(self._name(head), detail, head.length, url=url)
         elif matches(content, head.fields.get("warc-block-digest")) is False:
-            yield self._rejected(head, "ingest.digest", "the content does not have its WARC-Block-Digest")
+            what = "the content does not have its WARC-Block-Digest"
+            if _FIRST_LINE.search(content):  # its end is missing: the next record begins within
+                window.at -= len(content)
+                yield from self._wrong_length(head, begin, what, len(content))
+            else:
+                yield self._rejected(head, "ingest.digest", what)
         else:
             yield ArchiveRecord(self._name(head), head.fields, url, date, content)
 

@@ -90,8 +90,8 @@ def _leads_to_a_member(raw: RawFile, place: Directory) -> bool:
     return entry is not None and entry.place < place.end and read_at(raw, entry.place, 4) == LOCAL_SIGN
 
 
-def entries(raw: RawFile, place: Directory, passed: list[int] | None = None) -> Iterator[Entry]:
-    """The directory's entries. What cannot be read is passed over to the next one; `passed` takes the number of its bytes."""
+def entries(raw: RawFile, place: Directory, passed: list[tuple[int, int]] | None = None) -> Iterator[Entry]:
+    """The directory's entries. What cannot be read is passed over to the next one; `passed` takes (place, bytes) of it."""
     data, at, read = b"", 0, place.begin
     while True:
         if len(data) - at < _ENTRY.size + 3 * 0xFFFF and read < place.end:
@@ -99,12 +99,13 @@ def entries(raw: RawFile, place: Directory, passed: list[int] | None = None) -> 
             data, at, read = data[at:] + more, 0, read + len(more) if more else place.end
         if len(data) - at < _ENTRY.size or not data.startswith(_ENTRY_SIGN, at):
             following = data.find(_ENTRY_SIGN, at + 1)
-            gap = (following if following >= 0 else len(data)) - at
+            more_follow = read < place.end  # a signature may be cut by the end of what was read
+            gap = (following if following >= 0 else len(data) - 3 * more_follow) - at
             signature = following < 0 and data.startswith(b"PK\x05\x05", at)
             if passed is not None and gap and not signature:
-                passed.append(gap)
+                passed.append((read - len(data) + at, gap))
             at += gap
-            if following < 0 and read >= place.end:
+            if following < 0 and not more_follow:
                 return
             continue
         _, made_by, _, flags, method, _, _, crc, stored, size, names, extras, comments, _, _, about, begin = (
@@ -114,7 +115,7 @@ def entries(raw: RawFile, place: Directory, passed: list[int] | None = None) -> 
         behind = extra + extras + comments
         if behind > len(data):
             if passed is not None:
-                passed.append(len(data) - at)
+                passed.append((read - len(data) + at, len(data) - at))
             return
         name = data[at + _ENTRY.size : extra]
         size, stored, begin = _wide(data[extra : extra + extras], [size, stored, begin])

@@ -79,7 +79,7 @@ def _members(raw: RawFile, reading: Reading) -> Iterator[Member | Rejected]:
             yield from found
         return
     reading.recognised = True
-    passed: list[int] = []
+    passed: list[tuple[int, int]] = []
     layout = _layout(raw, place, passed)
     right = np.zeros(len(layout.begins), np.bool_)
     listed = entries(raw, place)
@@ -99,8 +99,9 @@ def _members(raw: RawFile, reading: Reading) -> Iterator[Member | Rejected]:
         )
         return
     if passed:
-        detail = f"{sum(passed)} bytes of the central directory are damaged"
-        yield Rejected(reading.next(), "ingest.damaged", detail, float(sum(passed)))
+        damaged = sum(size for _, size in passed)
+        detail = f"{damaged} bytes of the central directory are damaged"
+        yield Rejected(reading.next(), "ingest.damaged", detail, float(damaged))
     if passed or not right.all():
         order = np.argsort(layout.begins[right], kind="stable")
         known = layout.begins[right][order], layout.ends[right][order]
@@ -119,11 +120,11 @@ def _agree(raw: RawFile, entry: Entry, own: Entry, end: int) -> bool:
     if data[:4] in _SIGNS[:-1]:
         return bool(entry.flags & _LENGTHS_FOLLOW)  # some writers leave the record out
     widths = ("<L2Q",) if max(entry.stored, entry.size) > 0xFFFFFFFF else ("<3L", "<L2Q")
-    lengths = [struct.pack(width, entry.crc, entry.stored, entry.size) for width in widths]
-    return data.removeprefix(_LENGTHS_SIGN).startswith(tuple(lengths))
+    records = [struct.pack(width, entry.crc, entry.stored, entry.size) for width in widths]
+    return data.removeprefix(_LENGTHS_SIGN).startswith(tuple(records))
 
 
-def _layout(raw: RawFile, place: Directory, passed: list[int]) -> _Layout:
+def _layout(raw: RawFile, place: Directory, passed: list[tuple[int, int]]) -> _Layout:
     """16 bytes of memory a member, and as much again while they are compared."""
     begins, ends = array("Q"), array("Q")
     for entry in islice(entries(raw, place, passed), MAX_MEMBERS):
@@ -132,15 +133,17 @@ def _layout(raw: RawFile, place: Directory, passed: list[int]) -> _Layout:
     first, last = np.frombuffer(begins, np.uint64), np.frombuffer(ends, np.uint64)
     if not len(first):
         return _Layout(first, last, np.zeros(0, np.bool_))
-    shared = _sharing(first, last, place.begin)
-    wrong = np.zeros(len(first), np.bool_)
-    if shared.any():  # the length of one, if it is wrong, must not cost the others
+    limit = place.begin
+    for begin, size in passed:
+        limit += size if begin == limit else 0  # where the end record has too early a beginning
+    shared = _sharing(first, last, limit)
+    if shared.any():  # an entry that is wrong must not cost the others
+        wrong = np.zeros(len(first), np.bool_)
         for number, entry in enumerate(islice(entries(raw, place), len(first))):
-            if shared[number]:
-                own = own_header(raw, entry.place, place.end)
-                wrong[number] = own is None or not _agree(raw, entry, own, place.end)
+            own = own_header(raw, entry.place, place.end)
+            wrong[number] = own is None or not _agree(raw, entry, own, place.end)
         shared[wrong] = False
-        shared[~wrong] = _sharing(first[~wrong], last[~wrong], place.begin)
+        shared[~wrong] = _sharing(first[~wrong], last[~wrong], limit)
     return _Layout(first, last, shared)
 
 

@@ -305,6 +305,25 @@ def test_a_directory_with_entries_twice_costs_no_member(tmp_path: Path) -> None:
     assert texts == WANTED and rules == ["ingest.unreadable_file"] * 8
 
 
+def test_a_wrong_entry_costs_no_other_of_its_member(tmp_path: Path) -> None:
+    data = zip_of(TEXTS)
+    begin, end = data.index(b"PK\1\2"), data.rindex(b"PK\5\6")
+    wrong = bytearray(data[begin : data.index(b"PK\1\2", begin + 1)])
+    wrong[-2] ^= 1  # of its name
+    last = bytearray(data[end:])
+    last[12:16] = struct.pack("<L", end - begin + len(wrong))
+    texts, rules = found(tmp_path, "x.zip", data[:begin] + wrong + data[begin:end] + last)
+    assert texts == WANTED and rules == ["ingest.damaged"]
+
+
+def test_a_directory_that_is_said_to_begin_too_early_costs_no_member(tmp_path: Path) -> None:
+    data = bytearray(zip_of(TEXTS))
+    begin, end = data.index(b"PK\1\2"), data.rindex(b"PK\5\6")
+    data[end + 12 : end + 20] = struct.pack("<2L", end - begin + 200, begin - 200)
+    texts, rules = found(tmp_path, "x.zip", bytes(data))
+    assert texts == WANTED and rules == ["ingest.damaged"]
+
+
 @pytest.mark.parametrize("number", [0, 3, 7])
 def test_a_member_twice_or_cut_costs_no_other(tmp_path: Path, number: int) -> None:
     data = zip_of(TEXTS)

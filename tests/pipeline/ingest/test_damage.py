@@ -8,6 +8,7 @@ import hashlib
 import json
 import lzma
 import re
+import zlib
 from base64 import b32encode
 from collections.abc import Callable
 from pathlib import Path
@@ -153,20 +154,33 @@ def test_a_damaged_member_of_json_lines(tmp_path: Path, codec: str, place: int) 
     assert f"{size} stored bytes from byte {begin} on are passed over" in result.decisions[0]["detail"]
 
 
+@pytest.mark.parametrize("codec", COMPRESS)
+def test_a_beginning_of_spaces_is_no_text(tmp_path: Path, codec: str) -> None:
+    members = compressed(codec, LINES)
+    (tmp_path / f"a.jsonl.{codec}").write_bytes(b" " * 5000 + b"".join(members[1:]))
+    result = ingest(tmp_path)
+    assert [doc["source_id"] for doc in result.docs] == [f"id-{n}" for n in range(10, 70)]
+    assert result.rules == ["ingest.damaged"] and "5000 stored bytes" in result.decisions[0]["detail"]
+
+
 @pytest.mark.parametrize("codec", ["gz", "xz", "lz4"])
 def test_lines_before_the_damage_in_the_same_member(tmp_path: Path, codec: str) -> None:
     """A decoder that meets an error loses what it made in the same call, which is all of a small file."""
     lines = [b'{"id": "id-%d", "text": "%s"}\n' % (n, digits(n)) for n in range(2500)]
-    # gzip without compression has blocks of 65,535 bytes, LZ4 of 65,536.
-    compress = COMPRESS[codec] if codec != "gz" else lambda data: gzip.compress(data, 0)
-    data = bytearray(compress(b"".join(lines)))
-    place = 10 + 3 * (65535 + 5) if codec == "gz" else len(data) * 7 // 8
+    if codec == "gz":
+        compressor = zlib.compressobj(wbits=31)
+        parts = [compressor.compress(b"".join(lines[:2000])) + compressor.flush(zlib.Z_FULL_FLUSH)]
+        parts.append(compressor.compress(b"".join(lines[2000:])) + compressor.flush())
+        data, place = bytearray(b"".join(parts)), len(parts[0])  # the header of a block
+    else:
+        data = bytearray(COMPRESS[codec](b"".join(lines)))
+        place = len(data) * 7 // 8
     data[place : place + 4] = b"\xff" * 4
     (tmp_path / f"a.jsonl.{codec}").write_bytes(data)
     result = ingest(tmp_path)
     kept = len(result.docs)
-    least = {"gz": 3 * 65535, "lz4": 2 * 65536, "xz": 200_000}[codec] // len(lines[-1])
-    assert least - 1 <= kept < 2400
+    least = {"gz": 1990, "lz4": 1500, "xz": 1990}[codec]  # LZ4 has blocks of 65,536 bytes
+    assert least <= kept < 2400
     assert [doc["source_id"] for doc in result.docs] == [f"id-{n}" for n in range(kept)]
     assert "ingest.damaged" in result.rules
 
@@ -212,6 +226,17 @@ def test_content_that_does_not_have_its_digest(tmp_path: Path, block: bool, payl
     documents, ((rule, detail),) = names(tmp_path, changed, "b.warc")
     assert documents == but(12) and rule == "ingest.digest"
     assert ("Block" if block else "Payload") in detail
+
+
+def test_a_record_that_ends_by_chance_within_another(tmp_path: Path) -> None:
+    """Cut short, it has the beginning of the next one in its length, and a blank line behind it there."""
+    head, _, content = digested(4).partition(b"\r\n\r\n")
+    following = record(5)
+    in_it = following.index(b"\r\n\r\n", following.index(b"\r\n\r\n") + 1)  # behind the HTTP headers
+    cut = head + b"\r\n\r\n" + content[: len(content) - 4 - in_it]
+    documents, ((rule, detail),) = names(tmp_path, b"".join([*RECORDS[:4], cut, *RECORDS[5:]]))
+    assert documents == but(4) and rule == "ingest.wrong_length"
+    assert "the content does not have its WARC-Block-Digest, and the next record begins after" in detail
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha1", "sha256", "sha512"])
