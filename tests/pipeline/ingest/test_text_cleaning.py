@@ -15,7 +15,6 @@ from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest import text_cleaning as text_module
 from corpusmill.pipeline.ingest.decoding import Decoded, Undecodable, decode
 from corpusmill.pipeline.ingest.readers.html import decode_html, extract
-from corpusmill.pipeline.ingest.readers.html_limits import TooComplex, check_complexity
 from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
 
 GERMAN = "Die Größe der Bücher überrascht – schöne Grüße aus München!"
@@ -195,40 +194,3 @@ def test_missing_trafilatura_is_the_users_mistake(monkeypatch: pytest.MonkeyPatc
     config = {"name": "t", "sources": {"s": {"paths": ["x"]}}, "ingest": {"html_extractor": "trafilatura"}}
     with pytest.raises(UserError, match=r"corpusmill\[html\]"):
         Ingest(Recipe.model_validate(config)).key_params()
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        "<div>" * 100_000 + "x",
-        "<div>" * 100_000 + "</div>" * 100_000,
-        "<b>" * 50_000 + "x",
-        "<select>" + "<option>" * 100_000,
-        "<a " + " ".join(f"b{i}=c" for i in range(100_000)) + ">x",
-        "".join(f"<font size={i}>" for i in range(2_900)) + "<p>x" * 100_000,
-        "<table><tr><td>" * 20_000,
-        "<a " + " ".join(f"b{i}='>'" for i in range(60_000)) + ">x",
-        ("<a " + " ".join(f"b{i}" for i in range(4_000)) + ">x") * 200,
-        "<i a=1></i>" * 800_000,
-    ],
-)
-def test_pages_made_to_exhaust_a_parser_are_refused(page: str) -> None:
-    with pytest.raises(TooComplex):
-        check_complexity(page)
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        "<p>x" * 100_000,
-        "<br>" * 50_000,
-        "<li>x" * 50_000,
-        "<div><p>x</p></div>" * 30_000,
-        "<" * 99_999,
-        "<a href='x' class=\"a b\" title='>' hidden>x</a> a = b " * 30_000,
-        "<" + "a" * 99_999,
-        "<a b='" + "c d" * 99_999,
-    ],
-)
-def test_long_pages_of_ordinary_shape_are_not(page: str) -> None:
-    check_complexity(page)
