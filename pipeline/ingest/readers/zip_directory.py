@@ -74,7 +74,7 @@ def directory(raw: RawFile, size: int) -> Directory | None:
                 end = at
                 break
     if not length:
-        return Directory(end, end, 0) if not begin or begin == end else None
+        return Directory(end, end, 0) if begin == end else None
     places = [first for first in dict.fromkeys((end - length, begin)) if 0 <= first < end]
     # Where bytes of the directory are missing its length leads into the members.
     signed = [first for first in places if read_at(raw, first, 4) == _ENTRY_SIGN]

@@ -296,6 +296,13 @@ def test_a_directory_without_its_beginning_costs_no_member(tmp_path: Path) -> No
     assert set(result.rules) == {"ingest.damaged"}
 
 
+def test_an_empty_directory_behind_members_hides_none(tmp_path: Path) -> None:
+    data = zip_of(TEXTS)
+    texts, rules = found(tmp_path, "x.zip", data[: data.index(b"PK\1\2")] + zip_of({}))
+    assert texts == WANTED and rules == ["ingest.damaged"]
+    assert found(tmp_path, "y.zip", zip_of({})) == ({}, [])
+
+
 def test_a_directory_with_entries_twice_costs_no_member(tmp_path: Path) -> None:
     data = zip_of(TEXTS)
     begin, end = data.index(b"PK\1\2"), data.rindex(b"PK\5\6")
