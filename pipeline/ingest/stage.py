@@ -62,7 +62,7 @@ class Ingest(SourceStage):
     """Discover, read, decode, clean; quarantine what cannot be read. See `corpusmill.pipeline.engine.stage.SourceStage`."""
 
     name = "ingest"
-    version = "5"
+    version = "6"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
