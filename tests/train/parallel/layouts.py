@@ -152,7 +152,9 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> list[str]:
             for field in ("grad_norm", "param_norm", "update_norm"):
                 same(getattr(a, field), getattr(b, field), field, atol=1e-6)
             for name, value in (b.auxiliary or {}).items():
-                same((a.auxiliary or {})[name], value, name, atol=1e-7)
+                # With two experts as likely but for the rounding of fp16, a token goes to either.
+                tied = name == "load" and "close" in more
+                same((a.auxiliary or {})[name], value, name, atol=1.0 if tied else 1e-7)
     with noted("gradients"):
         for number, (a, b) in enumerate(zip(found[1], wanted[1], strict=True)):
             assert set(a) == set(parameters)
