@@ -68,6 +68,35 @@ def test_an_article_among_what_surrounds_it() -> None:
         assert gone not in text
 
 
+COMMENTS = [
+    f"As visitor number {n} I have to say that I crossed that bridge as a child, and that it was no wider then than it is today."
+    for n in range(12)
+]
+THREAD = (
+    "<ol class='comment-list'>"
+    + "".join(f"<li class='comment'><p>{comment}</p></li>" for comment in COMMENTS)
+    + "</ol>"
+)
+
+
+def test_comments_below_an_article_are_left_out() -> None:
+    page = PAGE.replace("</article>", f"{THREAD}</article>")
+    assert page != PAGE
+    text = main_text(HTMLTree.parse(page))
+    assert all(paragraph in text for paragraph in PARAGRAPHS) and "visitor number" not in text
+
+
+def test_a_section_on_comments_is_kept() -> None:
+    section = f"<section id='comments'><h2>Discussion</h2><p>{COMMENTS[0]}</p><p>{COMMENTS[1]}</p></section>"
+    text = main_text(HTMLTree.parse(PAGE.replace("</article>", f"{section}</article>")))
+    assert COMMENTS[0] in text and COMMENTS[1] in text
+
+
+def test_comments_that_are_all_of_a_page_are_kept() -> None:
+    text = main_text(HTMLTree.parse(f"<body><h1>The bridge</h1><div>{THREAD}</div></body>"))
+    assert all(comment in text for comment in COMMENTS)
+
+
 def test_what_the_page_says_of_itself(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(PAGE, encoding="utf-8")
     (document,) = ingest(tmp_path / "a.html").docs
