@@ -65,6 +65,8 @@ class Workers:
                 "distributed.scheduler.allowed-failures": self.config.retries,
                 "distributed.comm.timeouts.connect": "30s",
                 "distributed.worker.daemon": True,
+                # It looks at the frames of tasks from the event loop's thread, where a parsed page must not be freed.
+                "distributed.worker.profile.enabled": False,
                 "distributed.admin.tick.limit": "60s",  # a long tokenizer call is no reason to warn
                 "distributed.nanny.pre-spawn-environ": WORKER_ENV,
                 "distributed.worker.preload": ["corpusmill.pipeline.engine.progress"],

@@ -69,15 +69,13 @@ class _Checked:
 
 
 def publish_table(folder: Folder, path: str, table: pa.Table) -> PublishedFile:
-    """Write `table` as Parquet (zstd), atomically. Equal tables give equal bytes."""
+    """Write `table` as Parquet (zstd), atomically. Equal tables give equal bytes; one without rows has no row group,
+    because `datasets` takes the rows of the first for the size of its batches."""
     sink = io.BytesIO()
-    # One chunk per column first: how a table was put together must not show in the file.
-    pq.write_table(
-        table.combine_chunks(),
-        sink,
-        row_group_size=_ROWS,
-        **_PARQUET,
-    )
+    with pq.ParquetWriter(sink, table.schema, **_PARQUET) as writer:
+        if len(table):
+            # One chunk per column first: how a table was put together must not show in the file.
+            writer.write_table(table.combine_chunks(), row_group_size=_ROWS)
     return publish_bytes(folder, path, sink.getvalue(), rows=len(table))
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from corpusmill.common.errors import UserError, WorkError
     from corpusmill.pipeline.api.runs import Recipe, find, trace, verify, why
+    from corpusmill.pipeline.api.shards import open_shards, register_stores
     from corpusmill.pipeline.api.stages import (
         decontaminate,
         dedup,
@@ -54,7 +55,9 @@ __all__ = [
     "generate",
     "ingest",
     "load_tokenizer",
+    "open_shards",
     "redact",
+    "register_stores",
     "shard",
     "signal",
     "signals",
@@ -71,6 +74,7 @@ __all__ = [
 _HOME = {
     "common.errors": ["UserError", "WorkError"],
     "pipeline.api.runs": ["Recipe", "find", "trace", "verify", "why"],
+    "pipeline.api.shards": ["open_shards", "register_stores"],
     "pipeline.api.stages": [
         "decontaminate", "dedup", "encode", "filter", "ingest", "redact", "shard", "signals", "signatures",
         "split", "train_tokenizer",
