@@ -8,6 +8,9 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.yaml import parse, printable, shortened
+
+MISTAKES = 10  # that are shown at once
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -32,18 +35,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
-    """The mapping that a YAML 1.2 text holds; `where` names it in what is said of a mistake."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        value = YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None
-    except YAMLError as error:
-        raise UserError(f"{where}: not valid YAML: {str(error).splitlines()[0]}") from None
+    """The mapping that a YAML 1.2 text holds; `where` names it in errors."""
+    value = parse(text, where)
     if not isinstance(value, dict):
         raise UserError(f"{where}: must be a mapping of keys to values, is {type(value).__name__}")
     return value
@@ -51,18 +44,12 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
 
 def override(config: dict[str, Any], settings: list[str]) -> dict[str, Any]:
     """A copy of `config` with each `a.b.c=value` set; values are read as YAML."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     result: dict[str, Any] = _copy(config)
     for setting in settings:
         key, sep, text = setting.partition("=")
         if not sep or not key.strip():
             raise UserError(f"--set {setting}: must be key=value, such as --set dedup.similarity=0.7")
-        try:
-            value = YAML(typ="safe", pure=True).load(text) if text else None
-        except YAMLError:
-            raise UserError(f"--set {setting}: '{text}' is not a valid YAML value") from None
+        value = parse(text, f"--set {shortened(setting)}") if text else None
         place = result
         *parents, last = key.strip().split(".")
         for parent in parents:
@@ -78,8 +65,10 @@ def validate(model: type[Model], config: dict[str, Any], where: str) -> Model:
     try:
         return model.model_validate(config)
     except ValidationError as error:
-        lines = dict.fromkeys(_line(model, mistake, where) for mistake in error.errors())
-        raise UserError("\n".join(lines)) from None
+        lines = dict.fromkeys(printable(_line(model, mistake, where)) for mistake in error.errors())
+        rest = len(lines) - MISTAKES
+        more = [f"{where}: and {rest} more mistakes"] if rest > 0 else []
+        raise UserError("\n".join([*list(lines)[:MISTAKES], *more])) from None
 
 
 def _copy(value: Any) -> Any:
@@ -104,11 +93,13 @@ def _line(model: type[BaseModel], mistake: Any, where: str) -> str:
             str(given),
             [word.strip("' ") for word in mistake["ctx"]["expected"].replace(" or ", ",").split(",")],
         )
-        return f"{where}: {key}: '{given}' is not allowed{hint} (allowed: {mistake['ctx']['expected']})"
+        return (
+            f"{where}: {key}: {shortened(given)} is not allowed{hint} (allowed: {mistake['ctx']['expected']})"
+        )
     if kind == "value_error":
         message = str(mistake["ctx"]["error"])
         return f"{where}: {key}: {message}" if key else f"{where}: {message}"
-    shown = f", is {given!r}" if isinstance(given, str | int | float | bool | None) else ""
+    shown = f", is {shortened(given)}" if isinstance(given, str | int | float | bool | None) else ""
     message = mistake["msg"][0].lower() + mistake["msg"][1:]
     return f"{where}: {key}: {message}{shown}"
 

@@ -6,9 +6,10 @@ Every parameter that can change a byte of the output is in here, and goes into t
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from corpusmill.common.errors import nearest
 from corpusmill.schemas.dedup import DedupParams
@@ -114,12 +115,21 @@ class Cluster(Strict):
     workers: int | None = Field(
         default=None, ge=0, description="processes; 0 works in this one; default: cores"
     )
-    memory_limit: str = Field(default="auto", description="per worker, such as 4GB")
+    memory_limit: str = Field(default="auto", description="per worker, such as 4GB; 0: no limit")
     retries: int = Field(default=2, ge=0, description="retries of a task after its worker died")
     import_from: list[str] = Field(
         default=[],
         description="folders of your own stages' modules; default: the recipe's and the working directory",
     )
+
+    @field_validator("memory_limit")
+    @classmethod
+    def bytes_or_auto(cls, value: str) -> str:
+        if not re.fullmatch(r"auto|\d{1,15}(\.\d{1,6})? ?([kMGT]i?)?B?", value, re.IGNORECASE):
+            raise ValueError(
+                f"'{value[:40]}' is no amount of memory (allowed: such as 4GB, 512MiB; auto; 0 for no limit)"
+            )
+        return value
 
 
 def _known(name: str) -> str:
@@ -147,7 +157,11 @@ Entry = Annotated[
 class Recipe(Strict):
     """A pipeline: sources in, shards and an account of them out."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="also the run's folder under runs/")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$",
+        max_length=100,
+        description="also the run's folder under runs/",
+    )
     output: str | None = Field(default=None, description="folder or URL of the run; default runs/<name>")
     seed: int = Field(default=0, ge=0, lt=2**63)
     sources: dict[str, Source] = Field(min_length=1)
