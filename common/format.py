@@ -3,6 +3,7 @@ everywhere."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit, urlunsplit
 
@@ -127,3 +128,17 @@ def without_query(url: str) -> str:
         return url
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+_USER = re.compile(r"(\w+)://[^/@\s'\"]+@")
+_SIGNED = re.compile(
+    r"(?<=[?&])((?:x-(?:amz|goog)-(?:signature|credential|security-token)|sig|token|access_token|api_key|password)=)"
+    r"[^&\s'\"]+",
+    re.IGNORECASE,
+)
+
+
+def masked(text: str) -> str:
+    """A text, such as an error, whose URLs have no user, password and signature."""
+    found = _USER.sub(lambda match: match[0] if match[1].startswith("abfs") else f"{match[1]}://***@", text)
+    return _SIGNED.sub(r"\1***", found)

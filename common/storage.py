@@ -9,20 +9,21 @@ Credentials come from the environment alone (`AWS_*`, `AWS_ENDPOINT_URL`), never
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.stores import WEB, Missing, again, failure, open_store, passing
 
 IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
 PART, PARTS = 16 << 20, 4  # bytes of a part of an upload, and parts under way at once
 REMOTE = ("s3", "gs", "az", "https", "hf", "s3a", "abfs", "abfss", "http", "memory")
-WEB = ("https", "http", "hf")  # read by `corpusmill.common.http_files`
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,10 +35,6 @@ class Entry(NamedTuple):
     path: str
     size: int
     tag: str
-
-
-class Missing(FileNotFoundError):
-    """No such object: what a `Folder` raises, with its URL."""
 
 
 class Truncated(WorkError):
@@ -55,38 +52,6 @@ class Tagged(NamedTuple):
     data: Any
     tag: str
     size: int
-
-
-@lru_cache(maxsize=64)
-def _store(root: str, once: bool = False) -> Any:
-    """The obstore store of a URL's root (scheme and bucket); local paths share one store at `/`. With `once`, a remote
-    store asks once per call and waits as long as its caller does: for callers with retries and limits of their own."""
-    import obstore.store
-
-    scheme = root.split("://", 1)[0]
-    if scheme in WEB and not once:
-        from corpusmill.common.hub import web_store
-
-        return web_store(root)
-    try:
-        if scheme == "file":
-            return obstore.store.LocalStore("/")
-        if scheme == "memory":
-            return obstore.store.MemoryStore()
-        options: dict[str, Any] = {}
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-        if scheme in ("s3", "s3a") and endpoint.startswith("http://"):
-            options["client_options"] = {"allow_http": True}  # obstore refuses plain HTTP by default
-        if once:
-            options["client_options"] = {**options.get("client_options", {}), "timeout": "1h"}
-            options["retry_config"] = {"max_retries": 0}
-        return obstore.store.from_url(root, **options)
-    except Exception as error:
-        raise UserError(f"{root}: cannot be opened as a store: {_first_line(error)}") from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 class Folder:
@@ -154,38 +119,32 @@ class Folder:
 
     @property
     def store(self) -> Any:
-        return _store(self.root)
+        return open_store(self.root)
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether calls that failed are repeated: those to web servers repeat themselves."""
+        return not self.local and self.root.partition("://")[0] not in (*WEB, "memory")
 
     def _failed(self, what: str, error: BaseException) -> Exception:
-        if isinstance(error, UserError | WorkError):
-            return error
-        # Below a file there is nothing to find; a write there fails with that reason.
-        below_a_file = "Not a directory" in str(error) and what != "write"
-        # Where a store has no such prefix it lists nothing: 404 is said of the bucket (over HTTP, of the folder).
-        no_bucket = what == "list" and "404 Not Found" in str(error) and not self.root.startswith("http")
-        if no_bucket or (isinstance(error, FileNotFoundError) and what == "write"):
-            return UserError(
-                f"{self.root}: no such bucket, or no right to see it; create it, or check its name"
-            )
-        if isinstance(error, FileNotFoundError) or below_a_file:
-            return Missing(f"{self.url}: not found")
-        return WorkError(f"{self.url}: cannot {what}: {_first_line(error)}")
+        return failure(self.url, self.root, what, error)
+
+    def _ask(self, what: str, call: Callable[[], Result]) -> Result:
+        """`call()`, again after passing failures of a remote store."""
+        try:
+            return again(call, self._repeats)
+        except Exception as error:
+            raise self._failed(what, error) from None
 
     def read(self) -> bytes:
         """The whole object."""
-        try:
-            return bytes(self.store.get(self.path).bytes())
-        except Exception as error:
-            raise self._failed("read", error) from None
+        return self._ask("read", lambda: bytes(self.store.get(self.path).bytes()))
 
     def read_range(self, offset: int, size: int) -> bytes:
         """`size` bytes from `offset`; raises `WorkError` if the object ends before that."""
         if size == 0:
             return b""  # stores refuse such a range
-        try:
-            data = bytes(self.store.get_range(self.path, start=offset, length=size))
-        except Exception as error:
-            raise self._failed("read", error) from None
+        data = self._ask("read", lambda: bytes(self.store.get_range(self.path, start=offset, length=size)))
         if len(data) != size:
             raise Truncated(f"{self.url}: truncated: {size} bytes asked at {offset}, {len(data)} there")
         return data
@@ -220,7 +179,7 @@ class Folder:
         import obstore
         from obstore.exceptions import PreconditionError
 
-        store = self.store if self.root.startswith("memory://") else _store(self.root, once=True)
+        store = self.store if self.root.startswith("memory://") else open_store(self.root, once=True)
         options: dict[str, Any] = {"range": (offset, offset + size)} if size else {"head": True}
         if if_match:
             options["if_match"] = if_match
@@ -265,49 +224,15 @@ class Folder:
         try:
             if self.local:
                 return cast(BinaryIO, Path("/" + self.path).open("rb"))
-            import io
-
             if self.root.partition("://")[0] in WEB:
                 return cast(BinaryIO, io.BufferedReader(self.store.open_file(self.path, size), 1 << 20))
-            import obstore
-
-            failed = self._failed
-
-            class Reader(io.RawIOBase):
-                def __init__(self, source: Any) -> None:
-                    self.source = source
-
-                def readable(self) -> bool:
-                    return True
-
-                def seekable(self) -> bool:
-                    return True
-
-                def seek(self, offset: int, whence: int = 0) -> int:
-                    return int(self.source.seek(offset, whence))
-
-                def tell(self) -> int:
-                    return int(self.source.tell())
-
-                def readinto(self, buffer: Any) -> int:
-                    try:
-                        data = bytes(self.source.read(len(buffer)))
-                    except Exception as error:
-                        raise failed("read", error) from None
-                    buffer[: len(data)] = data
-                    return len(data)
-
-            source = obstore.open_reader(self.store, self.path, buffer_size=buffer_size)
-            return cast(BinaryIO, io.BufferedReader(Reader(source), 1 << 20))
+            return cast(BinaryIO, io.BufferedReader(_Stream(self, buffer_size), 1 << 20))
         except Exception as error:
             raise self._failed("open", error) from None
 
     def write(self, data: bytes | memoryview) -> None:
         """Publish the object atomically."""
-        try:
-            self.store.put(self.path, bytes(data))
-        except Exception as error:
-            raise self._failed("write", error) from None
+        self._ask("write", lambda: self.store.put(self.path, bytes(data)))
 
     @contextlib.contextmanager
     def create(self) -> Iterator[IO[bytes]]:
@@ -331,20 +256,14 @@ class Folder:
 
     def exists(self) -> bool:
         try:
-            self.store.head(self.path)
-        except Exception as error:
-            failure = self._failed("look up", error)
-            if isinstance(failure, FileNotFoundError):
-                return False
-            raise failure from None
+            self._ask("look up", lambda: self.store.head(self.path))
+        except FileNotFoundError:
+            return False
         return True
 
     def entry(self) -> Entry:
         """Size and change tag of the object itself."""
-        try:
-            meta = self.store.head(self.path)
-        except Exception as error:
-            raise self._failed("look up", error) from None
+        meta = self._ask("look up", lambda: self.store.head(self.path))
         return Entry(self.name, meta["size"], meta["e_tag"] or str(meta["last_modified"]))
 
     def list(self) -> Iterator[Entry]:
@@ -352,16 +271,14 @@ class Folder:
         prefix = f"{self.path}/" if self.path else ""
         found = []
         try:
-            for batch in self.store.list(prefix or None):
-                for meta in batch:
-                    name = meta["path"][len(prefix) :]
-                    if not self.local or not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
-                        found.append(Entry(name, meta["size"], meta["e_tag"] or str(meta["last_modified"])))
-        except Exception as error:
-            failure = self._failed("list", error)
-            if isinstance(failure, FileNotFoundError):
-                return iter(())
-            raise failure from None
+            batches = self._ask("list", lambda: list(self.store.list(prefix or None)))
+        except FileNotFoundError:
+            return iter(())
+        for batch in batches:
+            for meta in batch:
+                name = meta["path"][len(prefix) :]
+                if not self.local or not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
+                    found.append(Entry(name, meta["size"], meta["e_tag"] or str(meta["last_modified"])))
         return iter(sorted(found))
 
     def sweep(self, of: Collection[str] | None = None) -> None:
@@ -386,14 +303,53 @@ class Folder:
         # Object stores delete many at once, and whether they are there or not; files go one by one.
         batches = [[prefix + name] for name in names] if self.local else [[prefix + name for name in names]]
         for batch in batches:
-            try:
-                if batch:
-                    self.store.delete(batch)
-            except FileNotFoundError:
-                continue
-            except Exception as error:
-                raise self._failed("delete", error) from None
+            if batch:
+                with contextlib.suppress(FileNotFoundError):
+                    self._ask("delete", partial(self.store.delete, batch))
         if self.local:  # a store has no empty folders: nor do we leave any behind
             for folder, _, _ in os.walk(self.url, topdown=False):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
+
+
+class _Stream(io.RawIOBase):
+    """An object of a store as a raw stream, opened again at its place after a passing failure."""
+
+    def __init__(self, file: Folder, buffer_size: int) -> None:
+        self.file, self.buffer_size, self.at = file, buffer_size, 0
+        self.source: Any = again(self._open, remote=True)
+
+    def _open(self) -> Any:
+        import obstore
+
+        source = obstore.open_reader(self.file.store, self.file.path, buffer_size=self.buffer_size)
+        if self.at:
+            source.seek(self.at)
+        return source
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = int(self.source.seek(offset, whence))
+        return self.at
+
+    def tell(self) -> int:
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        def read() -> bytes:
+            try:
+                return bytes(self.source.read(len(buffer)))
+            except Exception as error:
+                if passing(error):  # its buffer may be lost with the answer
+                    self.source = self._open()
+                raise
+
+        data = self.file._ask("read", read)
+        buffer[: len(data)] = data
+        self.at += len(data)
+        return len(data)

@@ -124,9 +124,9 @@ def s3(
     """A fresh `s3://` prefix, and an environment in which it can be reached."""
     for name, value in s3_server.items():
         monkeypatch.setenv(name, value)
-    import corpusmill.common.storage
+    import corpusmill.common.stores
 
-    corpusmill.common.storage._store.cache_clear()
+    corpusmill.common.stores.open_store.cache_clear()
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
     yield f"s3://corpus/{name}-{os.getpid()}"
-    corpusmill.common.storage._store.cache_clear()
+    corpusmill.common.stores.open_store.cache_clear()

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from corpusmill.common.storage import WEB, Folder
+from corpusmill.common.storage import Folder
+from corpusmill.common.stores import WEB
 from corpusmill.pipeline.ingest.discover import InputFile, Known
 from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.readers import format_of_file

@@ -12,7 +12,8 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import without_query
 from corpusmill.common.http_files import Unseekable
 from corpusmill.common.hub import GIT, LFS
-from corpusmill.common.storage import WEB, Folder
+from corpusmill.common.storage import Folder
+from corpusmill.common.stores import WEB
 
 READ_BYTES = 1 << 18  # of the stored file at a time
 

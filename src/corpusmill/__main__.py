@@ -75,7 +75,9 @@ def in_lines(example: str, width: int = 76) -> str:
 
 def report(error: UserError | WorkError) -> int:
     """Tell the user in as few lines as the mistake has; the exit code."""
-    for line in str(error).splitlines() or [type(error).__name__]:
+    from corpusmill.common.format import masked
+
+    for line in masked(str(error)).splitlines() or [type(error).__name__]:
         print(f"error: {line}", file=sys.stderr)
     return error.exit_code
 

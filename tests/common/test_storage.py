@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.storage import IN_FLIGHT, Changed, Folder, Tagged, Truncated, _store
+from corpusmill.common.storage import IN_FLIGHT, Changed, Folder, Tagged, Truncated
+from corpusmill.common.stores import open_store
 
 
 def exercise(folder: Folder) -> None:
@@ -190,9 +191,9 @@ def test_one_request_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv(f"AWS_{name}", value)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        _store.cache_clear()
+        open_store.cache_clear()
         with pytest.raises(WorkError, match=r"s3://busy/a: cannot read: .*503 Service Unavailable"):
             awaited(Folder("s3://busy/a").read_tagged_async(0, 4, '"tag"'))
         server.shutdown()
-    _store.cache_clear()
+    open_store.cache_clear()
     assert asked == ['"tag"']

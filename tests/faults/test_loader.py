@@ -15,7 +15,7 @@ import obstore
 import pytest
 import torch
 
-import corpusmill.common.storage
+import corpusmill.common.stores
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
@@ -72,9 +72,9 @@ def broken(store: str, s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatc
     """The proxy, through which every store is reached that is opened from now on."""
     with faults.proxy(s3_server["AWS_ENDPOINT_URL"]) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        corpusmill.common.storage._store.cache_clear()
+        corpusmill.common.stores.open_store.cache_clear()
         yield server
-    corpusmill.common.storage._store.cache_clear()
+    corpusmill.common.stores.open_store.cache_clear()
 
 
 def opened(url: str, fetch: FetchConfig = PASSING, **options: Any) -> StreamingTokens:
@@ -210,7 +210,7 @@ def test_a_store_that_does_not_answer_stops_the_run(
     with opened(store, LASTING) as stream:
         if fault is None:
             monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-            corpusmill.common.storage._store.cache_clear()
+            corpusmill.common.stores.open_store.cache_clear()
         with pytest.raises(WorkError) as error:
             for _ in range(BATCHES):
                 next(stream)

@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.storage import Folder, Missing, Truncated
+from corpusmill.common.storage import Folder, Truncated
+from corpusmill.common.stores import Missing
 from corpusmill.schemas.manifest import MANIFEST, Box, StoredTensor, TensorTable
 from corpusmill.train.checkpoint import store
 from corpusmill.train.checkpoint.collectives import Group, alone, first, place, together

@@ -22,7 +22,8 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any, TypeVar
 
 from corpusmill.common.errors import WorkError
-from corpusmill.common.storage import Changed, Folder, Missing, Tagged, Truncated
+from corpusmill.common.storage import Changed, Folder, Tagged, Truncated
+from corpusmill.common.stores import Missing
 from corpusmill.schemas.data import FetchConfig
 
 Result = TypeVar("Result")

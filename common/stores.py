@@ -1,0 +1,146 @@
+"""Opening object stores, asking them again after a passing failure, and what a failure of one means for the user."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import masked
+
+WEB = ("https", "http", "hf")  # read by `corpusmill.common.http_files`
+S3 = ("s3", "s3a")
+AZURE = ("az", "abfs", "abfss")
+
+TRIES = 6  # of one call
+PAUSE = 0.25  # seconds before the second try, doubled for each further one
+LONG = 30.0  # a call that failed after so many seconds has been repeated long enough by the store's client
+
+Result = TypeVar("Result")
+
+
+class Missing(FileNotFoundError):
+    """No such object: what a `Folder` raises, with its URL."""
+
+
+# What each kind of store takes its credentials from, as the client library names the variables.
+_WANTED = {
+    **dict.fromkeys(
+        S3,
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (for a server of your own AWS_ENDPOINT_URL too), or"
+        " AWS_SKIP_SIGNATURE=true for a public bucket; profiles in ~/.aws are not read",
+    ),
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account's key, or GOOGLE_SKIP_SIGNATURE=true for a"
+    " public bucket",
+    **dict.fromkeys(
+        AZURE,
+        "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or"
+        " AZURE_SKIP_SIGNATURE=true for a public container",
+    ),
+}
+
+
+@lru_cache(maxsize=64)
+def open_store(root: str, once: bool = False) -> Any:
+    """The obstore store of a URL's root (scheme and bucket); local paths share one store at `/`. With `once`, a remote
+    store asks once per call and waits as long as its caller does: for callers with retries and limits of their own.
+
+    Raises `UserError`, for missing variables or a bad name too.
+    """
+    import obstore.store
+
+    scheme, _, bucket = root.partition("://")
+    if scheme in WEB and not once:
+        from corpusmill.common.hub import web_store
+
+        return web_store(root)
+    if scheme in (*S3, "gs") and "@" in bucket:
+        raise UserError(
+            f"{masked(root)}: a key in a URL ends up in records and logs, and is not read; {_WANTED[scheme]}"
+        )
+    try:
+        if scheme == "file":
+            return obstore.store.LocalStore("/")
+        if scheme == "memory":
+            return obstore.store.MemoryStore()
+        options: dict[str, Any] = {}
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        if scheme in S3 and endpoint.startswith("http://"):
+            options["client_options"] = {"allow_http": True}  # obstore refuses plain HTTP by default
+        if once:
+            options["client_options"] = {**options.get("client_options", {}), "timeout": "1h"}
+            options["retry_config"] = {"max_retries": 0}
+        return obstore.store.from_url(root, **options)
+    except Exception as error:
+        advice = f"; {_WANTED[scheme]}" if scheme in AZURE and "Account must be" in str(error) else ""
+        raise UserError(f"{root}: cannot be opened as a store: {first_line(error)}{advice}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """An error's first line, without secrets."""
+    return masked((str(error).strip() or type(error).__name__).splitlines()[0])
+
+
+def again(call: Callable[[], Result], remote: bool) -> Result:
+    """`call()`, repeated after failures of a remote store that may pass, up to `TRIES` times: the store's client repeats
+    requests that were refused, but not those whose answer broke off."""
+    for number in range(TRIES):
+        start = time.monotonic()
+        try:
+            return call()
+        except Exception as error:
+            if number + 1 == TRIES or not (remote and passing(error)) or time.monotonic() - start > LONG:
+                raise
+        time.sleep(PAUSE * 2**number * random.uniform(0.5, 1))
+    raise AssertionError("unreachable")
+
+
+def passing(error: BaseException) -> bool:
+    """Whether a store may answer the same request later: not where something is missing, forbidden or not supported."""
+    from obstore.exceptions import BaseError, GenericError
+
+    if isinstance(error, GenericError):
+        text = str(error)
+        return not (_no_credentials(text) or "after 10 retries" in text or " 403 " in text or " 400 " in text)
+    return isinstance(error, OSError) and not isinstance(
+        error, BaseError | FileNotFoundError | PermissionError
+    )
+
+
+def _no_credentials(text: str) -> bool:
+    """Whether a store's client asked the machine's cloud for credentials in vain: there are none in the environment."""
+    metadata = ("169.254.169.254", "metadata.google.internal", "performing token request")
+    return any(sign in text for sign in metadata)
+
+
+def failure(url: str, root: str, what: str, error: BaseException) -> Exception:
+    """The error to raise where a store could not `what` (read, write, list, ...) the object at `url`: `UserError` for a bucket
+    or credentials that are missing, `Missing` for the object, `WorkError` for all else."""
+    if isinstance(error, UserError | WorkError):
+        return error
+    scheme, text = root.partition("://")[0], str(error)
+    advice = _WANTED.get(scheme, "")
+    if advice and _no_credentials(text):
+        return UserError(f"{root}: no credentials in the environment; {advice}")
+    if advice and any(sign in text for sign in (" 401 ", " 403 ")):
+        return WorkError(
+            f"{url}: cannot {what}: access is denied to the credentials in the environment{_code(text)}; check them and"
+            f" their rights, or {advice}"
+        )
+    # Where a store has no such prefix it lists nothing: 404 is said of the bucket (over HTTP, of the folder).
+    no_bucket = what == "list" and "404 Not Found" in text and scheme not in WEB
+    if no_bucket or "NoSuchBucket" in text or (isinstance(error, FileNotFoundError) and what == "write"):
+        return UserError(f"{root}: no such bucket, or no right to see it; create it, or check its name")
+    # Below a file there is nothing to find; a write there fails with that reason.
+    if isinstance(error, FileNotFoundError) or ("Not a directory" in text and what != "write"):
+        return Missing(f"{url}: not found")
+    return WorkError(f"{url}: cannot {what}: {first_line(error)}")
+
+
+def _code(text: str) -> str:
+    """The code of an S3 error, such as `(SignatureDoesNotMatch)`."""
+    return f" ({text.split('<Code>')[1].split('</Code>')[0][:40]})" if "<Code>" in text else ""
