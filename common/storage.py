@@ -9,6 +9,7 @@ Credentials come from the environment alone (`AWS_*`, `AWS_ENDPOINT_URL`), never
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 from collections import deque
@@ -233,6 +234,37 @@ class Folder:
     def write(self, data: bytes | memoryview) -> None:
         """Publish the object atomically."""
         self._ask("write", lambda: self.store.put(self.path, bytes(data)))
+
+    def write_new(self, data: bytes) -> bool:
+        """Publish the object if there is none of this name; whether it did. Of several writers one does."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            self.store.put(self.path, data, mode="create")
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        except Exception as error:
+            raise self._failed("write", error) from None
+        return True
+
+    def write_over(self, data: bytes, tag: str) -> bool:
+        """Publish the object if the present one has this tag (`Entry.tag`); whether it did. Of several writers one does."""
+        from obstore.exceptions import PreconditionError
+
+        try:
+            if not self.local:
+                self.store.put(self.path, data, mode={"e_tag": tag})
+                return True
+            with Path(self.url).open("rb") as file:  # a rename has no condition: writers wait for each other
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if self.entry().tag != tag:
+                    return False
+                self.store.put(self.path, data)
+                return True
+        except (PreconditionError, FileNotFoundError):
+            return False
+        except Exception as error:
+            raise self._failed("write", error) from None
 
     @contextlib.contextmanager
     def create(self) -> Iterator[IO[bytes]]:

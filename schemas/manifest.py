@@ -198,6 +198,23 @@ class RunRecord(Strict):
         default={},
         description="data set of the Hugging Face Hub with its revision -> the commit that was read; left out if there is none",
     )
+    ended_early: bool = Field(
+        default=False, description="a source lost more than the recipe allows; left out if not"
+    )
+
+
+class Owner(Strict):
+    """`owner.json`: who writes into a folder; deleted when it is done, and renewed every few seconds until then."""
+
+    kind: Literal["corpusmill-owner-v1"] = "corpusmill-owner-v1"
+    token: str = Field(description="of this claim alone")
+    command: str
+    host: str
+    machine: str = Field(description="boot and process namespace, in which the process id is unique")
+    process: int
+    process_start: float = Field(description="Unix time: ids are used again")
+    since: float = Field(description="Unix time of the claim, by the owner's clock")
+    renewed: float = Field(description="Unix time of the last renewal, by the owner's clock")
 
 
 class RunInputs(Strict):

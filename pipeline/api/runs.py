@@ -64,23 +64,31 @@ class Recipe:
         return cls(reading.validate(schema.Recipe, dict(config), "recipe").importing_from(str(Path.cwd())))
 
     def run(
-        self, *, workers: int | None = None, scheduler: str | None = None, quiet: bool = True
+        self,
+        *,
+        workers: int | None = None,
+        scheduler: str | None = None,
+        quiet: bool = True,
+        replace: bool = False,
     ) -> Finished:
         """Run what is not finished and valid; resumes what a killed run left.
 
         `workers`: processes on this machine, 0: this process, default: the recipe's or the cores. `scheduler`: the address
-        of a Dask cluster. A program that starts processes needs `if __name__ == "__main__":`. Raises `UserError` for a
+        of a Dask cluster. `replace`: the finished run of another recipe may be made again in its place. A program that starts processes needs `if __name__ == "__main__":`. Raises `UserError` for a
         recipe that cannot run, `WorkError` for input or storage that fails.
         """
-        return self._run(self.config.output_url, workers, scheduler, quiet)
+        return self._run(self.config.output_url, workers, scheduler, quiet, replace=replace)
 
-    def run_stage(self, output: str, *, workers: int | None = None, quiet: bool = True) -> Finished:
+    def run_stage(
+        self, output: str, *, workers: int | None = None, quiet: bool = True, replace: bool = False
+    ) -> Finished:
         """Run as the command of the recipe's last stage does: that stage's files straight in `output`."""
         folders = {n: Folder(url) for n, url in stage_folders(self.config.stage_names, output).items()}
-        return self._run(output, workers, None, quiet, folders)
+        return self._run(output, workers, None, quiet, folders, replace)
 
     def _run(
-        self, url: str, workers: int | None, scheduler: str | None, quiet: bool, folders: dict[str, Folder] | None = None
+        self, url: str, workers: int | None, scheduler: str | None, quiet: bool,
+        folders: dict[str, Folder] | None = None, replace: bool = False,
     ) -> Finished:  # fmt: skip
         config = self.config
         if workers is not None:
@@ -88,7 +96,7 @@ class Recipe:
             config = config.model_copy(update={"cluster": cluster})
         progress = Progress(quiet=quiet)
         with Workers(config.cluster, scheduler, progress) as dask:
-            manifests = Run(config, Folder(url), dask, progress, folders).execute()
+            manifests = Run(config, Folder(url), dask, progress, folders, replace).execute()
         return Finished(
             Folder(url).url, {m.stage: m.counts for m in manifests}, {m.stage: m.counters for m in manifests}
         )

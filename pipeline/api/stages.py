@@ -129,7 +129,7 @@ def _run(
                 **config, **({name: params} if params else {}),
             }
         )  # fmt: skip
-        recipe.run_stage(url, workers=workers)
+        recipe.run_stage(url, workers=workers, replace=True)
         yield _Out(Folder(url), rows)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -26,6 +26,9 @@ WorkerCount = Annotated[
 
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Make the finished run of another recipe again, in its place.")
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
 ]
@@ -67,7 +70,7 @@ IN_OUT: Final = (Given("input", Inputs), Given("output", Output))
 SHARED: Final = (
     Given("text_column", TextColumn, "text"), Given("id_column", IdColumn, None), Given("set_", Set, None),
     Given("scheduler", Address, None), Given("workers", WorkerCount, None), Given("json", Json, False),
-    Given("quiet", Quiet, False),
+    Given("quiet", Quiet, False), Given("replace", Replace, False),
 )  # fmt: skip
 RECIPE_ONLY: Final = ("remove_only_from",)  # a command of its own has one source
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from corpusmill.pipeline.commands.options import Address, Json, Quiet, Set, WorkerCount, print_json
+from corpusmill.pipeline.commands.options import Address, Json, Quiet, Replace, Set, WorkerCount, print_json
 
 RUN_EXAMPLE = "corpusmill run recipe.yaml --set dedup.ngram=4"
 
@@ -23,6 +24,7 @@ def run(
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
+    replace: Replace = False,
 ) -> None:
     """The whole pipeline: whatever is finished and valid is skipped."""
     from corpusmill.common.config import load
@@ -31,11 +33,11 @@ def run(
     settings = list(set_ or []) + ([f"cluster.workers={workers}"] if workers is not None else [])
     loaded = load(Recipe, recipe, settings)
     loaded = loaded.importing_from(str(Path(recipe).resolve().parent), str(Path.cwd()))
-    _execute(loaded, loaded.output_url, scheduler, dry_run, json, quiet)
+    _execute(loaded, loaded.output_url, scheduler, dry_run, json, quiet, replace)
 
 
 def _execute(
-    recipe: Any, output: str, address: str | None, dry_run: bool, json: bool, quiet: bool,
+    recipe: Any, output: str, address: str | None, dry_run: bool, json: bool, quiet: bool, replace: bool,
     folders: dict[str, str] | None = None,
 ) -> None:  # fmt: skip
     from corpusmill.common.storage import Folder
@@ -48,24 +50,25 @@ def _execute(
     folder = Folder(output)
     with Workers(recipe.cluster, address, progress) as scheduler:
         overrides = {name: Folder(url) for name, url in (folders or {}).items()}
-        job = Run(recipe, folder, scheduler, progress, overrides)
-        planned = job.plan()
-        todo = [entry for entry in planned if entry.done is None]
-        if dry_run:
-            _show_plan(planned, json)
-            return
-        if todo:
-            progress.log(
-                f"{folder}: {len(planned) - len(todo)} of {len(planned)} stages are finished and valid"
-            )
-        try:
-            manifests = job.execute(planned)
-        except LostSources as lost:
-            _show_result(folder.url, lost.manifests, json, lost.losses)
-            raise
-        except KeyboardInterrupt:
-            progress.log("interrupted; finished work is kept: run the same command to continue")
-            raise
+        job = Run(recipe, folder, scheduler, progress, overrides, replace)
+        with contextlib.nullcontext() if dry_run else job.owned():
+            planned = job.plan()
+            todo = [entry for entry in planned if entry.done is None]
+            if dry_run:
+                _show_plan(planned, json)
+                return
+            if todo:
+                progress.log(
+                    f"{folder}: {len(planned) - len(todo)} of {len(planned)} stages are finished and valid"
+                )
+            try:
+                manifests = job.execute(planned)
+            except LostSources as lost:
+                _show_result(folder.url, lost.manifests, json, lost.losses)
+                raise
+            except KeyboardInterrupt:
+                progress.log("interrupted; finished work is kept: run the same command to continue")
+                raise
     if not todo:
         progress.log(f"{folder}: everything is finished and valid, nothing to do")
     _show_result(folder.url, manifests, json)
@@ -121,7 +124,7 @@ def run_stage(name: str, given: dict[str, Any], config: dict[str, Any] | None = 
         "id_column": params.pop("id_column"),
     }
     settings, address, workers = params.pop("set_"), params.pop("scheduler"), params.pop("workers")
-    json, quiet = params.pop("json"), params.pop("quiet")
+    json, quiet, replace = params.pop("json"), params.pop("quiet"), params.pop("replace")
     stages = STAGES[name].chain
     recipe: dict[str, Any] = {
         "name": name, "output": out, "sources": {"input": source}, "stages": stages, **(config or {}),
@@ -130,4 +133,4 @@ def run_stage(name: str, given: dict[str, Any], config: dict[str, Any] | None = 
     if workers is not None:
         recipe["cluster"] = {"workers": workers}
     checked = validate(Recipe, override(recipe, settings or []), f"corpusmill {name}")
-    _execute(checked, out, address, False, json, quiet, stage_folders(stages, out))
+    _execute(checked, out, address, False, json, quiet, replace, stage_folders(stages, out))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,6 +20,9 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
+from corpusmill.pipeline.engine.output import check_recipe
+from corpusmill.pipeline.engine.owner import Claim
+from corpusmill.pipeline.engine.planned import Planned, groups, part_of, status
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import (
@@ -29,11 +32,9 @@ from corpusmill.pipeline.engine.stage import (
     Partition,
     Scheduler,
     SourceStage,
-    Stage,
 )
 from corpusmill.pipeline.engine.tasks import (
     PartitionTask,
-    Step,
     UnitTask,
     as_partition,
     run_partition,
@@ -57,48 +58,36 @@ from corpusmill.schemas.manifest import (
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, STAGES, Recipe, is_local
 
 
-@dataclass
-class Planned:
-    """One stage of a run: its key, and whether and why it must run."""
-
-    stage: Stage
-    folder: Folder
-    key: str
-    inputs: dict[str, str]
-    done: StageManifest | None = None
-    why: str = ""
-    reads: list[str] = field(default_factory=list)
-    old_files: set[str] = field(default_factory=set)  # what an outdated manifest names: deleted when replaced
-
-    @property
-    def name(self) -> str:
-        return self.stage.name
-
-    @property
-    def manifest(self) -> str:
-        return manifest_name(self.name)
-
-    @property
-    def step(self) -> Step:
-        across = isinstance(self.stage, LocalStage) and self.stage.looks_across
-        return Step(self.name, self.key if across else self.stage.task_key(), self.folder)
-
-
 class Run:
     """A recipe bound to a folder. `plan` decides, `execute` works, both may be called again.
 
-    `folders` overrides the place of single stages (a stage command publishes straight into OUT).
+    `folders` overrides the place of single stages (a stage command publishes straight into OUT). With `replace` the finished
+    run of another recipe may be made again. Whoever plans and then executes does both within `owned`.
     """
 
     def __init__(
         self, recipe: Recipe, folder: Folder, scheduler: Scheduler, progress: Progress | None = None,
-        folders: dict[str, Folder] | None = None,
+        folders: dict[str, Folder] | None = None, replace: bool = False,
     ) -> None:  # fmt: skip
+        self.replace = replace
+        self._claim: Claim | None = None
         self.recipe, self.folder, self.scheduler = recipe, folder, scheduler
         self.progress = progress or Progress(quiet=True)
         self.folders = folders or {}
         self.recipe_json = recipe.model_dump_json()
         self._inputs_to_save: RunInputs | None = None
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """The output claimed for the block. Raises `UserError` if another run owns it, or it is another recipe's."""
+        with Claim(self.folder, self.progress.log) as self._claim:
+            if not self.replace:
+                check_recipe(self.recipe, self.folder, alone=bool(self.folders))
+            yield
+
+    def _check_claim(self) -> None:
+        if self._claim is not None:
+            self._claim.check()
 
     def folder_of(self, name: str) -> Folder:
         return self.folders.get(name, self.folder / FOLDERS.get(name, name))
@@ -111,11 +100,18 @@ class Run:
 
     def report(self) -> list[StageManifest]:
         """Write the report of a finished run again. Only what was published is read: the raw input may be gone."""
+        with Claim(self.folder, self.progress.log) as self._claim:
+            self._check_claim()
+            return self._report_again()
+
+    def _report_again(self) -> list[StageManifest]:
         names, local = self._names()
         planned: list[Planned] = []
+        ended_early = False
         for name in names[:-1]:
             if name not in local and planned[-1].name == LEDGER and self._losses(planned):
-                break  # the run ended there
+                ended_early = True
+                break
             folder = self.folder_of(name)
             try:
                 manifest = StageManifest.model_validate_json((folder / manifest_name(name)).read())
@@ -127,7 +123,7 @@ class Run:
         entry = self._report_on(planned)
         self._run_global(entry, self._partitions(planned[len(local) - 1]), [*planned, entry])
         manifests = [p.done for p in (*planned, entry) if p.done is not None]
-        self._publish_run(manifests)
+        self._publish_run(manifests, ended_early)
         return manifests
 
     def plan(self) -> list[Planned]:
@@ -144,7 +140,7 @@ class Run:
             params = stage.key_params()
             key = keys[name] = stage_key(name, stage.version, params, inputs)
             entry = Planned(stage, self.folder_of(name), key, inputs, reads=reads)
-            entry.done, entry.why = self._status(entry, params)
+            entry.done, entry.why = status(entry, params)
             planned.append(entry)
         return planned
 
@@ -161,6 +157,7 @@ class Run:
 
     def _raw_inputs(self, stage: Any) -> dict[str, str]:
         """Content hashes of the raw files; files whose size and change tag are known are not read again."""
+        stage.check_apart(self.folder)
         before = read_inputs(self.folder)
         stage.known_inputs = dict(before.files)
         stage.known_parts = dict(before.parts) if before.part_bytes == stage.part_bytes else {}
@@ -173,46 +170,17 @@ class Run:
         self._inputs_to_save = now if now != before else None
         return inputs
 
-    def _status(self, entry: Planned, params: dict[str, Any]) -> tuple[StageManifest | None, str]:
-        try:
-            manifest = StageManifest.model_validate_json((entry.folder / entry.manifest).read())
-        except FileNotFoundError:
-            started = sum(1 for e in entry.folder.list() if e.path.startswith("parts/"))
-            return None, f"unfinished: {started} partitions are there" if started else "not run yet"
-        except ValidationError:
-            return None, "its manifest cannot be read"
-        entry.old_files = {file.path for file in manifest.files}
-        if manifest.key != entry.key:
-            changed = [
-                n for n in sorted({*params, *manifest.params}) if params.get(n) != manifest.params.get(n)
-            ]
-            if changed:
-                return None, f"parameters changed: {', '.join(changed)}"
-            if manifest.version != entry.stage.version:
-                return None, f"code changed: version {manifest.version} -> {entry.stage.version}"
-            return (
-                None,
-                f"input changed: {', '.join(_differences(manifest.inputs, entry.inputs)[:3]) or 'order'}",
-            )
-        sizes = {e.path: e.size for e in entry.folder.list()}
-        wanted = list(manifest.files)
-        for name in manifest.partitions:
-            part = _part(entry.folder, name)
-            if part is None:
-                return None, f"partition {name} is missing"
-            wanted += part.files
-        for file in wanted:
-            if sizes.get(file.path) != file.bytes:
-                return None, f"{file.path} is missing or has another size"
-        return manifest, ""
-
     def execute(self, planned: list[Planned] | None = None) -> list[StageManifest]:
         """Run what `plan` says must run; the manifests of all stages.
 
         Raises `LostSources` when a local stage kept less of a source than its `min_kept`: the stages up to the ledger, and
         the report, are published by then, and what trains on the documents is not begun.
         """
-        planned = planned or self.plan()
+        if planned is None:
+            with self.owned():
+                return self.execute(self.plan())
+        if any(entry.done is None for entry in planned):
+            self._check_claim()
         if self._inputs_to_save is not None:
             content = without_empty(
                 self._inputs_to_save.model_dump(), "revisions", "lists", "parts", "part_bytes"
@@ -224,7 +192,7 @@ class Run:
                 entry.folder.delete([entry.manifest] if (entry.folder / entry.manifest).exists() else [])
         local = [entry for entry in planned if isinstance(entry.stage, SourceStage | LocalStage)]
         partitions: list[Partition] = []
-        for group in _groups(local):
+        for group in groups(local):
             partitions = self._run_group(group, partitions, planned)
         for entry in planned:
             if isinstance(entry.stage, GlobalStage) and entry.done is None:
@@ -253,7 +221,7 @@ class Run:
             self._run_global(entry, partitions, [*finished, entry])
             finished.append(entry)
         manifests = [entry.done for entry in finished if entry.done is not None]
-        self._publish_run(manifests)
+        self._publish_run(manifests, ended_early=True)
         return manifests
 
     def _report_on(self, finished: list[Planned]) -> Planned:
@@ -296,7 +264,7 @@ class Run:
     @staticmethod
     def _partitions(entry: Planned) -> list[Partition]:
         assert entry.done is not None
-        parts = [_part(entry.folder, name) for name in entry.done.partitions]
+        parts = [part_of(entry.folder, name) for name in entry.done.partitions]
         return [as_partition(entry.folder, part) for part in parts if part is not None]
 
     def _run_global(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> None:
@@ -318,6 +286,7 @@ class Run:
         counters: dict[str, int], seconds: float = 0.0, markers: Collection[str] = (),
     ) -> StageManifest:  # fmt: skip
         """The stage's manifest, after which whatever it does not name is deleted."""
+        self._check_claim()
         totals: dict[str, int] = dict(counters)
         per_source: dict[str, Counts] = {}
         counts = Counts()
@@ -353,7 +322,7 @@ class Run:
         publish_bytes(entry.folder, entry.manifest, (manifest.model_dump_json(indent=1) + "\n").encode())
         return manifest
 
-    def _publish_run(self, manifests: list[StageManifest]) -> None:
+    def _publish_run(self, manifests: list[StageManifest], ended_early: bool = False) -> None:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -363,37 +332,14 @@ class Run:
         recipe = self.recipe.model_dump(mode="json", exclude={"cluster", "output"})
         stages = {m.stage: RecordedStage(key=m.key, folder=FOLDERS.get(m.stage, m.stage)) for m in manifests}
         revisions = read_inputs(self.folder).revisions
-        record = RunRecord(corpusmill=release, recipe=recipe, stages=stages, revisions=revisions)
-        data = (json.dumps(without_empty(record.model_dump(), "revisions"), indent=1) + "\n").encode()
+        record = RunRecord(
+            corpusmill=release, recipe=recipe, stages=stages, revisions=revisions, ended_early=ended_early
+        )
+        data = (
+            json.dumps(without_empty(record.model_dump(), "revisions", "ended_early"), indent=1) + "\n"
+        ).encode()
         name = RUN if self.folders else MANIFEST
         publish_bytes(self.folder, name, data)
         report = next((m for m in manifests if m.stage == REPORT), None)
         if report is not None:  # where people look for it first
             publish_bytes(self.folder, "report.html", (self.folder_of(REPORT) / "report.html").read())
-
-
-def _groups(local: list[Planned]) -> list[list[Planned]]:
-    """Consecutive stages that run as one task; one that looks across partitions begins a new group."""
-    groups: list[list[Planned]] = []
-    for entry in local:
-        crosses = isinstance(entry.stage, LocalStage) and entry.stage.looks_across
-        if groups and not crosses:
-            groups[-1].append(entry)
-        else:
-            groups.append([entry])
-    return groups
-
-
-def _part(folder: Folder, name: str) -> PartitionManifest | None:
-    try:
-        return PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise WorkError(
-            f"{folder}/parts/{name}.json: not a partition manifest; delete it, run again"
-        ) from error
-
-
-def _differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    return [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]

@@ -193,6 +193,10 @@ class SourceStage(Stage):
         self.known_parts: dict[str, list[tuple[int, int, str]]] = {}
         self.part_bytes = 0
 
+    def check_apart(self, output: Folder) -> None:
+        """Raise `UserError` if the output lies within an input, which the next run would read, or holds one."""
+        return None
+
     @abstractmethod
     def units(self) -> Sequence[SourceUnit]:
         """The whole input, in a fixed order."""

@@ -254,6 +254,25 @@ def root_of(path: str) -> Folder:
     return _split_glob(path)[0] if _GLOB.search(path) else Folder(path)
 
 
+TABLES = "input"  # below an output: where functions on tables put the documents that they are given
+
+
+def check_apart(where: str, path: str, output: Folder) -> None:
+    """Raise `UserError` if `output` lies within what a path of a recipe names, or holds it."""
+    root, pattern = _split_glob(path) if _GLOB.search(path) else (Folder(path), "")
+    if output.within(root) and (output != root or not pattern):
+        below = output.url[len(root.url) :].strip("/") if output.url.startswith(root.url) else ""
+        if not pattern or not below or "**" in pattern or re.match(glob_pattern(pattern), f"{below}/"):
+            raise UserError(
+                f"{where}: {path}: the output {output} lies within it, and would be read as input by the next run; give an"
+                " output outside of it"
+            )
+    if root.within(output) and not root.within(output / TABLES):
+        raise UserError(
+            f"{where}: {path}: lies within the output {output}; give an output that holds no input"
+        )
+
+
 def glob_pattern(pattern: str) -> str:
     """A glob as a regular expression: `*` and `?` stay in one component, `**/` crosses any number.
 

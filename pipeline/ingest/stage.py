@@ -13,9 +13,10 @@ from typing import Any
 import xxhash
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.decoding import codec_name
-from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN, InputFile, Known, Part
+from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN, InputFile, Known, Part, check_apart
 from corpusmill.pipeline.ingest.file_lists import find_inputs
 from corpusmill.pipeline.ingest.raw_file import named_by_content
 from corpusmill.schemas.manifest import hash_json
@@ -103,6 +104,11 @@ class Ingest(SourceStage):
         defaults = type(settings).model_fields
         changed = {name for name in FORMAT_SETTINGS if getattr(settings, name) != defaults[name].default}
         return settings.model_dump(mode="json", include={*READ_SETTINGS, *changed})
+
+    def check_apart(self, output: Folder) -> None:
+        for name, source in self.recipe.sources.items():
+            for path in source.paths:
+                check_apart(f"sources.{name}.paths", path, output)
 
     @cached_property
     def files(self) -> list[InputFile]:

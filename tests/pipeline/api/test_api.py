@@ -185,7 +185,7 @@ def test_a_recipe_from_a_program(tmp_path: Path) -> None:
     assert run.counts["dedup"].removed >= 10 and len(run.ledger()) == len(ROWS)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(json.dumps(config))
-    again = corpusmill.Recipe.load(recipe, ["dedup.minhash=false"]).run(workers=0)
+    again = corpusmill.Recipe.load(recipe, ["dedup.minhash=false"]).run(workers=0, replace=True)
     assert again.counts["dedup"].kept >= run.counts["dedup"].kept
 
 

@@ -77,7 +77,7 @@ def recipe(tmp_path: Path, entry: Any, **changes: Any) -> Recipe:
 
 
 def run(tmp_path: Path, entry: Any) -> Run:
-    return Run(recipe(tmp_path, entry), Folder(tmp_path / "run"), Serial())
+    return Run(recipe(tmp_path, entry), Folder(tmp_path / "run"), Serial(), replace=True)
 
 
 def test_what_it_drops_and_changes_is_in_the_ledger(tmp_path: Path, module: str) -> None:

@@ -43,7 +43,7 @@ def job(folder: Path, sources: dict[str, Any], command: bool = False, **changes:
         **changes,
     }
     return Run(
-        Recipe.model_validate(config), Folder(folder / "run"), Serial(), folders={"ingest": Folder(folder)} if command else None
+        Recipe.model_validate(config), Folder(folder / "run"), Serial(), folders={"ingest": Folder(folder)} if command else None, replace=True
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def job(tmp_path: Path, inputs: list[str], **changes: Any) -> Run:
         "name": "t", "sources": {"s": {"paths": inputs}}, "stages": ["ingest", "filter", "dedup", "redact", "split"],
         **changes,
     }  # fmt: skip
-    return Run(Recipe.model_validate(config), Folder(tmp_path / "run"), Serial())
+    return Run(Recipe.model_validate(config), Folder(tmp_path / "run"), Serial(), replace=True)
 
 
 def bytes_below(

@@ -76,7 +76,7 @@ def job(corpus: Path, run: Path, **source: Any) -> Run:
         "ingest": {"partition_mb": 0.0625}, "filter": {"toxicity": None, "quality": None, "language": None},
     }  # fmt: skip
     tasks._stage.cache_clear()
-    return Run(Recipe.model_validate(config), Folder(run), Serial())
+    return Run(Recipe.model_validate(config), Folder(run), Serial(), replace=True)
 
 
 def published(run: Path) -> dict[str, bytes]:

@@ -64,7 +64,7 @@ def rerun(base: Path, corpus: Path, tmp_path: Path) -> Rerun:
     def execute(settings: list[str]) -> StageManifest:
         folder = tmp_path / "again"
         shutil.copytree(base, folder)
-        manifests = Run(recipe(folder, corpus, settings), Folder(folder), Serial()).execute()
+        manifests = Run(recipe(folder, corpus, settings), Folder(folder), Serial(), replace=True).execute()
         return next(manifest for manifest in manifests if manifest.stage == "filter")
 
     return execute

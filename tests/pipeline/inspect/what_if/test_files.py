@@ -52,7 +52,7 @@ def asked(run: Path, corpus: Path, settings: list[str]) -> Recipe:
 
 
 def execute(run: Path, corpus: Path, settings: list[str]) -> StageManifest:
-    manifests = Run(asked(run, corpus, settings), Folder(run), Serial()).execute()
+    manifests = Run(asked(run, corpus, settings), Folder(run), Serial(), replace=True).execute()
     return next(manifest for manifest in manifests if manifest.stage == "filter")
 
 
