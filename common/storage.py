@@ -339,9 +339,18 @@ class Folder:
                 with contextlib.suppress(FileNotFoundError):
                     self._ask("delete", partial(self.store.delete, batch))
         if self.local:  # a store has no empty folders: nor do we leave any behind
-            for folder, _, _ in os.walk(self.url, topdown=False):
+            emptied = {up for name in names for up in (self / name).above(self)}
+            everywhere = (folder for folder, _, _ in os.walk(self.url, topdown=False))
+            for folder in everywhere if paths is None else sorted(emptied, key=len, reverse=True):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
+
+    def above(self, top: Folder) -> Iterator[str]:
+        """The URLs of the folders that this is in, up to `top`."""
+        up = self
+        while up.path != top.path and up.path:
+            up = up.parent
+            yield up.url
 
 
 class _Stream(io.RawIOBase):

@@ -80,6 +80,9 @@ class Run:
     @contextmanager
     def owned(self) -> Iterator[None]:
         """The output claimed for the block. Raises `UserError` if another run owns it, or it is another recipe's."""
+        source = load_stage(self.recipe.stage_names[0], self.recipe)
+        if isinstance(source, SourceStage):
+            source.check_apart(self.folder)  # before anything is written there
         with Claim(self.folder, self.progress.log) as self._claim:
             if not self.replace:
                 check_recipe(self.recipe, self.folder, alone=bool(self.folders))
