@@ -138,6 +138,10 @@ def failure(url: str, root: str, what: str, error: BaseException) -> Exception:
     # Below a file there is nothing to find; a write there fails with that reason.
     if isinstance(error, FileNotFoundError) or ("Not a directory" in text and what != "write"):
         return Missing(f"{url}: not found")
+    if "No space left on device" in text:
+        return WorkError(
+            f"{url}: cannot {what}: no space is left on its disk; free some and give the same command again: finished work is kept"
+        )
     return WorkError(f"{url}: cannot {what}: {first_line(error)}")
 
 

@@ -13,6 +13,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.api.tables import mapped, parquet_tables
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.layout import stage_folders
+from corpusmill.pipeline.engine.preflight import preflight
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.inspect.lineage.find import Finder
@@ -96,7 +97,12 @@ class Recipe:
             config = config.model_copy(update={"cluster": cluster})
         progress = Progress(quiet=quiet)
         with Workers(config.cluster, scheduler, progress) as dask:
-            manifests = Run(config, Folder(url), dask, progress, folders, replace).execute()
+            job = Run(config, Folder(url), dask, progress, folders, replace)
+            with job.owned():
+                planned = job.plan()
+                for warning in preflight(config, Folder(url), dask, planned, claimed=True):
+                    progress.log(f"warning: {warning}")
+                manifests = job.execute(planned)
         return Finished(
             Folder(url).url, {m.stage: m.counts for m in manifests}, {m.stage: m.counters for m in manifests}
         )

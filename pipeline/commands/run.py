@@ -43,6 +43,8 @@ def _execute(
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.losses import LostSources
+    from corpusmill.pipeline.engine.owner import in_use, owner_of
+    from corpusmill.pipeline.engine.preflight import preflight
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run
 
@@ -54,7 +56,11 @@ def _execute(
         with contextlib.nullcontext() if dry_run else job.owned():
             planned = job.plan()
             todo = [entry for entry in planned if entry.done is None]
+            for warning in preflight(recipe, folder, scheduler, planned, claimed=not dry_run):
+                progress.log(f"warning: {warning}")
             if dry_run:
+                if (owner := owner_of(folder)) is not None:
+                    progress.log(f"warning: {in_use(folder, owner)}")
                 _show_plan(planned, json)
                 return
             if todo:

@@ -194,6 +194,12 @@ class Decontaminate(LocalStage):
 
         return find_files(self.params.against)
 
+    def check(self) -> list[str]:
+        from corpusmill.pipeline.decontaminate.evalsets import read_items
+
+        read_items(self.sources, self.params.fields)
+        return []
+
     def key_params(self) -> dict[str, Any]:
         """The recipe's, with the bytes of the evaluation files in place of where they lie."""
         import unicodedata

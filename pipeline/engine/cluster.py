@@ -19,7 +19,7 @@ from corpusmill.schemas.recipe import Cluster
 # Workers are single-threaded processes: one core each, and results that cannot depend on thread timing.
 WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-ANSWER = 20.0  # seconds in which a scheduler must answer at its address
+ANSWER = 10.0  # seconds in which a scheduler must answer at its address, and have a worker
 PATIENCE = 120.0  # seconds without any worker: those that died are started again within a few
 
 
@@ -53,6 +53,28 @@ class Workers:
             with held(answer=True):  # workers that are starting cannot be closed
                 self._client = self._connect()
         return self._client
+
+    def everywhere(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
+        """`function(*arguments)` on every worker of the cluster by address, once: address -> result.
+
+        Raises `UserError` if there is no worker, or one that cannot import this package.
+        """
+        client = self.client
+        try:
+            client.wait_for_workers(1, timeout=ANSWER)
+        except TimeoutError:
+            raise UserError(
+                f"--scheduler {self.address}: it has no worker; start some with `dask worker {self.address}`"
+            ) from None
+        found: dict[str, Any] = client.run(function, *arguments, on_error="return")
+        for address, result in found.items():
+            if isinstance(result, ModuleNotFoundError | ImportError | AttributeError):
+                raise UserError(
+                    f"worker {address}: it has not the same version of corpusmill as this command ({result}); install it there"
+                )
+            if isinstance(result, BaseException):
+                raise WorkError(f"worker {address}: {type(result).__name__}: {result}")
+        return found
 
     def _connect(self) -> Any:
         import logging

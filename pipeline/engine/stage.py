@@ -155,6 +155,11 @@ class Stage(ABC):
         """Everything but the inputs that the output depends on, as JSON."""
         return {**self.recipe.params_of(self.name), "seed": self.recipe.seed}
 
+    def check(self) -> list[str]:
+        """What can be known before the stage runs, on the machine that this is called on: that models load and inputs other
+        than the sources parse. Raises `UserError`; returns warnings. The driver and every worker of a cluster call it."""
+        return []
+
     def task_params(self) -> dict[str, Any]:
         """Of `key_params`, what the output of one partition (or one unit of input) depends on besides that itself."""
         return self.key_params()
@@ -196,6 +201,14 @@ class SourceStage(Stage):
     def check_apart(self, output: Folder) -> None:
         """Raise `UserError` if the output lies within an input, which the next run would read, or holds one."""
         return None
+
+    def text_bytes(self) -> int:
+        """About how many bytes of text the input holds, by the sizes and formats of its files."""
+        return 0
+
+    def samples(self) -> list[tuple[str, Folder]]:
+        """A file of each source, with the key of the recipe that names it: to be looked for on workers."""
+        return []
 
     @abstractmethod
     def units(self) -> Sequence[SourceUnit]:

@@ -59,6 +59,24 @@ class Filter(LocalStage):
                 found[name] = model
         return found
 
+    def check(self) -> list[str]:
+        """Loads the models; warns of rules that will judge languages that they are not made for."""
+        for model in self.models().values():
+            fasttext_model.load(str(model.path), model.xxh3)
+        language = self.params.language
+        if language is not None and language.keep is not None:
+            return []  # other languages go, and rules are judged on their own
+        sets: dict[str, set[str]] = {}
+        for rule in self.rules:
+            if rule.languages:
+                sets.setdefault(rule.name.partition(".")[0], set()).update(rule.languages)
+        key = "filter.language" if language is None else "filter.language.keep"
+        return [
+            f"filter: the rules of {name} are made for {', '.join(sorted(languages))}, and will judge text of every language:"
+            f" {key} is not set"
+            for name, languages in sets.items()
+        ]
+
     def key_params(self) -> dict[str, Any]:
         """The recipe's, the rules as resolved, the bytes of models and plugins, and the Unicode version of this Python."""
         return {

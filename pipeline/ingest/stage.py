@@ -16,7 +16,15 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.decoding import codec_name
-from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN, InputFile, Known, Part, check_apart
+from corpusmill.pipeline.ingest.discover import (
+    ARCHIVES,
+    UNKNOWN,
+    InputFile,
+    Known,
+    Part,
+    check_apart,
+    text_share,
+)
 from corpusmill.pipeline.ingest.file_lists import find_inputs
 from corpusmill.pipeline.ingest.raw_file import named_by_content
 from corpusmill.schemas.manifest import hash_json
@@ -109,6 +117,13 @@ class Ingest(SourceStage):
         for name, source in self.recipe.sources.items():
             for path in source.paths:
                 check_apart(f"sources.{name}.paths", path, output)
+
+    def text_bytes(self) -> int:
+        return int(sum(file.size * text_share(file.format, file.path) for file in self.files))
+
+    def samples(self) -> list[tuple[str, Folder]]:
+        first = {file.source: Folder(file.url) for file in reversed(self.files)}
+        return [(f"sources.{source}.paths", file) for source, file in sorted(first.items())]
 
     @cached_property
     def files(self) -> list[InputFile]:

@@ -170,7 +170,7 @@ def test_a_signal_that_two_of_a_recipe_would_measure_is_reported(tmp_path: Path)
 def test_a_threshold_is_a_finite_number(number: str, tmp_path: Path) -> None:
     """Nothing compares with what is no number: every document would go."""
     path = own(tmp_path, OWN.replace("at_least: 3", f"at_least: {number}"))
-    with pytest.raises(UserError, match=r"rules\.0\.at_least: input should be a finite number"):
+    with pytest.raises(UserError, match=r"rules\.0\.at_least: must be a finite number"):
         resolve(FilterParams(rules=[path]))
     with pytest.raises(ValueError, match="finite number"):
         FilterParams.model_validate({"thresholds": {"c4.sentences_min": float(number.replace(".", ""))}})

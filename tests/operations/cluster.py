@@ -1,0 +1,98 @@
+"""A Dask scheduler and workers as processes of their own, with an environment and a directory of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.conftest import IMPORT_PATH
+
+
+class DaskCluster:
+    """`address` takes clients; `workers` are the processes, each with its nanny."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.scheduler = self._scheduler(0)
+        self.address = self._address()
+
+    def _scheduler(self, port: int) -> subprocess.Popen[bytes]:
+        file = self.folder / "scheduler.json"
+        file.unlink(missing_ok=True)
+        return self._start(
+            [
+                "scheduler",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "--no-dashboard",
+                "--scheduler-file",
+                str(file),
+            ],
+            {},
+            self.folder,
+        )
+
+    def _address(self) -> str:
+        file = self.folder / "scheduler.json"
+        for _ in range(600):
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                return str(json.loads(file.read_text())["address"])
+            assert self.scheduler.poll() is None, (self.folder / "log").read_text()
+            time.sleep(0.05)
+        raise AssertionError("the scheduler did not start within 30 s")
+
+    def restart_scheduler(self) -> None:
+        """Kill the scheduler and start another at the same address."""
+        self.scheduler.kill()
+        self.scheduler.wait()
+        self.scheduler = self._scheduler(int(self.address.rpartition(":")[2]))
+        self._address()
+
+    def add_worker(
+        self, directory: Path, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        directory.mkdir(parents=True, exist_ok=True)
+        worker = self._start(
+            ["worker", self.address, "--nthreads", "1", "--nworkers", "1", "--host", "127.0.0.1", "--no-dashboard",
+             "--local-directory", str(directory / "dask"), "--memory-limit", "0"],
+            environment or {}, directory,
+        )  # fmt: skip
+        self.workers.append(worker)
+        return worker
+
+    def _start(
+        self, command: list[str], environment: Mapping[str, str], directory: Path
+    ) -> subprocess.Popen[bytes]:
+        own = {
+            name: value for name, value in os.environ.items() if not name.startswith(("CORPUSMILL_", "AWS_"))
+        }
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dask", *command], stdout=log, stderr=log, cwd=directory, start_new_session=True,
+                env={**own, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1", **environment},
+            )  # fmt: skip
+
+    def close(self) -> None:
+        for process in [*self.workers, self.scheduler]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextlib.contextmanager
+def dask_cluster(folder: Path) -> Iterator[DaskCluster]:
+    cluster = DaskCluster(folder)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
