@@ -40,6 +40,7 @@ def _execute(
     recipe: Any, output: str, address: str | None, dry_run: bool, json: bool, quiet: bool, replace: bool,
     folders: dict[str, str] | None = None,
 ) -> None:  # fmt: skip
+    from corpusmill.common.errors import UserError
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.losses import LostSources
@@ -61,6 +62,10 @@ def _execute(
             if dry_run:
                 if (owner := owner_of(folder)) is not None:
                     progress.log(f"warning: {in_use(folder, owner)}")
+                try:
+                    job.check_recipe()
+                except UserError as error:
+                    progress.log(f"warning: {error}")
                 _show_plan(planned, json)
                 return
             if todo:

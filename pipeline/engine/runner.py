@@ -84,9 +84,13 @@ class Run:
         if isinstance(source, SourceStage):
             source.check_apart(self.folder)  # before anything is written there
         with Claim(self.folder, self.progress.log) as self._claim:
-            if not self.replace:
-                check_recipe(self.recipe, self.folder, alone=bool(self.folders))
+            self.check_recipe()
             yield
+
+    def check_recipe(self) -> None:
+        """Raise `UserError` if the output is the finished run of another recipe, and may not be replaced."""
+        if not self.replace:
+            check_recipe(self.recipe, self.folder, alone=bool(self.folders))
 
     def _check_claim(self) -> None:
         if self._claim is not None:

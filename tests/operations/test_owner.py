@@ -240,6 +240,13 @@ def test_another_recipe_needs_replace(corpus: Path, tmp_path: Path) -> None:
     refused = corpusmill(*changed, check=False)
     assert refused.returncode == 2 and (out / "run.json").read_bytes() == before
     assert "finished, by another recipe: ingest.min_chars: 1 -> 5. Give --replace" in refused.stderr
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(
+        f"name: r\noutput: {tmp_path}/run\nstages: [ingest]\nsources: {{planted: {{paths: [{source}]}}}}\n"
+    )
+    corpusmill("run", recipe, "--workers", "0")
+    dry = corpusmill("run", recipe, "--workers", "0", "--set", "ingest.min_chars=5", "--dry-run")
+    assert "warning" in dry.stderr and "Give --replace" in dry.stderr and "min_chars" in dry.stdout
     corpusmill(*changed, "--replace")
     assert (out / "run.json").read_bytes() != before
 
