@@ -37,11 +37,12 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.split import Similarity, SplitSummary
     from corpusmill.schemas.tables import SignalSpec
     from corpusmill.schemas.tokenizer import TokenizerStats
-    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.schemas.training import RunData, TrainConfig
 
     found: tuple[type[BaseModel], ...] = (
         Recipe,
         TrainConfig,
+        RunData,
         SearchConfig,
         StageManifest,
         PartitionManifest,

@@ -194,3 +194,15 @@ def changed(
         else:
             lines.append(f"{name}: {old} -> {new}")
     return lines
+
+
+class RunData(Strict):
+    """`data.json` of a training run: its shard set, found again from any directory and after both were moved together, and
+    what generation and export need of it."""
+
+    kind: Literal["corpusmill-run-data-v1"] = "corpusmill-run-data-v1"
+    shards: str = Field(
+        description="the shard set: relative to the run's folder if both are local, else its URL"
+    )
+    vocab_size: int = Field(gt=0)
+    eos_id: int = Field(ge=0)

@@ -150,10 +150,10 @@ def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
 
 
 def load_model(
-    config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards, device: torch.device
+    config: TrainConfig, found: checkpoint.Checkpoint, vocab_size: int, device: torch.device
 ) -> Decoder:
     """The model of a checkpoint, ready to score or to sample."""
-    model = Decoder(config.model, shards.set.vocab_size, config.seed)
+    model = Decoder(config.model, vocab_size, config.seed)
     checkpoint.restore(found, model)
     return model.to(device).eval()
 
@@ -180,7 +180,7 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
     known = _known(run)
     if known.get("of") == of:  # the same weights on the same data: nothing to score again
         return known
-    model = ParallelModel([load_model(config, found, shards, world.device)], world)
+    model = ParallelModel([load_model(config, found, shards.set.vocab_size, world.device)], world)
     read = {name: source for name, source in shards.train.items() if config.data.reads(name)}
     frequencies = train_counts(read, run)
     everything = np.sum(list(frequencies.values()), axis=0)

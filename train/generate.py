@@ -10,7 +10,7 @@ from torch import Tensor
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.data.shards import open_run_data
+from corpusmill.train.data.shards import run_vocabulary
 from corpusmill.train.evaluate import load_model, newest_checkpoint
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.precision.adapt import autocast
@@ -43,19 +43,19 @@ def generate(
     from tokenizers import Tokenizer
     from tokenizers.decoders import DecodeStream
 
-    shards = open_run_data(config)
+    kept = run_vocabulary(config, run)
     device = join(config).device
-    model = load_model(config, newest_checkpoint(run), shards, device)
+    model = load_model(config, newest_checkpoint(run), kept.vocab_size, device)
     tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode("utf-8"))
-    tokens = [shards.set.eos_id, *tokenizer.encode(prompt).ids]
+    tokens = [kept.eos_id, *tokenizer.encode(prompt).ids]
     generator = torch.Generator().manual_seed(seed)
     text = DecodeStream(skip_special_tokens=True)
     for _ in range(max_tokens):
         with torch.inference_mode(), autocast(config, device):
             context = torch.tensor([tokens[-config.data.sequence_length :]], device=device)
-            logits = model(context)[0, -1, : shards.set.vocab_size].float().cpu()
+            logits = model(context)[0, -1, : kept.vocab_size].float().cpu()
         tokens.append(choose(logits, temperature, top_k, top_p, generator))
-        if tokens[-1] == shards.set.eos_id:
+        if tokens[-1] == kept.eos_id:
             return
         piece = text.step(tokenizer, tokens[-1])
         if piece:

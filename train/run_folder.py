@@ -1,8 +1,9 @@
-"""A run's folder: config.json, plan.json, tokenizer.json, metrics.jsonl, checkpoints/, result.json, evaluation.json."""
+"""A run's folder: config.json, data.json, plan.json, tokenizer.json, metrics.jsonl, checkpoints/, result.json, evaluation.json."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,18 @@ from typing import Any
 from corpusmill.common.config import load, override, validate
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.training import TrainConfig, changed
+from corpusmill.schemas.training import RunData, TrainConfig, changed
 
 CONFIG, PLAN, TOKENIZER, RESULT = "config.json", "plan.json", "tokenizer.json", "result.json"
+DATA = "data.json"
 
 
 def open_run(target: str | Path, settings: Sequence[str] | None = None) -> tuple[TrainConfig, Folder]:
-    """The config and folder of a run, by its YAML config or by its folder (any URL)."""
+    """The config and folder of a run, by its YAML config or by its folder (any URL).
+
+    By its folder a run is opened from any directory, and after it was moved, its shards with it: the config has them where they
+    are now.
+    """
     target, changes = str(target), list(settings or ())
     if target.endswith((".yaml", ".yml")) or Path(target).is_file():
         config = load(TrainConfig, target, changes)
@@ -28,7 +34,42 @@ def open_run(target: str | Path, settings: Sequence[str] | None = None) -> tuple
         raise UserError(
             f"{target}: neither a config (.yaml) nor the folder of a run (it has no {CONFIG})"
         ) from None
-    return validate(TrainConfig, override(dumped, changes), str(folder / CONFIG)), folder
+    given = {setting.partition("=")[0].strip() for setting in changes}
+    config = validate(TrainConfig, override(dumped, changes), str(folder / CONFIG))
+    if "output" not in given:
+        config = config.model_copy(update={"output": folder.url})
+    shards = _shards_now(folder)
+    if "data.shards" not in given and shards is not None:
+        config = config.model_copy(update={"data": config.data.model_copy(update={"shards": shards})})
+    return config, folder
+
+
+def run_data(shards: str, run: Folder, vocab_size: int, eos_id: int) -> RunData:
+    """What to keep of a run's shard set, `shards` as its config names it."""
+    place = Folder(shards)
+    if place.local and run.local:
+        shards = os.path.relpath(os.path.realpath(place.url), os.path.realpath(run.url))
+    return RunData(shards=shards, vocab_size=vocab_size, eos_id=eos_id)
+
+
+def read_run_data(run: Folder) -> RunData | None:
+    """What was kept of a run's shard set; None for a run of a version that kept nothing. Raises `UserError` for another file."""
+    try:
+        data = json.loads((run / DATA).read())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise UserError(f"{run / DATA}: not JSON; train again, or restore the file") from None
+    return validate(RunData, data, str(run / DATA))
+
+
+def _shards_now(run: Folder) -> str | None:
+    """Where a run's shard set is now, by what was kept of it; None if it is not there."""
+    kept = read_run_data(run)
+    if kept is None or "://" in kept.shards or not run.local:
+        return None
+    place = os.path.normpath(f"{os.path.realpath(run.url)}/{kept.shards}")
+    return place if Path(place).exists() else None
 
 
 def refuse_changes(before: dict[str, Any], config: TrainConfig, run: Folder) -> None:

@@ -30,7 +30,7 @@ from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import build
 from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.precision.loss_scale import LossScale
-from corpusmill.train.run_folder import CONFIG, PLAN, RESULT, TOKENIZER, dumped, write_json
+from corpusmill.train.run_folder import CONFIG, DATA, PLAN, RESULT, TOKENIZER, dumped, run_data, write_json
 from corpusmill.train.step import Batch, Metrics, TrainState, fit_micro_batch, train_step
 from corpusmill.train.tools.hugging_face import load_weights
 
@@ -191,7 +191,11 @@ class Trainer:
         self.metrics_log = open_log(self.folder, self.config, self.state.step, tail)
 
     def _describe(self) -> None:
-        for name, value in ((CONFIG, dumped(self.config)), (PLAN, self.plan.as_json())):
+        kept = self.shards.set
+        data = run_data(self.config.data.shards, self.folder, kept.vocab_size, kept.eos_id)
+        for name, value in (
+            (CONFIG, dumped(self.config)), (DATA, data.model_dump()), (PLAN, self.plan.as_json()),
+        ):  # fmt: skip
             write_json(self.folder / name, value)
 
     def _row(self, metrics: Metrics, batch: Batch, validate: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from corpusmill.train.commands.options import Config, Json, Set, print_json, print_table, setting
+from corpusmill.train.commands.options import Config, Json, Run, Set, print_json, print_table, setting
 
 
 def plan(
@@ -55,7 +55,7 @@ def plan(
 
 
 def batch(
-    config: Config,
+    run: Run,
     step: Annotated[int, typer.Option(min=1, help="the optimizer step, counted from 1")],
     rank: Annotated[int | None, typer.Option(help="only the part of this data-parallel process")] = None,
     world: Annotated[int, typer.Option(min=1, help="number of data-parallel processes, for --rank")] = 1,
@@ -64,12 +64,11 @@ def batch(
     json_: Json = False,
 ) -> None:
     """The documents in the batch of any step, past or future."""
-    from corpusmill.common.config import load
-    from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.data.inspect import describe_batch
     from corpusmill.train.guard.journal import of_run
+    from corpusmill.train.run_folder import open_run
 
-    result = describe_batch(of_run(load(TrainConfig, config, set_)), step, rank, world, text)
+    result = describe_batch(of_run(open_run(run, set_)[0]), step, rank, world, text)
     if json_:
         print_json(result)
         return

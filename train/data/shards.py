@@ -14,7 +14,8 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
-from corpusmill.schemas.training import TrainConfig
+from corpusmill.schemas.training import RunData, TrainConfig
+from corpusmill.train.run_folder import read_run_data, run_data
 
 Split = Literal["train", "validation"]
 
@@ -95,6 +96,15 @@ def open_run_data(config: TrainConfig, log: Callable[[str], None] | None = None)
     data = config.data
     cache = data.token_cache or str(Folder(config.output_url) / "tokens")
     return open_tokens(data.shards, cache, data.tokenizer, log)
+
+
+def run_vocabulary(config: TrainConfig, run: Folder) -> RunData:
+    """The size of a run's vocabulary and its end-of-text token, as the run kept them, or from its shards."""
+    kept = read_run_data(run)
+    if kept is not None:
+        return kept
+    found = open_run_data(config).set
+    return run_data(config.data.shards, run, found.vocab_size, found.eos_id)
 
 
 def open_tokens(

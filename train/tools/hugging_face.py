@@ -15,7 +15,7 @@ from corpusmill.common.hugging_face import special_tokens_map
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.data.shards import open_shards
+from corpusmill.train.data.shards import run_vocabulary
 from corpusmill.train.evaluate import newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import TOKENIZER, write_json
@@ -40,18 +40,18 @@ def export(
         raise UserError(f"--dtype: must be {', '.join(DTYPES)}, is '{dtype}'")
     if (out / CONFIG).exists():
         raise UserError(f"{out}: holds a {CONFIG} already; name an empty folder")
-    vocabulary = open_shards(config.data.shards).set
-    rows = config.model.padded(vocabulary.vocab_size)
+    kept = run_vocabulary(config, run)
+    rows = config.model.padded(kept.vocab_size)
     made = architecture(config.model, rows, config.data.sequence_length)
     found = newest_checkpoint(run)
     count, size = write_weights(out, made, checkpoint.read_tensors(found), DTYPES[dtype], shard_bytes)
     tokenizer = (run / TOKENIZER).read()
-    end = token(tokenizer, vocabulary.eos_id)
+    end = token(tokenizer, kept.eos_id)
     (out / TOKENIZER).write(tokenizer)
     (out / "tokenizer_config.json").write(tokenizer_config(tokenizer, end))
     (out / "special_tokens_map.json").write(special_tokens_map(tokenizer, end))
     # In training a document follows an end-of-text token: generation begins with one.
-    ends = {"bos_token_id": vocabulary.eos_id, "eos_token_id": vocabulary.eos_id}
+    ends = {"bos_token_id": kept.eos_id, "eos_token_id": kept.eos_id}
     write_json(out / GENERATION, ends)
     write_json(out / CONFIG, {"architectures": [made.name], **made.config, **ends, "torch_dtype": dtype})
     return {"output": out.url, "architecture": made.name, "step": found.step, "files": count, "bytes": size}
