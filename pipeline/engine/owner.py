@@ -24,6 +24,7 @@ from corpusmill.schemas.manifest import Owner
 OWNER = "owner.json"
 RENEWAL = 15.0  # seconds between renewals
 STALE = 90.0  # seconds without a renewal after which an owner on another machine counts as gone
+_HELD: set[str] = set()  # tokens of this process's claims: one that a broken-off block left behind is nobody's
 
 
 class Claim:
@@ -51,6 +52,7 @@ class Claim:
     def __enter__(self) -> Claim:
         for above in _above(self.folder):
             self._refuse(above)
+        _HELD.add(self.owner.token)
         try:
             while not self.file.write_new(_json(self.owner)):
                 if self._take_over():
@@ -66,6 +68,7 @@ class Claim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
+        _HELD.discard(self.owner.token)
         if self._thread.ident is None:
             return
         self._thread.join()
@@ -161,6 +164,8 @@ def _gone(owner: Owner) -> bool | None:
     """Whether the owner's process has ended; None if it is one of another machine, or in another container."""
     if owner.machine != _machine():
         return None
+    if owner.process == os.getpid():
+        return owner.token not in _HELD
     try:
         process = psutil.Process(owner.process)
         other = abs(float(process.create_time()) - owner.process_start) > 1
