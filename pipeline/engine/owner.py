@@ -24,7 +24,8 @@ from corpusmill.schemas.manifest import Owner
 OWNER = "owner.json"
 RENEWAL = 15.0  # seconds between renewals
 STALE = 90.0  # seconds without a renewal after which an owner on another machine counts as gone
-_HELD: set[str] = set()  # tokens of this process's claims: one that a broken-off block left behind is nobody's
+# Tokens of this process's claims that are in force: a claim that an interrupted block left behind has no owner.
+_HELD: set[str] = set()
 
 
 class Claim:
