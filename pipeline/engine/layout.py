@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 INPUTS = "inputs.json"
 RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
+PARTITIONS = b'"partitions"'  # in the manifest of a stage, and in no record
 BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself
 
 
@@ -112,10 +113,21 @@ class Listed(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The record of a run, written after its last stage."""
+    """The record of a run, written after its last stage. `data`: its bytes."""
 
     file: Folder
     stages: list[Listed]
+    run: RunRecord
+    data: bytes
+
+    def checksum(self, manifest: Folder) -> str:
+        """The SHA-256 that it has of a stage's manifest; "" if it has none."""
+        return self.run.checksums.get(below(self.file.parent, manifest), "")
+
+
+def below(run: Folder, file: Folder) -> str:
+    """The path of a file of a run, relative to the run's folder."""
+    return file.path.removeprefix(run.path).lstrip("/")
 
 
 def read_record(run: Folder) -> Record | None:
@@ -127,15 +139,17 @@ def read_record(run: Folder) -> Record | None:
             data = file.read()
         except FileNotFoundError:
             continue
+        if name == MANIFEST and PARTITIONS in data:
+            continue  # a stage's
         try:
             found = RunRecord.model_validate_json(data)
-            places = _places(run, list(found.stages), name == RUN)
-            return Record(file, [Listed(name, places[name], one.key) for name, one in found.stages.items()])
-        except ValidationError as error:
-            other = any(mistake["loc"] == ("kind",) for mistake in error.errors())
-            if name == MANIFEST and (other or b'"partitions"' in data):
-                continue  # a stage's
-            raise WorkError(f"{file}: not the record of a run; give the run's command again") from None
+        except ValidationError:
+            raise WorkError(
+                f"{file}: not the record of a run, or that of an earlier version; give the run's command again"
+            ) from None
+        places = _places(run, list(found.stages), name == RUN)
+        listed = [Listed(name, places[name], one.key) for name, one in found.stages.items()]
+        return Record(file, listed, found, data)
     return None
 
 
@@ -154,7 +168,7 @@ def stage_manifests(run: Folder, names: Sequence[str]) -> dict[Folder, bytes]:
         if name in (MANIFEST, f"_{MANIFEST}") and len(parents) <= depth:
             file = run / path
             data = file.read()
-            if b'"partitions"' in data:
+            if PARTITIONS in data:
                 found[file] = data
     return found
 
