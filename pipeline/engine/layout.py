@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -159,18 +159,14 @@ def _places(run: Folder, stages: list[str], alone: bool) -> dict[str, Folder]:
     return {stage: Folder(url) for stage, url in stage_folders(stages, run.url).items()}
 
 
-def stage_manifests(run: Folder, names: Sequence[str]) -> dict[Folder, bytes]:
-    """The manifests of stages among the files of a run: in the folder itself (a stage command's OUT), and one below."""
-    found = {}
+def manifest_paths(names: Iterable[str]) -> Iterator[str]:
+    """Of the files of a run, those that may be manifests of stages: in the folder itself (a stage command's OUT), and one
+    below."""
     for path in names:
         *parents, name = path.split("/")
         depth = 2 if parents[:1] == ["before"] else 1
         if name in (MANIFEST, f"_{MANIFEST}") and len(parents) <= depth:
-            file = run / path
-            data = file.read()
-            if PARTITIONS in data:
-                found[file] = data
-    return found
+            yield path
 
 
 def without_manifest(run: Folder, names: Sequence[str]) -> list[Folder]:

@@ -202,9 +202,7 @@ def take_down(
     return plan.result
 
 
-def _finish(
-    shards: Folder, request: str, key: Signer | None, log: Callable[[str], None]
-) -> Plan | None:
+def _finish(shards: Folder, request: str, key: Signer | None, log: Callable[[str], None]) -> Plan | None:
     """Put in place what a killed takedown had decided; None if the shards were written again since."""
     plan = read_plan(shards, request)
     if checksum((shards / INDEX).read()) not in (plan.before, plan.after):
