@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import xxhash
@@ -37,6 +38,11 @@ def text_hash(text: str) -> bytes:
 def checksum(data: bytes | memoryview) -> str:
     """xxh3_128 of a file's bytes, in hex: what manifests hold for every published file."""
     return xxhash.xxh3_128_hexdigest(data)
+
+
+def sha256(data: bytes | memoryview) -> str:
+    """SHA-256 of a file's bytes, in hex: nobody can make other bytes that have it, so a signature may rest on it."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def write_pieces(file: Folder, pieces: Iterable[bytes | memoryview]) -> tuple[int, str]:

@@ -17,6 +17,7 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
         PartitionManifest,
+        RecordSignature,
         RunInputs,
         RunRecord,
         StageManifest,
@@ -56,6 +57,7 @@ def models() -> dict[str, type[BaseModel]]:
         CheckpointManifest,
         TensorTable,
         RunRecord,
+        RecordSignature,
         RunInputs,
         UnitManifest,
         DedupPlan,

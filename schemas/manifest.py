@@ -3,6 +3,7 @@ files; and what a training run publishes in `checkpoints/step-<n>/`: its table o
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, Literal, Self
 
@@ -48,6 +49,11 @@ class PublishedFile(Strict):
     rows: int | None = Field(default=None, ge=0)
     bytes: int = Field(ge=0)
     xxh3: str = Field(description="xxh3_128 of the bytes, hex")
+    sha256: str = Field(
+        default="",
+        exclude_if=lambda value: not value,
+        description="of the bytes, hex; left out by what is no part of a run (checkpoints, caches)",
+    )
 
 
 class Marker(Strict):
@@ -106,6 +112,10 @@ class StageManifest(Strict):
     per_source: dict[str, Counts] = Field(default_factory=dict)
     counters: dict[str, int] = Field(default_factory=dict)
     files: list[PublishedFile] = Field(default_factory=list, description="files that belong to no partition")
+    checksums: dict[str, str] = Field(
+        default_factory=dict,
+        description="parts/<partition>.json of each partition, units/<unit>.json of each unit of input -> sha256 of its bytes",
+    )
     seconds: float = Field(
         default=0.0, ge=0, description="CPU seconds of the transforms, or of the driver; not part of any hash"
     )
@@ -188,9 +198,12 @@ class RecordedStage(Strict):
 
 
 class RunRecord(Strict):
-    """`manifest.json` of a run, `run.json` of a stage's command: written after the last stage."""
+    """`manifest.json` of a run, `run.json` of a stage's command: written after the last stage.
 
-    kind: Literal["corpusmill-run-v1"] = "corpusmill-run-v1"
+    It holds the manifests of the stages to their checksums, and these hold all else. A signature signs the record's bytes.
+    """
+
+    kind: Literal["corpusmill-run-v2"] = "corpusmill-run-v2"
     corpusmill: str = Field(description="version that ran it; part of no key")
     recipe: dict[str, Any] = Field(description="a Recipe, without `cluster` and `output`")
     stages: dict[str, RecordedStage] = Field(description="in the order of the run")
@@ -201,6 +214,47 @@ class RunRecord(Strict):
     ended_early: bool = Field(
         default=False, description="a source lost more than the recipe allows; left out if not"
     )
+    checksums: dict[str, str] = Field(
+        description="below the run's folder: manifest of each stage, inputs.json and report.html -> sha256 of its bytes"
+    )
+    signed_by: str = Field(
+        default="",
+        description="ed25519 public key, base64, of the signature beside it; left out if there is none",
+    )
+    seal: str = Field(default="", description="sha256 of this document without it")
+
+    def to_json(self) -> bytes:
+        """The bytes of the file, sealed."""
+        content = without_empty(self.model_dump(exclude={"seal"}), "revisions", "ended_early", "signed_by")
+        return _sealed(content)
+
+    @staticmethod
+    def intact(data: bytes) -> bool:
+        """Whether a record's bytes are, each of them, as they were written."""
+        try:
+            content = json.loads(data)
+            content.pop("seal")
+            return _sealed(content) == data
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return False
+
+
+def _sealed(content: dict[str, Any]) -> bytes:
+    seal = hashlib.sha256(_indented(content)).hexdigest()
+    return _indented({**content, "seal": seal})
+
+
+def _indented(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+class RecordSignature(Strict):
+    """`manifest.sig` beside a run's `manifest.json`, `run.sig` beside a `run.json`: the signature of that file's bytes."""
+
+    kind: Literal["corpusmill-signature-v1"] = "corpusmill-signature-v1"
+    algorithm: Literal["ed25519"] = "ed25519"
+    public_key: str = Field(description="32 bytes, base64")
+    signature: str = Field(description="64 bytes, base64")
 
 
 class Owner(Strict):

@@ -68,15 +68,23 @@ def verify(
     ] = 400,
     all_: Annotated[bool, typer.Option("--all", help="Decode every document.")] = False,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
+    public_key: Annotated[
+        str | None,
+        typer.Option("--public-key", metavar="KEY", help="Who must have signed it: a PEM file, or base64."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Recompute checksums and counts; decode a sample of the shards."""
+    """Recompute checksums and counts; decode a sample of the shards.
+
+    Exit code 1 if there is a problem, or the run is not finished.
+    """
     import time
 
     from corpusmill.pipeline.engine.progress import explained
 
     started = time.monotonic()
     with explained("verify writes nothing and finds all again: run the same command again"):
+        from corpusmill.common.signing import public_key as key_of
         from corpusmill.common.storage import Folder
         from corpusmill.pipeline.engine.cluster import Workers
         from corpusmill.pipeline.engine.progress import Progress
@@ -85,14 +93,15 @@ def verify(
 
         progress = Progress(quiet=workers == 0)
         with Workers(Cluster(workers=workers), None, progress) as scheduler:
-            result = check(Folder(path), scheduler, None if all_ else sample)
+            key = key_of(public_key) if public_key is not None else ""
+            result = check(Folder(path), scheduler, None if all_ else sample, key)
     seconds = time.monotonic() - started
     if json:
         counts = {stage: c.model_dump() for stage, c in result.stages.items()}
         print_json(
             {
                 "files": result.files, "bytes": result.bytes, "seconds": round(seconds, 3), "stages": counts,
-                "decoded": result.decoded, "unfinished": result.unfinished, "notes": result.notes,
+                "decoded": result.decoded, "unfinished": result.unfinished, "signed_by": result.signed_by, "notes": result.notes,
                 "problems": result.problems,
             }
         )  # fmt: skip
@@ -104,6 +113,8 @@ def verify(
         for note in result.notes:
             typer.echo(f"note: {note}")
         decoded = f", {result.decoded:,} documents of shards decoded" if result.decoded else ""
+        if result.signed_by:
+            typer.echo(f"signed by {result.signed_by}")
         problems = f"{len(result.problems)} problem{'' if len(result.problems) == 1 else 's'}"
         whole = " in a run that is not finished" if result.unfinished else ""
         typer.echo(
@@ -111,7 +122,10 @@ def verify(
             f" {problems}{whole}"
         )
     if result.problems:
-        raise WorkError("\n".join(result.problems))
+        advice = "to mend a run: delete the files named here, and give its command again"
+        raise WorkError("\n".join([*result.problems, advice]))
+    if result.unfinished:
+        raise typer.Exit(1)
 
 
 TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quickstart"

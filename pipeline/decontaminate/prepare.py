@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
-from corpusmill.pipeline.decontaminate.index import Index, build, load
+from corpusmill.pipeline.decontaminate.index import RECORD, Index, build, load
 from corpusmill.pipeline.decontaminate.matches import NUMBERS, Job, find_hits, judge, matches_table, scan
-from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
+from corpusmill.pipeline.engine.publish import described, publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.text.word_hashes import most_words, place_words
 from corpusmill.pipeline.text.word_rule import RULE, rule
@@ -204,7 +204,8 @@ def run(
     job = Job(folder, key, params)
     sizes = [part.text_bytes for part in context.partitions]
     scanned = context.scheduler.map(partial(scan, job), context.partitions, "decontaminate: scan", sizes)
-    files = [*record.files.values(), *(file for pair in scanned for file in pair)]
+    files = [described(RECORD, (folder / RECORD).read()), *record.files.values()]
+    files += [file for pair in scanned for file in pair]
     dropped, dropped_file = _boilerplate(folder, [pair[0] for pair in scanned], index, params)
     files.append(dropped_file)
     jobs = [

@@ -176,7 +176,7 @@ class Decontaminate(LocalStage):
     """
 
     name = "decontaminate"
-    version = "2"
+    version = "3"
     looks_across = True
 
     def __init__(self, recipe: Recipe) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 INPUTS = "inputs.json"
 RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
+PARTITIONS = b'"partitions"'  # in the manifest of a stage, and in no record
 BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself
 
 
@@ -112,10 +113,21 @@ class Listed(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The record of a run, written after its last stage."""
+    """The record of a run, written after its last stage. `data`: its bytes."""
 
     file: Folder
     stages: list[Listed]
+    run: RunRecord
+    data: bytes
+
+    def checksum(self, manifest: Folder) -> str:
+        """The SHA-256 that it has of a stage's manifest; "" if it has none."""
+        return self.run.checksums.get(below(self.file.parent, manifest), "")
+
+
+def below(run: Folder, file: Folder) -> str:
+    """The path of a file of a run, relative to the run's folder."""
+    return file.path.removeprefix(run.path).lstrip("/")
 
 
 def read_record(run: Folder) -> Record | None:
@@ -127,15 +139,17 @@ def read_record(run: Folder) -> Record | None:
             data = file.read()
         except FileNotFoundError:
             continue
+        if name == MANIFEST and PARTITIONS in data:
+            continue  # a stage's
         try:
             found = RunRecord.model_validate_json(data)
-            places = _places(run, list(found.stages), name == RUN)
-            return Record(file, [Listed(name, places[name], one.key) for name, one in found.stages.items()])
-        except ValidationError as error:
-            other = any(mistake["loc"] == ("kind",) for mistake in error.errors())
-            if name == MANIFEST and (other or b'"partitions"' in data):
-                continue  # a stage's
-            raise WorkError(f"{file}: not the record of a run; give the run's command again") from None
+        except ValidationError:
+            raise WorkError(
+                f"{file}: not the record of a run, or that of an earlier version; give the run's command again"
+            ) from None
+        places = _places(run, list(found.stages), name == RUN)
+        listed = [Listed(name, places[name], one.key) for name, one in found.stages.items()]
+        return Record(file, listed, found, data)
     return None
 
 
@@ -145,18 +159,14 @@ def _places(run: Folder, stages: list[str], alone: bool) -> dict[str, Folder]:
     return {stage: Folder(url) for stage, url in stage_folders(stages, run.url).items()}
 
 
-def stage_manifests(run: Folder, names: Sequence[str]) -> dict[Folder, bytes]:
-    """The manifests of stages among the files of a run: in the folder itself (a stage command's OUT), and one below."""
-    found = {}
+def manifest_paths(names: Iterable[str]) -> Iterator[str]:
+    """Of the files of a run, those that may be manifests of stages: in the folder itself (a stage command's OUT), and one
+    below."""
     for path in names:
         *parents, name = path.split("/")
         depth = 2 if parents[:1] == ["before"] else 1
         if name in (MANIFEST, f"_{MANIFEST}") and len(parents) <= depth:
-            file = run / path
-            data = file.read()
-            if b'"partitions"' in data:
-                found[file] = data
-    return found
+            yield path
 
 
 def without_manifest(run: Folder, names: Sequence[str]) -> list[Folder]:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import LocalStage, Stage
 from corpusmill.pipeline.engine.tasks import Step
@@ -41,10 +42,14 @@ class Planned:
         return Step(self.name, self.key if across else self.stage.task_key(), self.folder)
 
 
-def status(entry: Planned, params: dict[str, Any]) -> tuple[StageManifest | None, str]:
-    """The manifest of a stage that is finished and valid, or why it must run."""
+def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[StageManifest | None, str]:
+    """The manifest of a stage that is finished and valid, or why it must run.
+
+    `recorded`: the checksum of that manifest, where the record of a finished run with the same key has one.
+    """
     try:
-        manifest = StageManifest.model_validate_json((entry.folder / entry.manifest).read())
+        data = (entry.folder / entry.manifest).read()
+        manifest = StageManifest.model_validate_json(data)
     except FileNotFoundError:
         started = sum(1 for e in entry.folder.list() if e.path.startswith("parts/"))
         return None, f"unfinished: {started} partitions are there" if started else "not run yet"
@@ -61,13 +66,21 @@ def status(entry: Planned, params: dict[str, Any]) -> tuple[StageManifest | None
             None,
             f"input changed: {', '.join(_differences(manifest.inputs, entry.inputs)[:3]) or 'order'}",
         )
+    if recorded and recorded != sha256(data):
+        return None, "its manifest is not the one that was published"
     sizes = {e.path: e.size for e in entry.folder.list()}
     wanted = list(manifest.files)
     for name in manifest.partitions:
-        part = part_of(entry.folder, name)
+        try:
+            part = part_of(entry.folder, manifest, name)
+        except WorkError:
+            part = None
         if part is None:
-            return None, f"partition {name} is missing"
+            return None, f"partition {name} is missing, or its manifest is damaged"
         wanted += part.files
+    missing = next((path for path in manifest.checksums if path not in sizes), None)
+    if missing is not None:
+        return None, f"{missing} is missing"
     for file in wanted:
         if sizes.get(file.path) != file.bytes:
             return None, f"{file.path} is missing or has another size"
@@ -86,16 +99,17 @@ def groups(local: list[Planned]) -> list[list[Planned]]:
     return groups
 
 
-def part_of(folder: Folder, name: str) -> PartitionManifest | None:
-    """The manifest of a stage's partition; None if there is none."""
+def part_of(folder: Folder, manifest: StageManifest, name: str) -> PartitionManifest | None:
+    """The manifest of a stage's partition; None if there is none. Raises `WorkError` if it is not the one that the stage
+    published."""
+    path = f"parts/{name}.json"
     try:
-        return PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
+        data = (folder / path).read()
     except FileNotFoundError:
         return None
-    except ValidationError as error:
-        raise WorkError(
-            f"{folder}/parts/{name}.json: not a partition manifest; delete it, run again"
-        ) from error
+    if manifest.checksums.get(path, sha256(data)) != sha256(data):
+        raise WorkError(f"{folder / path}: its bytes changed since they were published; delete it, run again")
+    return PartitionManifest.from_json(data, folder / path)
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from corpusmill.common.errors import WorkError
-from corpusmill.common.ids import checksum
+from corpusmill.common.ids import checksum, sha256
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import PublishedFile
 
@@ -24,7 +25,12 @@ _PARQUET: dict[str, Any] = {
 def publish_bytes(folder: Folder, path: str, data: bytes, rows: int | None = None) -> PublishedFile:
     """Write `data` at `folder/path`, atomically."""
     (folder / path).write(data)
-    return PublishedFile(path=path, rows=rows, bytes=len(data), xxh3=checksum(data))
+    return described(path, data, rows)
+
+
+def described(path: str, data: bytes, rows: int | None = None) -> PublishedFile:
+    """What manifests say of a file with these bytes."""
+    return PublishedFile(path=path, rows=rows, bytes=len(data), xxh3=checksum(data), sha256=sha256(data))
 
 
 def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema: pa.Schema) -> PublishedFile:
@@ -44,17 +50,20 @@ def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema
                 rest = rest.slice(whole)
             if len(rest):
                 writer.write_table(rest.combine_chunks(), row_group_size=_ROWS)
-    return PublishedFile(path=path, rows=rows, bytes=sink.size, xxh3=sink.hash.hexdigest())
+    xxh3, sha = sink.xxh3.hexdigest(), sink.sha256.hexdigest()
+    return PublishedFile(path=path, rows=rows, bytes=sink.size, xxh3=xxh3, sha256=sha)
 
 
 class _Checked:
     """What is written to a stream, counted and hashed on the way."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.hash, self.size, self.closed = stream, xxhash.xxh3_128(), 0, False
+        self.stream, self.size, self.closed = stream, 0, False
+        self.xxh3, self.sha256 = xxhash.xxh3_128(), hashlib.sha256()
 
     def write(self, data: bytes) -> int:
-        self.hash.update(data)
+        self.xxh3.update(data)
+        self.sha256.update(data)
         self.size += len(data)
         return self.stream.write(data)
 

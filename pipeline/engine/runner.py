@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.ids import sha256
+from corpusmill.common.signing import signer
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
@@ -25,6 +27,7 @@ from corpusmill.pipeline.engine.owner import Claim
 from corpusmill.pipeline.engine.planned import Planned, groups, part_of, status
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.record import made_record, publish_record, recorded_manifests
 from corpusmill.pipeline.engine.stage import (
     Context,
     GlobalStage,
@@ -39,6 +42,7 @@ from corpusmill.pipeline.engine.tasks import (
     as_partition,
     run_partition,
     run_unit,
+    unit_manifest,
     unit_marker,
 )
 from corpusmill.schemas.manifest import (
@@ -46,11 +50,11 @@ from corpusmill.schemas.manifest import (
     Counts,
     PartitionManifest,
     PublishedFile,
-    RecordedStage,
     RunInputs,
-    RunRecord,
     SourceLost,
     StageManifest,
+    Strict,
+    UnitManifest,
     manifest_name,
     stage_key,
     without_empty,
@@ -76,6 +80,7 @@ class Run:
         self.folders = folders or {}
         self.recipe_json = recipe.model_dump_json()
         self._inputs_to_save: RunInputs | None = None
+        self.signer = signer()  # now, so that a wrong key is known before anything is done
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -114,16 +119,21 @@ class Run:
     def _report_again(self) -> list[StageManifest]:
         names, local = self._names()
         planned: list[Planned] = []
-        ended_early = False
+        ended_early, recorded = False, recorded_manifests(self.folder)
         for name in names[:-1]:
             if name not in local and planned[-1].name == LEDGER and self._losses(planned):
                 ended_early = True
                 break
             folder = self.folder_of(name)
             try:
-                manifest = StageManifest.model_validate_json((folder / manifest_name(name)).read())
+                data = (folder / manifest_name(name)).read()
+                manifest = StageManifest.model_validate_json(data)
             except (FileNotFoundError, ValidationError):
                 raise WorkError(f"{folder}: {name} is not finished there; run the recipe first") from None
+            if recorded.get((name, manifest.key)) not in (None, "", sha256(data)):
+                raise WorkError(
+                    f"{folder / manifest_name(name)}: its bytes changed since they were published; run the recipe again"
+                )
             planned.append(
                 Planned(load_stage(name, self.recipe), folder, manifest.key, manifest.inputs, done=manifest)
             )
@@ -138,6 +148,7 @@ class Run:
         names, local = self._names()
         planned: list[Planned] = []
         keys: dict[str, str] = {}
+        recorded = recorded_manifests(self.folder)
         for name in names:
             stage = load_stage(name, self.recipe)
             reads = self._reads(name, names, local)
@@ -147,7 +158,7 @@ class Run:
             params = stage.key_params()
             key = keys[name] = stage_key(name, stage.version, params, inputs)
             entry = Planned(stage, self.folder_of(name), key, inputs, reads=reads)
-            entry.done, entry.why = status(entry, params)
+            entry.done, entry.why = status(entry, params, recorded.get((name, key), ""))
             planned.append(entry)
         return planned
 
@@ -246,17 +257,21 @@ class Run:
         if unfinished:
             label = "+".join(entry.name for entry in group)
             prepared: tuple[list[PublishedFile], dict[str, int]] = ([], {})
-            markers: set[str] = set()
+            markers: dict[str, UnitManifest] = {}
             first = group[0].stage
             if isinstance(first, LocalStage) and first.looks_across and group[0].done is None:
                 prepared = first.prepare(self._context(group[0], partitions, planned))
             steps = tuple(entry.step for entry in group)
             columns: Sequence[Sequence[PartitionManifest]]
             if isinstance(first, SourceStage):
-                units = first.units()
-                tasks = [UnitTask(self.recipe_json, steps, unit) for unit in units]
-                markers = {unit_marker(unit) for unit in units}
+                tasks = [UnitTask(self.recipe_json, steps, unit) for unit in first.units()]
                 chains = self.scheduler.map(run_unit, tasks, label)
+                markers = {
+                    unit_marker(task.unit): unit_manifest(
+                        steps[0], task.unit, [m.partition for m in chain[0]]
+                    )
+                    for task, chain in zip(tasks, chains, strict=True)
+                }
                 columns = [[m for chain in chains for m in chain[i]] for i in range(len(group))]
             else:
                 jobs = [PartitionTask(self.recipe_json, steps, partition) for partition in partitions]
@@ -265,14 +280,15 @@ class Run:
             for entry, manifests in zip(group, columns, strict=True):
                 if entry.done is None:
                     extra = prepared if entry is group[0] else ([], {})
-                    entry.done = self._publish_stage(entry, manifests, *extra, markers=markers)
+                    mine = markers if entry is group[0] else {}
+                    entry.done = self._publish_stage(entry, manifests, *extra, markers=mine)
         return self._partitions(group[-1])
 
     @staticmethod
     def _partitions(entry: Planned) -> list[Partition]:
         assert entry.done is not None
-        parts = [part_of(entry.folder, name) for name in entry.done.partitions]
-        return [as_partition(entry.folder, part) for part in parts if part is not None]
+        found = [part_of(entry.folder, entry.done, name) for name in entry.done.partitions]
+        return [as_partition(entry.folder, part) for part in found if part is not None]
 
     def _run_global(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> None:
         assert isinstance(entry.stage, GlobalStage)
@@ -290,9 +306,9 @@ class Run:
 
     def _publish_stage(
         self, entry: Planned, parts: Sequence[PartitionManifest], files: list[PublishedFile],
-        counters: dict[str, int], seconds: float = 0.0, markers: Collection[str] = (),
+        counters: dict[str, int], seconds: float = 0.0, markers: Mapping[str, UnitManifest] | None = None,
     ) -> StageManifest:  # fmt: skip
-        """The stage's manifest, after which whatever it does not name is deleted."""
+        """The stage's manifest, before which whatever it does not name is deleted. `markers`: of units of input, by their path."""
         self._check_claim()
         totals: dict[str, int] = dict(counters)
         per_source: dict[str, Counts] = {}
@@ -304,15 +320,17 @@ class Run:
                 totals[name] = totals.get(name, 0) + number
             for source, number_of in part.per_source.items():
                 per_source[source] = per_source.get(source, Counts()) + number_of
+        manifests: dict[str, Strict] = {f"parts/{part.partition}.json": part for part in parts}
+        manifests.update(markers or {})
         manifest = StageManifest(
             stage=entry.name, version=entry.stage.version, key=entry.key, params=entry.stage.key_params(),
             inputs=entry.inputs, partitions=[part.partition for part in parts], counts=counts,
             per_source=dict(sorted(per_source.items())), counters=dict(sorted(totals.items())),
-            files=files, seconds=round(seconds, 3),
+            files=files, checksums={path: sha256(one.to_json()) for path, one in manifests.items()},
+            seconds=round(seconds, 3),
         )  # fmt: skip
-        wanted = {entry.manifest, *markers, *(f.path for f in files)}
-        for part in parts:
-            wanted |= {f"parts/{part.partition}.json", *(f.path for f in part.files)}
+        wanted = {entry.manifest, *manifests, *(f.path for part in parts for f in part.files)}
+        wanted.update(f.path for f in files)
         roots = ("documents/", "decisions/", "signals/", "parts/", "units/", "scratch/")
         whole = (
             isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
@@ -326,27 +344,11 @@ class Run:
         for root in [""] if whole else [*roots, "removals/", "spans/"]:
             (entry.folder / root).sweep()
         entry.folder.sweep(wanted)
-        publish_bytes(entry.folder, entry.manifest, (manifest.model_dump_json(indent=1) + "\n").encode())
+        publish_bytes(entry.folder, entry.manifest, manifest.to_json())
         return manifest
 
     def _publish_run(self, manifests: list[StageManifest], ended_early: bool = False) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            release = version("corpusmill")
-        except PackageNotFoundError:
-            release = "uninstalled"
-        recipe = self.recipe.model_dump(mode="json", exclude={"cluster", "output"})
-        stages = {m.stage: RecordedStage(key=m.key, folder=FOLDERS.get(m.stage, m.stage)) for m in manifests}
-        revisions = read_inputs(self.folder).revisions
-        record = RunRecord(
-            corpusmill=release, recipe=recipe, stages=stages, revisions=revisions, ended_early=ended_early
-        )
-        data = (
-            json.dumps(without_empty(record.model_dump(), "revisions", "ended_early"), indent=1) + "\n"
-        ).encode()
+        places = {m.stage: self.folder_of(m.stage) for m in manifests}
+        record = made_record(self.folder, self.recipe, manifests, places, ended_early)
         name = RUN if self.folders else MANIFEST
-        publish_bytes(self.folder, name, data)
-        report = next((m for m in manifests if m.stage == REPORT), None)
-        if report is not None:  # where people look for it first
-            publish_bytes(self.folder, "report.html", (self.folder_of(REPORT) / "report.html").read())
+        publish_record(self.folder / name, record, self.signer, self.progress.log)

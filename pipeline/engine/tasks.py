@@ -29,7 +29,7 @@ from corpusmill.pipeline.engine.stage import (
     Stage,
     check_conservation,
 )
-from corpusmill.schemas.manifest import Counts, PartitionManifest, Strict, UnitManifest, hash_json
+from corpusmill.schemas.manifest import Counts, PartitionManifest, UnitManifest, hash_json
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
 
@@ -69,7 +69,7 @@ def _stage(recipe_json: str, name: str) -> Stage:
 def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
     """The manifests of every partition of a unit: one list per stage of the group."""
     ingest, *rest = task.steps
-    key = hash_json([ingest.key, task.unit.name, task.unit.key])
+    key = unit_key(ingest, task.unit)
     marker = ingest.folder / unit_marker(task.unit)
     unit = parse(UnitManifest, marker)
     chains: list[list[PartitionManifest]] = []
@@ -107,8 +107,19 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
         )
         names.append(name)
         clock = time.process_time()
-    publish_bytes(ingest.folder, unit_marker(task.unit), _json(UnitManifest(key=key, partitions=names)))
+    done = unit_manifest(ingest, task.unit, names)
+    publish_bytes(ingest.folder, unit_marker(task.unit), done.to_json())
     return [list(column) for column in zip(*chains, strict=True)]
+
+
+def unit_key(ingest: Step, unit: SourceUnit) -> str:
+    """The key of what a unit of raw input becomes."""
+    return hash_json([ingest.key, unit.name, unit.key])
+
+
+def unit_manifest(ingest: Step, unit: SourceUnit, partitions: list[str]) -> UnitManifest:
+    """What is published of a unit that became these partitions."""
+    return UnitManifest(key=unit_key(ingest, unit), partitions=partitions)
 
 
 def unit_marker(unit: SourceUnit) -> str:
@@ -173,7 +184,7 @@ def publish_outcome(
         counters=dict(sorted(outcome.counters.items())),
         seconds=round(seconds, 6),
     )  # fmt: skip
-    publish_bytes(step.folder, f"parts/{name}.json", _json(manifest))
+    publish_bytes(step.folder, f"parts/{name}.json", manifest.to_json())
     return manifest
 
 
@@ -193,10 +204,6 @@ def as_partition(folder: Folder, manifest: PartitionManifest) -> Partition:
 def text_bytes(docs: pa.Table) -> int:
     """UTF-8 bytes of a table's texts."""
     return pc.sum(pc.binary_length(docs["text"])).as_py() or 0
-
-
-def _json(model: Strict) -> bytes:
-    return (model.model_dump_json(indent=1) + "\n").encode()
 
 
 def _ingest_sources(outcome: Outcome) -> dict[str, Counts]:

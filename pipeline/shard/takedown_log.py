@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import ValidationError
 
 from corpusmill.common.errors import WorkError
-from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import TAKEDOWNS, Takedown
@@ -95,8 +94,10 @@ def _count(shards: Folder, partition: Partition) -> int:
 
 def publish_log(shards: Folder) -> list[PublishedFile]:
     """The log as a file of the stage, if there is one: a changed log makes the stage run again."""
+    from corpusmill.pipeline.engine.publish import described
+
     try:
         data = (shards / TAKEDOWNS).read()
     except FileNotFoundError:
         return []
-    return [PublishedFile(path=TAKEDOWNS, rows=None, bytes=len(data), xxh3=checksum(data))]
+    return [described(TAKEDOWNS, data)]

@@ -231,7 +231,9 @@ class Write:
             made = self._make(target, bucket, stem, stream)
         shard = made.shard
         files = [
-            PublishedFile(path=path, rows=shard.ndocs, bytes=shard.filesize, xxh3=made.xxh3),
+            PublishedFile(
+                path=path, rows=shard.ndocs, bytes=shard.filesize, xxh3=made.xxh3, sha256=shard.sha256
+            ),
             publish_bytes(self.folder, f"{path}.idx", made.sidecar),
         ]
         return Written(key=key, shard=shard, files=files)

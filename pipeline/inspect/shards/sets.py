@@ -14,6 +14,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.inspect.damage import read_regular, reported
 from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, joined
 from corpusmill.pipeline.inspect.shards.tar import TarReport, TarTask, check_tar
 from corpusmill.pipeline.inspect.shards.text import TextTask, check_text
@@ -83,7 +84,6 @@ def check_shards(
     share = 1.0 if sample is None else min(1.0, sample / max(1, result.documents))
     result.limit = int(share * 2**64)
     result.checked = True
-    result.tokenizer = (folder / top.tokenizer, top.eos_id)
     by_source = itertools.groupby(held, key=lambda one: (isinstance(one.index, TextIndex), one.entry.source))
     owners = {shard.sha256: f"{one.folder}/{shard.url}" for one in held for shard in one.index.shardlist}
     for _, mine in by_source:
@@ -94,24 +94,24 @@ def check_shards(
 
 def _top(folder: Folder, files: dict[str, PublishedFile], result: ShardsChecked) -> ShardSet | None:
     """The set's own list, if it can be trusted."""
-    try:
+    with reported(result.problems, folder / INDEX):
         request = under_way(folder)
         if request is not None:
             result.problems.append(in_between(folder, request))
             return None
-        data = (folder / INDEX).read()
+        data = read_regular(folder / INDEX)
         top = read_set(folder, data)
         listed = files.get(INDEX)
         if listed is not None and checksum(data) != listed.xxh3:
             result.problems.append(f"{folder / INDEX}: checksum differs from the published one")
             return None
         result.taken = np.frombuffer(b"".join(read_log(folder).taken), IDS)
-        if checksum((folder / top.tokenizer).read()) != top.tokenizer_xxh3:
-            result.problems.append(f"{folder / top.tokenizer}: checksum differs")
-    except (FileNotFoundError, WorkError) as error:
-        result.problems.append(str(error))
-        return None
-    return top
+        with reported(result.problems, folder / top.tokenizer):
+            if checksum(read_regular(folder / top.tokenizer)) != top.tokenizer_xxh3:
+                raise WorkError(f"{folder / top.tokenizer}: checksum differs")
+            result.tokenizer = (folder / top.tokenizer, top.eos_id)
+        return top
+    return None
 
 
 def in_between(folder: Folder, request: str) -> str:
@@ -122,21 +122,18 @@ def in_between(folder: Folder, request: str) -> str:
 def _index(folder: Folder, entry: SetEntry, top: ShardSet, result: ShardsChecked) -> _Held | None:
     """The list of a (source, split), if it is the one that the set names."""
     file = folder / entry.index
-    try:
-        data = file.read()
+    with reported(result.problems, file):
+        data = read_regular(file)
         index = read_listed(folder, entry, data)
-    except (FileNotFoundError, WorkError) as error:
-        result.problems.append(str(error))
-        return None
-    if checksum(data) != entry.index_xxh3:
-        same = (index.source, index.split) == (entry.source, entry.split)
-        other = "" if same else f"; it is that of {index.name}"
-        result.problems.append(
-            f"{file}: checksum differs from the one in {folder / INDEX}{other}; its tars were not checked"
-        )
-        return None
-    result.problems += [f"{file}: {problem}" for problem in _totals(index, entry, top)]
-    return _Held(file.parent, entry, index)
+        if checksum(data) != entry.index_xxh3:
+            same = (index.source, index.split) == (entry.source, entry.split)
+            other = "" if same else f"; it is that of {index.name}"
+            raise WorkError(
+                f"{file}: checksum differs from the one in {folder / INDEX}{other}; its tars were not checked"
+            )
+        result.problems += [f"{file}: {problem}" for problem in _totals(index, entry, top)]
+        return _Held(file.parent, entry, index)
+    return None
 
 
 def _totals(index: Index, entry: SetEntry, top: ShardSet) -> Iterable[str]:
@@ -167,7 +164,7 @@ def _source(
     """The tars of a source: no document may be there twice, in one split or in both."""
     splits: dict[str, npt.NDArray[np.void]] = {}
     for one in mine:
-        tasks = _tasks(one, files, result.limit)
+        tasks = _tasks(one, files, result)
         check = check_text if isinstance(one.index, TextIndex) else check_tar
         reports: list[TarReport] = []
         for start in range(0, len(tasks), AT_ONCE):
@@ -200,13 +197,14 @@ def on_all(
     return scheduler.map(work, items, label, sizes) if scheduler else list(map(work, items))
 
 
-def _tasks(one: _Held, files: dict[str, PublishedFile], limit: int) -> list[Any]:
+def _tasks(one: _Held, files: dict[str, PublishedFile], result: ShardsChecked) -> list[Any]:
+    limit, decodes = result.limit, result.tokenizer is not None
     published = {shard.url: files.get(one.entry.path(shard.url)) for shard in one.index.shardlist}
     if isinstance(one.index, TextIndex):
         source = one.entry.source
         return [TextTask(one.folder, source, s, limit, published[s.url]) for s in one.index.shardlist]
     bare = one.index.model_copy(update={"shardlist": []})
-    return [TarTask(one.folder, bare, s, limit, published[s.url]) for s in one.index.shardlist]
+    return [TarTask(one.folder, bare, s, limit, published[s.url], decodes) for s in one.index.shardlist]
 
 
 def _take(task: Any, report: TarReport, owners: dict[str, str], result: ShardsChecked) -> None:

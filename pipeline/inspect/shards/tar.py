@@ -11,13 +11,13 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import xxhash
-from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import energon_index, member_header
 from corpusmill.pipeline.bpe.load import Bpe
+from corpusmill.pipeline.inspect.damage import read_regular, reported, require_file
 from corpusmill.pipeline.inspect.shards.contents import Contents, DocumentHashes
 from corpusmill.pipeline.shard.read import above, decode_block, members, read_tokenizer
 from corpusmill.schemas.manifest import PublishedFile
@@ -76,7 +76,8 @@ class Walk:
 
     def unlike(self, published: PublishedFile | None) -> list[str]:
         """The line for a tar that is not the one in the stage's manifest."""
-        if published is None or (published.bytes, published.xxh3) == (self.position, self.xxh3.hexdigest()):
+        there = (self.position, self.xxh3.hexdigest(), self.sha256.hexdigest())
+        if published is None or there == (published.bytes, published.xxh3, published.sha256 or there[2]):
             return []
         return ["as its index says, but not as the stage's manifest does"]
 
@@ -100,18 +101,19 @@ class TarTask:
     shard: Shard
     limit: int  # documents whose hash lies below it are decoded; 2**64: all
     published: PublishedFile | None  # what the stage's manifest says of the tar
+    decodes: bool = True  # the tokenizer beside the shards is the one that wrote them
 
 
 def check_tar(task: TarTask) -> TarReport:
     """Every byte of the tar and of its `.idx`. One damage makes one line, which begins with the file."""
     file = task.folder / task.shard.url
     walk = _Walk(task, Contents(task.index, _tokenizer(task), task.limit))
-    try:
+    problems: list[str] = []
+    with reported(problems, file):
+        require_file(file)
         with file.open() as stream:
             walk.run(stream)
-        problems = _settled(file, task, walk)
-    except (FileNotFoundError, WorkError) as error:
-        problems = [str(error)]
+        problems += _settled(file, task, walk)
     problems += sidecar(task.folder / f"{task.shard.url}.idx", task.shard)
     ids, sample = walk.contents.found()
     return TarReport(problems, walk.position, walk.sha256.hexdigest(), ids, sample)
@@ -119,6 +121,8 @@ def check_tar(task: TarTask) -> TarReport:
 
 def _tokenizer(task: TarTask) -> Bpe | None:
     """The tokenizer beside the shards; None if it cannot be used, which is reported where it is checked."""
+    if not task.decodes:
+        return None
     try:
         return read_tokenizer(above(task.folder, task.index.tokenizer), task.index.eos_id)
     except (FileNotFoundError, UserError, WorkError):
@@ -196,8 +200,8 @@ class _Walk(Walk):
             return
         try:
             data = decode_block(*payloads)
-        except (ValueError, ValidationError) as error:
-            self.lines.append(f"{block.key}: {str(error).splitlines()[0]}")
+        except Exception as error:  # NumPy parses a header as Python: whatever that raises
+            self.lines.append(f"{block.key}: {(str(error) or type(error).__name__).splitlines()[0]}")
             self.contents.lost()
             return
         self.lines += [f"{block.key}: {what}" for what in self.contents.judge(data, block)]
@@ -248,7 +252,7 @@ def _names(file: Folder, size: int) -> list[str]:
         if isinstance(info, str):
             break
         names.append(info.name)
-        position += UNIT + info.size + -info.size % UNIT
+        position += UNIT + max(0, info.size) + -info.size % UNIT
     return names
 
 
@@ -256,8 +260,8 @@ def sidecar(file: Folder, shard: Shard) -> list[str]:
     """Problems of `<tar>.idx`."""
     last = shard.blocks[-1] if shard.blocks else None
     end = last.json_offset + last.json_size + -last.json_size % UNIT if last else 0
-    try:
-        right = file.read() == energon_index([*(b.offset - UNIT for b in shard.blocks), end])
-    except (FileNotFoundError, WorkError) as error:
-        return [str(error)]
-    return [] if right else [f"{file}: its offsets are not those of the index"]
+    problems: list[str] = []
+    with reported(problems, file):
+        if read_regular(file) != energon_index([*(b.offset - UNIT for b in shard.blocks), end]):
+            raise WorkError(f"{file}: its offsets are not those of the index")
+    return problems

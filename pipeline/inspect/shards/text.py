@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import energon_index, member_header
+from corpusmill.pipeline.inspect.damage import read_regular, reported, require_file
 from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, below
 from corpusmill.pipeline.inspect.shards.tar import PIECE, UNIT, TarReport, Walk, read_header
 from corpusmill.schemas.manifest import PublishedFile
@@ -39,12 +40,12 @@ def check_text(task: TextTask) -> TarReport:
     """Every byte of the tar and of its `.idx`. One damage makes one line, which begins with the file."""
     file = task.folder / task.shard.url
     walk = _Walk(task)
-    try:
+    problems: list[str] = []
+    with reported(problems, file):
+        require_file(file)
         with file.open() as stream:
             walk.run(stream)
-        problems = [f"{file}: {line}" for line in walk.settled()]
-    except (FileNotFoundError, WorkError) as error:
-        problems = [str(error)]
+        problems += [f"{file}: {line}" for line in walk.settled()]
     problems += _sidecar(task.folder / f"{task.shard.url}.idx", walk, bool(problems))
     ids = np.frombuffer(b"".join(walk.ids), IDS)
     hashes = np.frombuffer(b"".join(walk.hashes), IDS)
@@ -163,10 +164,9 @@ def _header(info: tarfile.TarInfo) -> bytes:
 
 def _sidecar(file: Folder, walk: _Walk, broken: bool) -> list[str]:
     """Problems of `<tar>.idx`; of a broken tar it is only asked that there is one."""
-    try:
-        data = file.read()
-    except (FileNotFoundError, WorkError) as error:
-        return [str(error)]
-    if broken or data == energon_index([*walk.starts, walk.end]):
-        return []
-    return [f"{file}: its offsets are not those of the tar"]
+    problems: list[str] = []
+    with reported(problems, file):
+        data = read_regular(file)
+        if not broken and data != energon_index([*walk.starts, walk.end]):
+            raise WorkError(f"{file}: its offsets are not those of the tar")
+    return problems

@@ -7,7 +7,7 @@ checksum, and the same command (or any other takedown) puts the rest in place.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,10 @@ from pydantic import ValidationError
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
+from corpusmill.common.signing import Signer
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.pipeline.engine.record import update_record
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.inspect.locate import Finds
 from corpusmill.pipeline.inspect.takedown.rewrite import Rewrite, Rewritten, rewrite
@@ -178,8 +180,9 @@ def decide(shards: Folder, plan: Plan) -> None:
     (shards / TAKEDOWNS).write((staging(shards, plan.request) / "new" / TAKEDOWNS).read())
 
 
-def finish(shards: Folder, plan: Plan) -> None:
-    """Put in place what lies ready, lists after what they name, the manifest last; any part of it may be done."""
+def finish(shards: Folder, plan: Plan, signer: Signer | None, log: Callable[[str], None]) -> None:
+    """Put in place what lies ready, lists after what they name, then the manifest, then the run's record; any part of it may be
+    done. `signer`: of the record, if it is to be signed."""
     folder = staging(shards, plan.request)
     shards.delete([MANIFEST])  # no reader may take the set for finished
     for file in plan.files:
@@ -189,6 +192,7 @@ def finish(shards: Folder, plan: Plan) -> None:
     for file in plan.files:
         if file.path == MANIFEST:
             _place(folder / "new" / MANIFEST, shards / MANIFEST)
+    update_record(shards, signer, log)
     shards.sweep()  # a link that a copy makes of what is there already stays under its temporary name
     discard(shards, plan.request)
 

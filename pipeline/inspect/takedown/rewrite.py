@@ -66,7 +66,9 @@ def rewrite(task: Rewrite) -> Rewritten:
         made, gone = _tokens(task, stream) if isinstance(task.shard, Shard) else _texts(task, stream)
     shard, files = made.shard, []
     if shard.nsamples:
-        tar = PublishedFile(path=task.path, rows=shard.ndocs, bytes=shard.filesize, xxh3=made.xxh3)
+        tar = PublishedFile(
+            path=task.path, rows=shard.ndocs, bytes=shard.filesize, xxh3=made.xxh3, sha256=shard.sha256
+        )
         files = [tar, publish_bytes(task.staged, f"{task.path}.idx", made.sidecar)]
     else:
         task.staged.delete([task.path])

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
+from corpusmill.common.signing import Signer, signer
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.engine.publish import parse_table
@@ -167,13 +168,13 @@ def take_down(
     With `cluster` their duplicate clusters too. With `dry_run` nothing is written. Raises `UserError` if nothing that
     is named was ever seen, `WorkError` if the shards are damaged.
     """
-    named = read_names(file)
+    named, key = read_names(file), signer()
     names = hash_json([sorted(named), cluster])
     pending = under_way(place.shards)
     if pending is not None and dry_run:
         raise UserError(f"{place.shards / pending}: a takedown is unfinished; run its command again first")
     if pending is not None:
-        plan = _finish(place.shards, pending.rpartition("/")[2], log)
+        plan = _finish(place.shards, pending.rpartition("/")[2], key, log)
         if plan is not None and plan.names == names:
             return {**plan.result, "resumed": True}
     opened = open_set(place.shards)
@@ -193,15 +194,15 @@ def take_down(
     if not finds.tars and doc_ids <= taken:
         sweep(place.shards, "")
         return {**result, "shards": [], "emptied": [], "tokens": 0}
-    key = hash_json([sorted(i.hex() for i in doc_ids), checksum(opened.data)])[:16]
+    request = hash_json([sorted(i.hex() for i in doc_ids), checksum(opened.data)])[:16]
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    plan = prepare(opened, finds, Request(key, names, time, tuple(sorted(doc_ids))), scheduler, result)
+    plan = prepare(opened, finds, Request(request, names, time, tuple(sorted(doc_ids))), scheduler, result)
     decide(place.shards, plan)
-    finish(place.shards, plan)
+    finish(place.shards, plan, key, log)
     return plan.result
 
 
-def _finish(shards: Folder, request: str, log: Callable[[str], None]) -> Plan | None:
+def _finish(shards: Folder, request: str, key: Signer | None, log: Callable[[str], None]) -> Plan | None:
     """Put in place what a killed takedown had decided; None if the shards were written again since."""
     plan = read_plan(shards, request)
     if checksum((shards / INDEX).read()) not in (plan.before, plan.after):
@@ -211,7 +212,7 @@ def _finish(shards: Folder, request: str, log: Callable[[str], None]) -> Plan | 
         discard(shards, request)
         return None
     log(f"{shards}: finishing the takedown of {len(plan.result['doc_ids'])} documents that was under way")
-    finish(shards, plan)
+    finish(shards, plan, key, log)
     return plan
 
 

@@ -1,0 +1,185 @@
+"""`corpusmill verify`: recompute every checksum and the conservation law of a run or of one stage's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from pydantic import ValidationError
+
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.layout import PARTITIONS, Record, below, manifest_paths, without_manifest
+from corpusmill.pipeline.engine.stage import Partition, Scheduler
+from corpusmill.pipeline.engine.tasks import as_partition
+from corpusmill.pipeline.inspect.damage import read_regular, reported
+from corpusmill.pipeline.inspect.verify.accounts import check_chain
+from corpusmill.pipeline.inspect.verify.files import check_file, files_below
+from corpusmill.pipeline.inspect.verify.found import Verified
+from corpusmill.pipeline.inspect.verify.record import check_held, check_record, note_strays
+from corpusmill.pipeline.inspect.verify.stage import check_stage
+from corpusmill.schemas.manifest import MANIFEST, PartitionManifest, StageManifest
+from corpusmill.schemas.recipe import is_local
+from corpusmill.schemas.shards import INDEX
+
+SAMPLE = 400  # documents of shards that are decoded, unless another number is given
+
+
+def verify(
+    run: Folder, scheduler: Scheduler | None = None, sample: int | None = SAMPLE, public_key: str = ""
+) -> Verified:
+    """Check everything that was published below `run`. `sample`: documents of shards to decode, None for all. `public_key`:
+    base64 of the key by which the record must be signed.
+
+    The record's own checksum and signature; every stage that it lists is there, and its manifest is the one that it names; every
+    file's bytes against its manifest; rows against counts; in = kept + removed + quarantined in every partition and stage; what
+    one stage kept is what the next got; one ledger row per record, and per source and stage as many of each outcome as the stage
+    counted; shards read back, a sample of their documents decoded. Files that nothing names are noted.
+
+    Whatever bytes are there make problems, never an exception. Raises `UserError` if there is nothing to verify.
+    """
+    result = Verified()
+    sizes: dict[str, int] = {}
+    with reported(result.problems, run):
+        sizes = files_below(run, result.problems)
+    files = {run / path: data for path, data in _manifests(run, sizes, result)}
+    between = _in_between(run, result)
+    without = [folder for folder in _without_manifest(run, sizes, result) if folder not in between]
+    record = check_record(run, files, public_key, result)
+    absent = [] if record is None else _absent(record, files, between, result)
+    result.problems += [
+        f"{folder}: shards without their {MANIFEST}: what wrote them was not finished, or it is lost; give the"
+        " command that writes them again"
+        for folder in without
+        if folder not in absent
+    ]
+    if not files and not result.problems:
+        raise UserError(f"{run}: no finished stage there; give the folder of a run, such as runs/quickstart")
+    manifests: dict[str, StageManifest] = {}
+    folders: dict[str, Folder] = {}
+    for file, data in files.items():
+        result.named.add(below(run, file))
+        with reported(result.problems, file):
+            manifest = StageManifest.from_json(data, file)
+            manifests[manifest.stage], folders[manifest.stage] = manifest, file.parent
+            if manifest.partitions:
+                result.stages[manifest.stage] = manifest.counts
+            check_stage(run, file.parent, manifest, scheduler, result)
+    if record is not None:
+        check_held(run, record, files, manifests, result)
+    if "shard" in manifests:
+        with reported(result.problems, folders["shard"]):
+            _shards(run, manifests, folders, scheduler, sample, result)
+    for folder in without:
+        with reported(result.problems, folder):
+            _by_themselves(folder, scheduler, sample, result)
+    with reported(result.problems, run):
+        check_chain(manifests, result)
+    if not result.unfinished:
+        note_strays(run, sizes, result)
+    if result.weak:
+        result.notes.append(
+            f"{result.weak} files were published by an earlier version, without SHA-256: a signature does not cover them"
+        )
+    return result
+
+
+def _manifests(run: Folder, sizes: Mapping[str, int], result: Verified) -> Iterator[tuple[str, bytes]]:
+    """The manifests of stages that are there, with their bytes."""
+    for path in manifest_paths(sizes):
+        with reported(result.problems, run / path):
+            data = read_regular(run / path)
+            if PARTITIONS in data:
+                yield path, data
+
+
+def _without_manifest(run: Folder, sizes: Mapping[str, int], result: Verified) -> list[Folder]:
+    with reported(result.problems, run):
+        return without_manifest(run, list(sizes))
+    return []
+
+
+def _in_between(run: Folder, result: Verified) -> list[Folder]:
+    """Shards whose takedown was begun and not finished: they have no manifest until it is."""
+    from corpusmill.pipeline.inspect.shards.sets import in_between
+    from corpusmill.pipeline.shard.takedown_log import under_way
+
+    found = []
+    for folder in (run, run / "shards"):
+        with reported(result.problems, folder):
+            request = None if (folder / MANIFEST).exists() else under_way(folder)
+            if request is not None:
+                result.problems.append(in_between(folder, request))
+                found.append(folder)
+    return found
+
+
+def _absent(
+    record: Record, files: Collection[Folder], between: list[Folder], result: Verified
+) -> list[Folder]:
+    """Reports stages that the run's record lists and that are missing; their folders."""
+    absent = [one for one in record.stages if one.manifest not in files and one.folder not in between]
+    result.problems += [
+        f"{one.folder}: no finished {one.stage} there, but {record.file} lists it; bring the folder back, or give the"
+        " run's command again"
+        for one in absent
+    ]
+    return [one.folder for one in absent]
+
+
+def _shards(
+    run: Folder, manifests: dict[str, StageManifest], folders: dict[str, Folder], scheduler: Scheduler | None,
+    sample: int | None, result: Verified,
+) -> None:  # fmt: skip
+    """The shards by themselves, against their manifest, and against the documents that they were written from."""
+    from corpusmill.pipeline.inspect.shards import check_shards
+    from corpusmill.pipeline.inspect.shards.documents import compare
+
+    manifest, folder = manifests["shard"], folders["shard"]
+    found = check_shards(folder, scheduler, manifest.files, sample)
+    result.files += found.files
+    result.bytes += found.bytes
+    problems = found.problems
+    result.named.update(below(run, folder / published.path) for published in manifest.files)
+    result.weak += sum(not published.sha256 for published in manifest.files)
+    for published in manifest.files:
+        file = f"{folder}/{published.path}"
+        if published.path.endswith(".tar") and found.checked:
+            continue  # read by the check
+        if not any(problem.startswith(f"{file}:") for problem in problems):
+            with reported(result.problems, file):
+                check_file(folder, published)
+                result.files += 1
+                result.bytes += published.bytes
+    result.problems += problems
+    last = next((name for name in manifest.inputs if is_local(name)), "")
+    documents = manifests.get(last)
+    if documents is None or documents.key != manifest.inputs[last]:
+        result.notes.append(
+            f"{folder}: not held to the cleaned documents: those it was made from are not there"
+        )
+    elif any(problem.startswith(f"{folders[last]}/") for problem in result.problems):
+        result.notes.append(f"{folder}: not held to the cleaned documents: those there are damaged")
+    elif not problems:
+        parts = [_partition(folders[last], name) for name in documents.partitions]
+        result.problems += compare(folder.url, found, [part for part in parts if part is not None], scheduler)
+        result.decoded = found.decoded
+
+
+def _by_themselves(folder: Folder, scheduler: Scheduler | None, sample: int | None, result: Verified) -> None:
+    """Shards that have no manifest, against their own lists, if these were written."""
+    from corpusmill.pipeline.inspect.shards import check_shards
+
+    if (folder / INDEX).exists():
+        found = check_shards(folder, scheduler, (), sample)
+        result.files += found.files
+        result.bytes += found.bytes
+        result.problems += found.problems
+
+
+def _partition(folder: Folder, name: str) -> Partition | None:
+    """A published partition, if its manifest can be read: that it can is checked elsewhere."""
+    try:
+        part = PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
+    except (FileNotFoundError, ValidationError):
+        return None
+    return as_partition(folder, part)
