@@ -23,6 +23,7 @@ def models() -> dict[str, type[BaseModel]]:
         TensorTable,
         UnitManifest,
     )
+    from corpusmill.schemas.private import PrivateSet
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.report import Report
     from corpusmill.schemas.search import SearchConfig
@@ -58,6 +59,7 @@ def models() -> dict[str, type[BaseModel]]:
         RunRecord,
         RunInputs,
         UnitManifest,
+        PrivateSet,
         DedupPlan,
         DedupQuality,
         IndexFile,
