@@ -74,7 +74,7 @@ def find(buffer: bytes, look: Look, more: Sequence[Hit] = ()) -> list[Hit]:
     known = look.known.find(buffer) if look.known is not None else ()
     hits = [*_all(buffer, look), *more, *known]
     rank = {kind: place for place, kind in enumerate(look.kinds)}
-    hits.sort(key=lambda hit: (hit.start, -hit.end, hit.known, rank[hit.kind]))
+    hits.sort(key=lambda hit: (hit.start, -hit.end, hit.known, rank.get(hit.kind, 0)))
     chosen: list[Hit] = []
     for hit in hits:
         if chosen and hit.start < chosen[-1].end:

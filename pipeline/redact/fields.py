@@ -1,5 +1,6 @@
 """Columns besides the text: URLs are read as they are meant (percent-decoded) and stay URLs; of JSON, keys, strings and whole
-numbers are read, strings beside the key that names them, and what is not replaced keeps its bytes. Any other column is plain text.
+numbers are read, strings beside the key that names them, and what is not replaced keeps its bytes. Any other value is
+read as what it looks like.
 
 A value is a row of `Slot`s: places of the raw value, the text that each stands for, and how a replacement is written there.
 """
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -72,11 +74,11 @@ class Slot:
 
 
 def redact_column(values: pa.Array, name: str, find: Find) -> tuple[pa.Array, dict[int, Counter[str]]]:
-    """(the column redacted, row -> finds by kind). `name`: `url` and `metadata` are read as such, all others as text. Equal
-    values are read once. A second pass over the result finds nothing."""
+    """(the column redacted, row -> finds by kind). `name`: `url`, `metadata` and `text` are read as such, all
+    others as what each value looks like; `strings` is JSON without its numbers. Equal values are read once. A second pass over the result finds nothing."""
     coded = values.dictionary_encode()
     distinct = coded.dictionary.to_pylist()
-    slots = {"url": url_slots, "metadata": json_slots}.get(name, plain_slots)
+    slots = _SLOTS.get(name, any_slots)
     changed, finds = _redacted(distinct, slots, find)
     if not finds:
         return values, {}
@@ -163,6 +165,13 @@ def _spliced(raw: str, splices: list[tuple[int, int, str]]) -> str:
 def plain_slots(value: str | None) -> list[Slot]:
     """The whole of a text."""
     return [Slot(0, len(value), value)] if value else []
+
+
+def any_slots(value: str | None) -> list[Slot]:
+    """Of a value that may be JSON, a URL or part of one, or text."""
+    if value and value[0] in "{[":
+        return json_slots(value)
+    return url_slots(value) if value and _ESCAPES.search(value) else plain_slots(value)
 
 
 def url_slots(value: str | None) -> list[Slot]:
@@ -273,3 +282,9 @@ def _string(text: str) -> str:
 def _is_text(text: str) -> bool:
     """JSON may hold halves of surrogate pairs, which are no text."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+_SLOTS: Final[dict[str, Callable[[str], list[Slot]]]] = {
+    "url": url_slots, "metadata": json_slots, "text": plain_slots,
+    "strings": lambda value: [slot for slot in json_slots(value) if not slot.number],
+}  # fmt: skip

@@ -133,7 +133,7 @@ def _digits(
 
 @compiled
 def _apart(kind: Any) -> bool:
-    return bool(kind == OTHER or kind == BLANK or kind == BLANK_OPEN or kind == SLASH)
+    return kind in (OTHER, BLANK, BLANK_OPEN, SLASH)
 
 
 @compiled
