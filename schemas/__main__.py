@@ -16,6 +16,7 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
+        Expired,
         PartitionManifest,
         RecordSignature,
         RunInputs,
@@ -24,6 +25,7 @@ def models() -> dict[str, type[BaseModel]]:
         TensorTable,
         UnitManifest,
     )
+    from corpusmill.schemas.private import PrivateSet
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.report import Report
     from corpusmill.schemas.search import SearchConfig
@@ -60,6 +62,8 @@ def models() -> dict[str, type[BaseModel]]:
         RecordSignature,
         RunInputs,
         UnitManifest,
+        PrivateSet,
+        Expired,
         DedupPlan,
         DedupQuality,
         IndexFile,

@@ -72,6 +72,12 @@ def verify(
         str | None,
         typer.Option("--public-key", metavar="KEY", help="Who must have signed it: a PEM file, or base64."),
     ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Search for what redact recognised instead: 0 must be left.")
+    ] = False,
+    run: Annotated[
+        str, typer.Option("--run", metavar="DIR", help="With --private: the run of a publication.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """Recompute checksums and counts; decode a sample of the shards.
@@ -79,6 +85,12 @@ def verify(
     Exit code 1 if there is a problem, or the run is not finished.
     """
     import time
+
+    if private:
+        _verify_private(path, run, json)
+        return
+    if run:
+        raise UserError("--run: belongs to --private; give the folder of the run itself")
 
     from corpusmill.pipeline.engine.progress import explained
 
@@ -126,6 +138,58 @@ def verify(
         raise WorkError("\n".join([*result.problems, advice]))
     if result.unfinished:
         raise typer.Exit(1)
+
+
+def _verify_private(path: str, run: str, json: bool) -> None:
+    from dataclasses import asdict
+
+    from corpusmill.pipeline.inspect.private import search_published
+
+    found = search_published(path, run)
+    if json:
+        print_json({**asdict(found), "left": found.counts})
+    else:
+        for kind, count in found.counts.items():
+            typer.echo(f"{kind:<12} {count:>9,}")
+        left = sum(found.counts.values())
+        typer.echo(f"{found.files} files, {found.bytes / 1e6:.1f} MB searched: {left:,} originals left")
+        if not run:
+            typer.echo(
+                "note: of a run, what publish takes was searched, without the columns source_id and locator, which it cleans"
+            )
+    places = [
+        f"{path}/{one.file}: {one.count:,} {one.kind} left, first at {one.first}" for one in found.finds
+    ]
+    problems = [*places, *(f"{path}/{line} (not searched)" for line in found.skipped)]
+    if problems:
+        raise WorkError("\n".join(problems))
+
+
+EXPIRE_EXAMPLE = "corpusmill expire runs/quickstart --now"
+
+
+def expire(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run or a stage's output.")],
+    now: Annotated[bool, typer.Option("--now", help="Whatever the recipe's `retain` is.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete the text of stages before the last local one."""
+    from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.expire import expire as delete
+    from corpusmill.pipeline.engine.expire import intermediate
+    from corpusmill.pipeline.engine.layout import folders_of, recipe_of
+    from corpusmill.pipeline.engine.owner import Claim
+
+    recipe, alone = recipe_of(run)
+    if recipe.retain == "all" and not now:
+        raise UserError(f"{run}: its recipe keeps all text (retain: all); give --now to delete it")
+    places = folders_of(Folder(run), recipe.stage_names, alone)
+    with Claim(Folder(run), _log):
+        gone = delete(intermediate(recipe, places.__getitem__), recipe.retain, _log, now=now)
+    if json:
+        print_json({"run": Folder(run).url, "bytes": gone})
+    elif not gone:
+        typer.echo("nothing to delete: it is deleted already, or it is not time yet")
 
 
 TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quickstart"

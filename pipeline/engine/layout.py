@@ -147,13 +147,14 @@ def read_record(run: Folder) -> Record | None:
             raise WorkError(
                 f"{file}: not the record of a run, or that of an earlier version; give the run's command again"
             ) from None
-        places = _places(run, list(found.stages), name == RUN)
+        places = folders_of(run, list(found.stages), name == RUN)
         listed = [Listed(name, places[name], one.key) for name, one in found.stages.items()]
         return Record(file, listed, found, data)
     return None
 
 
-def _places(run: Folder, stages: list[str], alone: bool) -> dict[str, Folder]:
+def folders_of(run: Folder, stages: list[str], alone: bool) -> dict[str, Folder]:
+    """Where each stage of a run (`alone`: of a stage's command) published."""
     if not alone:
         return {stage: run / FOLDERS.get(stage, stage) for stage in stages}
     return {stage: Folder(url) for stage, url in stage_folders(stages, run.url).items()}

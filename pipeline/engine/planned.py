@@ -7,12 +7,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from corpusmill.common.checkpoints import parse
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import LocalStage, Stage
 from corpusmill.pipeline.engine.tasks import Step
-from corpusmill.schemas.manifest import PartitionManifest, StageManifest, manifest_name
+from corpusmill.schemas.manifest import (
+    EXPIRED,
+    TEXTS,
+    Expired,
+    PartitionManifest,
+    StageManifest,
+    manifest_name,
+)
 
 
 @dataclass
@@ -26,6 +34,7 @@ class Planned:
     done: StageManifest | None = None
     why: str = ""
     reads: list[str] = field(default_factory=list)
+    expired: Expired | None = None  # the text of a finished stage is gone on purpose
     old_files: set[str] = field(default_factory=set)  # what an outdated manifest names: deleted when replaced
 
     @property
@@ -68,6 +77,7 @@ def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[
         )
     if recorded and recorded != sha256(data):
         return None, "its manifest is not the one that was published"
+    entry.expired = expired_of(entry.folder, manifest.key)
     sizes = {e.path: e.size for e in entry.folder.list()}
     wanted = list(manifest.files)
     for name in manifest.partitions:
@@ -77,7 +87,7 @@ def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[
             part = None
         if part is None:
             return None, f"partition {name} is missing, or its manifest is damaged"
-        wanted += part.files
+        wanted += [f for f in part.files if entry.expired is None or not f.path.startswith(TEXTS)]
     missing = next((path for path in manifest.checksums if path not in sizes), None)
     if missing is not None:
         return None, f"{missing} is missing"
@@ -85,6 +95,12 @@ def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[
         if sizes.get(file.path) != file.bytes:
             return None, f"{file.path} is missing or has another size"
     return manifest, ""
+
+
+def expired_of(folder: Folder, key: str) -> Expired | None:
+    """What a stage of that key says of its text, if it was deleted on purpose."""
+    found = parse(Expired, folder / EXPIRED)
+    return found if found is not None and found.key == key else None
 
 
 def groups(local: list[Planned]) -> list[list[Planned]]:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from corpusmill.common.checkpoints import parse
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum, sha256
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import EXPIRED, TEXTS, Expired, PublishedFile
 
 _ROWS = 16_384  # in a row group
 _PARQUET: dict[str, Any] = {
@@ -31,6 +32,15 @@ def publish_bytes(folder: Folder, path: str, data: bytes, rows: int | None = Non
 def described(path: str, data: bytes, rows: int | None = None) -> PublishedFile:
     """What manifests say of a file with these bytes."""
     return PublishedFile(path=path, rows=rows, bytes=len(data), xxh3=checksum(data), sha256=sha256(data))
+
+
+def publish_chunks(folder: Folder, path: str, chunks: Iterable[bytes]) -> PublishedFile:
+    """Write `chunks`, one after the other, as one file, atomically."""
+    with (folder / path).create() as stream:
+        sink = _Checked(stream)
+        for chunk in chunks:
+            sink.write(chunk)
+    return sink.described(path)
 
 
 def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema: pa.Schema) -> PublishedFile:
@@ -50,8 +60,7 @@ def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema
                 rest = rest.slice(whole)
             if len(rest):
                 writer.write_table(rest.combine_chunks(), row_group_size=_ROWS)
-    xxh3, sha = sink.xxh3.hexdigest(), sink.sha256.hexdigest()
-    return PublishedFile(path=path, rows=rows, bytes=sink.size, xxh3=xxh3, sha256=sha)
+    return sink.described(path, rows)
 
 
 class _Checked:
@@ -66,6 +75,10 @@ class _Checked:
         self.sha256.update(data)
         self.size += len(data)
         return self.stream.write(data)
+
+    def described(self, path: str, rows: int | None = None) -> PublishedFile:
+        xxh3, sha = self.xxh3.hexdigest(), self.sha256.hexdigest()
+        return PublishedFile(path=path, rows=rows, bytes=self.size, xxh3=xxh3, sha256=sha)
 
     def tell(self) -> int:
         return self.size
@@ -90,7 +103,15 @@ def publish_table(folder: Folder, path: str, table: pa.Table) -> PublishedFile:
 
 def read_table(file: Folder, xxh3: str = "", columns: Sequence[str] | None = None) -> pa.Table:
     """The Parquet file as a table; raises `WorkError` if its bytes are not the published ones."""
-    data = file.read()
+    try:
+        data = file.read()
+    except FileNotFoundError:
+        gone = parse(Expired, file.parent.parent / EXPIRED)
+        if gone is None or f"{file.parent.name}/" != TEXTS:
+            raise
+        raise WorkError(
+            f"{file}: the text of this stage was deleted on purpose ({gone.why}); with retain: all a run keeps it"
+        ) from None
     if xxh3 and checksum(data) != xxh3:
         raise WorkError(
             f"{file}: its bytes changed since they were published (checksum differs); delete it, run again"

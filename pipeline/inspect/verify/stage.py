@@ -13,14 +13,22 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.layout import below
+from corpusmill.pipeline.engine.planned import expired_of
 from corpusmill.pipeline.engine.publish import parse_table
-from corpusmill.pipeline.engine.record import below
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.inspect.damage import read_regular, reported
 from corpusmill.pipeline.inspect.shards.sets import on_all
 from corpusmill.pipeline.inspect.verify.files import check_file
 from corpusmill.pipeline.inspect.verify.found import Verified
-from corpusmill.schemas.manifest import Counts, PartitionManifest, PublishedFile, StageManifest
+from corpusmill.schemas.manifest import (
+    EXPIRED,
+    TEXTS,
+    Counts,
+    PartitionManifest,
+    PublishedFile,
+    StageManifest,
+)
 from corpusmill.schemas.tables import KEPT
 
 
@@ -55,7 +63,12 @@ def check_stage(
     """Add to `result` what is wrong in a stage's folder, but for the shards, which have a check of their own."""
     label = f"verify: {manifest.stage}"
     parts = [(name, manifest.checksums.get(f"parts/{name}.json", "")) for name in manifest.partitions]
-    found: list[Checked] = _all(scheduler, partial(check_partition, folder), parts, label)
+    gone = expired_of(folder, manifest.key)
+    if gone is not None:
+        result.named.add(below(run, folder / EXPIRED))
+        result.notes.append(f"{folder}: its text was deleted on purpose ({gone.why}), and is not checked")
+    work = partial(check_partition, folder, gone is not None)
+    found: list[Checked] = _all(scheduler, work, parts, label)
     total, per_source = Counts(), dict[str, Counts]()
     for one in found:
         total += one.counts
@@ -65,8 +78,8 @@ def check_stage(
     small = [(path, manifest.checksums[path]) for path in sorted(others)]
     found += folder.at_once(partial(_small, folder), small)
     if manifest.stage != "shard":
-        work = partial(_published, folder, manifest.stage == "ledger")
-        found += _all(scheduler, work, manifest.files, label)
+        read = partial(_published, folder, manifest.stage == "ledger")
+        found += _all(scheduler, read, manifest.files, label)
     for one in found:
         result.problems += one.problems
         result.files += one.files
@@ -84,8 +97,9 @@ def _all(scheduler: Scheduler | None, work: Any, items: Sequence[Any], label: st
     return on_all(scheduler, work, items, label, [1] * len(items)) if items else []
 
 
-def check_partition(folder: Folder, part: tuple[str, str]) -> Checked:
-    """A partition, by its name and the SHA-256 of its manifest ("" if the stage has none)."""
+def check_partition(folder: Folder, expired: bool, part: tuple[str, str]) -> Checked:
+    """A partition, by its name and the SHA-256 of its manifest ("" if the stage has none). `expired`: its text was deleted on
+    purpose."""
     name, checksum = part
     found, file = Checked(named=[f"parts/{name}.json"]), folder / f"parts/{name}.json"
     with reported(found.problems, file):
@@ -96,6 +110,8 @@ def check_partition(folder: Folder, part: tuple[str, str]) -> Checked:
         manifest = PartitionManifest.from_json(data, file)
         found.counts, found.per_source = manifest.counts, manifest.per_source
         for published in manifest.files:
+            if expired and published.path.startswith(TEXTS):
+                continue
             where, content = folder / published.path, found.file(folder, published)
             with reported(found.problems, where):
                 if content is not None and published.path.startswith("decisions/"):
