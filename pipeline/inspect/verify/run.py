@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from pydantic import ValidationError
-
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import PARTITIONS, Record, below, manifest_paths, without_manifest
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
-from corpusmill.pipeline.inspect.damage import read_regular, reported
+from corpusmill.pipeline.inspect.damage import read_present, read_regular, reported
 from corpusmill.pipeline.inspect.verify.accounts import check_chain
 from corpusmill.pipeline.inspect.verify.files import check_file, files_below
 from corpusmill.pipeline.inspect.verify.found import Verified
@@ -94,7 +92,7 @@ def _manifests(run: Folder, sizes: Mapping[str, int], result: Verified) -> Itera
 
 def _without_manifest(run: Folder, sizes: Mapping[str, int], result: Verified) -> list[Folder]:
     with reported(result.problems, run):
-        return without_manifest(run, list(sizes))
+        return without_manifest(run, sizes, read_regular)
     return []
 
 
@@ -106,7 +104,7 @@ def _in_between(run: Folder, result: Verified) -> list[Folder]:
     found = []
     for folder in (run, run / "shards"):
         with reported(result.problems, folder):
-            request = None if (folder / MANIFEST).exists() else under_way(folder)
+            request = None if (folder / MANIFEST).exists() else under_way(folder, read_present)
             if request is not None:
                 result.problems.append(in_between(folder, request))
                 found.append(folder)
@@ -179,7 +177,8 @@ def _by_themselves(folder: Folder, scheduler: Scheduler | None, sample: int | No
 def _partition(folder: Folder, name: str) -> Partition | None:
     """A published partition, if its manifest can be read: that it can is checked elsewhere."""
     try:
-        part = PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
-    except (FileNotFoundError, ValidationError):
+        file = folder / f"parts/{name}.json"
+        part = PartitionManifest.from_json(read_regular(file), file)
+    except (OSError, WorkError):
         return None
     return as_partition(folder, part)
