@@ -63,8 +63,13 @@ def read_regular(file: Folder, size: int | None = None) -> bytes:
     return data
 
 
+def is_there(file: Folder) -> bool:
+    """Whether anything has this name, found without opening it."""
+    return os.path.lexists(file.url) if file.local else file.exists()
+
+
 def read_present(file: Folder) -> bytes:
     """`read_regular` of a file that may be missing; raises `FileNotFoundError` then."""
-    if not (os.path.lexists(file.url) if file.local else file.exists()):
+    if not is_there(file):
         raise FileNotFoundError(f"{file}: not found")
     return read_regular(file)

@@ -9,7 +9,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import PARTITIONS, Record, below, manifest_paths, without_manifest
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
-from corpusmill.pipeline.inspect.damage import read_present, read_regular, reported
+from corpusmill.pipeline.inspect.damage import is_there, read_present, read_regular, reported
 from corpusmill.pipeline.inspect.verify.accounts import check_chain
 from corpusmill.pipeline.inspect.verify.files import check_file, files_below
 from corpusmill.pipeline.inspect.verify.found import Verified
@@ -72,6 +72,7 @@ def verify(
             _by_themselves(folder, scheduler, sample, result)
     with reported(result.problems, run):
         check_chain(manifests, result)
+    result.problems = list(dict.fromkeys(result.problems))  # one file may be looked at twice
     if not result.unfinished:
         note_strays(run, sizes, result)
     if result.weak:
@@ -104,7 +105,7 @@ def _in_between(run: Folder, result: Verified) -> list[Folder]:
     found = []
     for folder in (run, run / "shards"):
         with reported(result.problems, folder):
-            request = None if (folder / MANIFEST).exists() else under_way(folder, read_present)
+            request = None if is_there(folder / MANIFEST) else under_way(folder, read_present)
             if request is not None:
                 result.problems.append(in_between(folder, request))
                 found.append(folder)
@@ -167,7 +168,7 @@ def _by_themselves(folder: Folder, scheduler: Scheduler | None, sample: int | No
     """Shards that have no manifest, against their own lists, if these were written."""
     from corpusmill.pipeline.inspect.shards import check_shards
 
-    if (folder / INDEX).exists():
+    if is_there(folder / INDEX):
         found = check_shards(folder, scheduler, (), sample)
         result.files += found.files
         result.bytes += found.bytes
