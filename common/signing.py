@@ -60,10 +60,10 @@ def public_key(text: str) -> str:
     """The public key that `text` is, or that the file of this name holds: PEM, or base64 of its 32 bytes or of DER; as base64 of
     its 32 bytes. Raises `UserError` if there is none."""
     library = _library("--public-key")
-    content, place = text.encode(), Path(text)
+    content, where = text.encode("utf-8", "replace"), "what is given"
     try:
-        if place.is_file():
-            content = place.read_bytes()
+        if Path(text).is_file():
+            content, where = Path(text).read_bytes(), text
     except (OSError, ValueError):  # longer than a name may be, or unreadable
         pass
     content = content.strip()
@@ -80,9 +80,8 @@ def public_key(text: str) -> str:
     except Exception:
         key = None
     if not isinstance(key, library.public):
-        shown = text if len(text) <= 60 else f"{text[:60]}..."
-        raise UserError(
-            f"--public-key {shown}: no ed25519 public key; give a PEM file (`openssl pkey -in key.pem -pubout`), or base64 of its"
+        raise UserError(  # without the text, which may be the private key
+            f"--public-key: {where}: no file, or no ed25519 public key; give a PEM file (`openssl pkey -in key.pem -pubout`), or base64 of its"
             " 32 bytes"
         )
     return base64.b64encode(key.public_bytes_raw()).decode()

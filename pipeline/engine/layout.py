@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -130,13 +130,13 @@ def below(run: Folder, file: Folder) -> str:
     return file.path.removeprefix(run.path).lstrip("/")
 
 
-def read_record(run: Folder) -> Record | None:
-    """The record of a run or of a stage's command; None if there is none: it is not finished, or it is one stage's
-    folder of a run. Raises `WorkError` if there is one that cannot be read."""
+def read_record(run: Folder, read: Callable[[Folder], bytes] = Folder.read) -> Record | None:
+    """The record of a run or of a stage's command, read by `read`; None if there is none: it is not finished, or it is one
+    stage's folder of a run. Raises `WorkError` if there is one that cannot be read."""
     for name in (MANIFEST, RUN):
         file = run / name
         try:
-            data = file.read()
+            data = read(file)
         except FileNotFoundError:
             continue
         if name == MANIFEST and PARTITIONS in data:
@@ -170,15 +170,17 @@ def manifest_paths(names: Iterable[str]) -> Iterator[str]:
             yield path
 
 
-def without_manifest(run: Folder, names: Sequence[str]) -> list[Folder]:
-    """Folders of shards, of a run or of a command, that have no manifest."""
+def without_manifest(
+    run: Folder, names: Collection[str], read: Callable[[Folder], bytes] = Folder.read
+) -> list[Folder]:
+    """Folders of shards, of a run or of a command, that have no manifest among the files `names`; lists are read by `read`."""
     found = []
     for place in ("", "shards/"):
         inside = {name.removeprefix(place) for name in names if name.startswith(place)}
         folder = run / place
         if MANIFEST not in inside and (
             any(_TAR.fullmatch(name) for name in inside)
-            or (INDEX in inside and b"corpusmill-shard-set" in (folder / INDEX).read())
+            or (INDEX in inside and b"corpusmill-shard-set" in read(folder / INDEX))
         ):
             found.append(folder)
     return found

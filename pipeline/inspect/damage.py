@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,11 +52,24 @@ def read_regular(file: Folder, size: int | None = None) -> bytes:
     there = require_file(file)
     if size is None and there is not None and there > LARGEST_JSON:
         raise WorkError(f"{file}: {there} bytes: no manifest is as large")
+    if size is not None and there not in (None, size):
+        raise WorkError(f"{file}: {there} bytes, published with {size}")
     try:
-        data = file.read() if there is None or size in (None, there) else b""
+        data = Path(file.url).read_bytes() if file.local else file.read()
     except FileNotFoundError:
         raise WorkError(f"{file}: missing") from None
-    there = len(data) if there is None else there
-    if size not in (None, there):
-        raise WorkError(f"{file}: {there} bytes, published with {size}")
+    if size not in (None, len(data)):
+        raise WorkError(f"{file}: {len(data)} bytes, published with {size}")
     return data
+
+
+def is_there(file: Folder) -> bool:
+    """Whether anything has this name, found without opening it."""
+    return os.path.lexists(file.url) if file.local else file.exists()
+
+
+def read_present(file: Folder) -> bytes:
+    """`read_regular` of a file that may be missing; raises `FileNotFoundError` then."""
+    if not is_there(file):
+        raise FileNotFoundError(f"{file}: not found")
+    return read_regular(file)

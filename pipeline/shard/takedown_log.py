@@ -60,12 +60,12 @@ def staged(shards: Folder) -> list[str]:
     return sorted(parts[0] for parts in paths if parts[1:] == [PLAN])
 
 
-def under_way(shards: Folder) -> str | None:
-    """The folder of a request that was decided and is not finished: the shards are in between."""
+def under_way(shards: Folder, read: Callable[[Folder], bytes] = Folder.read) -> str | None:
+    """The folder of a request that was decided and is not finished: the shards are in between. The log is read by `read`."""
     ready = staged(shards)
     if not ready:
         return None
-    decided = {entry.request for entry in read_log(shards).entries}
+    decided = {entry.request for entry in read_log(shards, read).entries}
     return next((f"{STAGING}/{request}" for request in ready if request in decided), None)
 
 

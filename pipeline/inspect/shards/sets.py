@@ -14,7 +14,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.damage import read_regular, reported
+from corpusmill.pipeline.inspect.damage import read_present, read_regular, reported
 from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, joined
 from corpusmill.pipeline.inspect.shards.tar import TarReport, TarTask, check_tar
 from corpusmill.pipeline.inspect.shards.text import TextTask, check_text
@@ -95,7 +95,7 @@ def check_shards(
 def _top(folder: Folder, files: dict[str, PublishedFile], result: ShardsChecked) -> ShardSet | None:
     """The set's own list, if it can be trusted."""
     with reported(result.problems, folder / INDEX):
-        request = under_way(folder)
+        request = under_way(folder, read_present)
         if request is not None:
             result.problems.append(in_between(folder, request))
             return None
@@ -105,7 +105,7 @@ def _top(folder: Folder, files: dict[str, PublishedFile], result: ShardsChecked)
         if listed is not None and checksum(data) != listed.xxh3:
             result.problems.append(f"{folder / INDEX}: checksum differs from the published one")
             return None
-        result.taken = np.frombuffer(b"".join(read_log(folder).taken), IDS)
+        result.taken = np.frombuffer(b"".join(read_log(folder, read_present).taken), IDS)
         with reported(result.problems, folder / top.tokenizer):
             if checksum(read_regular(folder / top.tokenizer)) != top.tokenizer_xxh3:
                 raise WorkError(f"{folder / top.tokenizer}: checksum differs")

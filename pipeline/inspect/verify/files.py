@@ -13,7 +13,7 @@ import xxhash
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import parse_table
-from corpusmill.pipeline.inspect.damage import read_regular
+from corpusmill.pipeline.inspect.damage import read_regular, require_file
 from corpusmill.schemas.manifest import PublishedFile
 
 WHOLE = (
@@ -90,7 +90,8 @@ def check_file(folder: Folder, published: PublishedFile) -> bytes | None:
 
 
 def _pieces(file: Folder, size: int) -> Iterator[bytes]:
-    there = file.entry().size
+    there = require_file(file)
+    there = file.entry().size if there is None else there
     if there != size:
         raise WorkError(f"{file}: {there} bytes, published with {size}")
     with file.open() as stream:

@@ -11,7 +11,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import RUN, Record, below, read_record
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.record import signature_of
-from corpusmill.pipeline.inspect.damage import read_regular, reported
+from corpusmill.pipeline.inspect.damage import is_there, read_present, read_regular, reported
 from corpusmill.pipeline.inspect.verify.found import Verified
 from corpusmill.schemas.manifest import MANIFEST, RecordSignature, RunRecord, StageManifest
 
@@ -27,7 +27,7 @@ def check_record(
     """
     record = None
     with reported(result.problems, run / MANIFEST):
-        record = read_record(run)
+        record = read_record(run, read_present)
         if record is None and any(file.parent != run for file in manifests):
             result.unfinished = True
             result.notes.append(
@@ -51,7 +51,7 @@ def check_record(
 
 def _signature(record: Record, public_key: str, result: Verified) -> None:
     file, signer = signature_of(record.file), record.run.signed_by
-    if not file.exists():
+    if not is_there(file):
         if signer:
             result.problems.append(f"{file}: missing, but {record.file} says that {signer} signed it")
         if public_key:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from pydantic import ValidationError
-
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import PARTITIONS, Record, below, manifest_paths, without_manifest
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
-from corpusmill.pipeline.inspect.damage import read_regular, reported
+from corpusmill.pipeline.inspect.damage import is_there, read_present, read_regular, reported
 from corpusmill.pipeline.inspect.verify.accounts import check_chain
 from corpusmill.pipeline.inspect.verify.files import check_file, files_below
 from corpusmill.pipeline.inspect.verify.found import Verified
@@ -74,6 +72,7 @@ def verify(
             _by_themselves(folder, scheduler, sample, result)
     with reported(result.problems, run):
         check_chain(manifests, result)
+    result.problems = list(dict.fromkeys(result.problems))  # one file may be looked at twice
     if not result.unfinished:
         note_strays(run, sizes, result)
     if result.weak:
@@ -94,7 +93,7 @@ def _manifests(run: Folder, sizes: Mapping[str, int], result: Verified) -> Itera
 
 def _without_manifest(run: Folder, sizes: Mapping[str, int], result: Verified) -> list[Folder]:
     with reported(result.problems, run):
-        return without_manifest(run, list(sizes))
+        return without_manifest(run, sizes, read_regular)
     return []
 
 
@@ -106,7 +105,7 @@ def _in_between(run: Folder, result: Verified) -> list[Folder]:
     found = []
     for folder in (run, run / "shards"):
         with reported(result.problems, folder):
-            request = None if (folder / MANIFEST).exists() else under_way(folder)
+            request = None if is_there(folder / MANIFEST) else under_way(folder, read_present)
             if request is not None:
                 result.problems.append(in_between(folder, request))
                 found.append(folder)
@@ -169,7 +168,7 @@ def _by_themselves(folder: Folder, scheduler: Scheduler | None, sample: int | No
     """Shards that have no manifest, against their own lists, if these were written."""
     from corpusmill.pipeline.inspect.shards import check_shards
 
-    if (folder / INDEX).exists():
+    if is_there(folder / INDEX):
         found = check_shards(folder, scheduler, (), sample)
         result.files += found.files
         result.bytes += found.bytes
@@ -179,7 +178,8 @@ def _by_themselves(folder: Folder, scheduler: Scheduler | None, sample: int | No
 def _partition(folder: Folder, name: str) -> Partition | None:
     """A published partition, if its manifest can be read: that it can is checked elsewhere."""
     try:
-        part = PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
-    except (FileNotFoundError, ValidationError):
+        file = folder / f"parts/{name}.json"
+        part = PartitionManifest.from_json(read_regular(file), file)
+    except (OSError, WorkError):
         return None
     return as_partition(folder, part)
