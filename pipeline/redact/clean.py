@@ -11,7 +11,6 @@ import pyarrow as pa
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import folders_of, recipe_of
 from corpusmill.pipeline.redact.apply import Redactor
-from corpusmill.pipeline.redact.fields import redact_column
 from corpusmill.pipeline.redact.prepare import load
 
 # Columns of published tables that hold names of ours, and the text, which the stage itself has cleaned.
@@ -58,12 +57,11 @@ class Cleaner:
         return table
 
     def _column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-        chunks = [redact_column(chunk, name, self.redactor.find)[0] for chunk in column.chunks]
+        chunks = [self.redactor.column(chunk, name)[0] for chunk in column.chunks]
         return pa.chunked_array(chunks, column.type)
 
     def text(self, value: str) -> str:
         """A text, edited."""
-        cleaned: str = redact_column(pa.array([value], pa.large_string()), "text", self.redactor.find)[0][
-            0
-        ].as_py()
+        column, _ = self.redactor.column(pa.array([value], pa.large_string()), "text")
+        cleaned: str = column[0].as_py()
         return cleaned
