@@ -64,18 +64,25 @@ class Workers:
                 self._client = self._connect()
         return self._client
 
-    def everywhere(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
+    def everywhere(
+        self, function: Callable[..., Result], *arguments: Any, patience: float = 0.0
+    ) -> dict[str, Result]:
         """`function(*arguments)` on every worker of the cluster by address, once: address -> result.
 
-        Raises `UserError` if there is no worker, or one that cannot import this package.
+        Raises `UserError` if there is no worker, nor one within `patience` seconds, or one that cannot import this package.
         """
         client = self.client
         try:
             client.wait_for_workers(1, timeout=ANSWER)
         except TimeoutError:
-            raise UserError(
-                f"--scheduler {self.address}: it has no worker; start some with `dask worker {self.address}`"
-            ) from None
+            try:
+                if patience > ANSWER:
+                    self.progress.log(f"no worker yet; waiting for the first, up to {patience:.0f} s")
+                client.wait_for_workers(1, timeout=max(patience - ANSWER, 0.1))
+            except TimeoutError:
+                raise UserError(
+                    f"--scheduler {self.address}: it has no worker; start some with `dask worker {client.scheduler.address}`"
+                ) from None
         found: dict[str, Any] = client.run(function, *arguments, on_error="return")
         for address, result in found.items():
             if isinstance(result, ModuleNotFoundError | ImportError | AttributeError):
