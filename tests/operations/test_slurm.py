@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import IMPORT_PATH, ROOT
-from tests.e2e.cli import difference, published, write_recipe
+from tests.e2e.cli import corpusmill, difference, published, write_recipe
 from tests.operations.slurm import Slurm, missing, slurm
 
 EXAMPLES = ROOT / "examples/cluster"
@@ -43,30 +43,27 @@ def environment(queue: Slurm) -> dict[str, str]:
 def wait_until(condition: Callable[[], object], log: Path) -> None:
     deadline = time.monotonic() + 300
     while not condition():
-        assert time.monotonic() < deadline, log.read_text()
+        assert time.monotonic() < deadline, log.read_text() if log.exists() else ""
         time.sleep(0.1)
 
 
-def test_a_run_as_one_job(
-    queue: Slurm, environment: dict[str, str], finished: Path, corpus: Path, tmp_path: Path
-) -> None:
-    recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
-    command = [
-        "sbatch",
-        "--parsable",
-        "--wait",
-        "--ntasks=3",
-        "--nodes=1",
-        str(EXAMPLES / "slurm.sbatch"),
-        str(recipe),
-    ]
-    done = subprocess.run(
-        command, env={**environment, "CORPUSMILL_CLUSTER": str(EXAMPLES)}, cwd=tmp_path, capture_output=True, text=True
-    )  # fmt: skip
-    log = tmp_path / f"corpusmill-{done.stdout.strip()}.log"
-    assert done.returncode == 0, (done.stderr, log.read_text() if log.exists() else "", queue.logs())
-    assert "report" in log.read_text() and not list(tmp_path.glob("scheduler-*"))
-    assert difference(published(tmp_path / "run"), published(finished)) == []
+def test_a_run_as_one_job(queue: Slurm, environment: dict[str, str], corpus: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "books.yaml"
+    recipe.write_text(
+        f"name: books\nsources: {{books: {{paths: [{corpus}/books]}}}}\nstages: [ingest, filter, dedup]\n"
+        "ingest: {partition_mb: 0.25}\n"
+    )
+    corpusmill("run", recipe, "--workers", "0", "--set", f"output={tmp_path}/alone")
+    recipe.write_text(f"{recipe.read_text()}output: {tmp_path}/run\n")
+    command = ["sbatch", "--parsable", "--ntasks=2", "--nodes=1", str(EXAMPLES / "slurm.sbatch"), str(recipe)]
+    given = {"CORPUSMILL_CLUSTER": str(EXAMPLES), "CORPUSMILL_INTERFACE": "lo"}
+    done = subprocess.run(command, env={**environment, **given}, cwd=tmp_path, capture_output=True, text=True)
+    job, log = done.stdout.strip(), tmp_path / f"corpusmill-{done.stdout.strip()}.log"
+    wait_until(lambda: job in queue.jobs("COMPLETED,FAILED,CANCELLED"), log)
+    lines = log.read_text()
+    assert job in queue.jobs("COMPLETED") and "output: " in lines and "Traceback" not in lines, lines
+    assert not list(tmp_path.glob("scheduler-*"))
+    assert difference(published(tmp_path / "run"), published(tmp_path / "alone")) == []
 
 
 @pytest.mark.skipif(
