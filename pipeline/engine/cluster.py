@@ -203,7 +203,8 @@ class Workers:
             for index in indices:
                 # Keys of our own: Dask must not guess from arguments that two tasks are one.
                 key = f"{name}-{uuid4()}"
-                future = client.submit(answered, function, step.items[index], key=key, pure=False)
+                item, named = step.items[index], self.address is not None
+                future = client.submit(answered, function, item, named, key=key, pure=False)
                 futures[future] = step.keys[key] = index
             self._watch.step = step
             for future in futures:

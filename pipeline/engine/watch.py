@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from corpusmill.common.errors import WorkError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine.stage import Item, Result
 
 LOOK = 5.0  # seconds between looks at the cluster
@@ -39,13 +39,18 @@ class Answer(NamedTuple):
     result: Any
 
 
-def answered(function: Callable[[Item], Result], item: Item) -> Answer:
-    """`function(item)`; called on a worker."""
+def answered(function: Callable[[Item], Result], item: Item, named: bool) -> Answer:
+    """`function(item)`; called on a worker. `named`: errors say on which."""
     from distributed import get_worker
 
-    start = time.monotonic()
-    result = function(item)
-    return Answer(get_worker().address, socket.gethostname(), time.monotonic() - start, result)
+    start, worker, host = time.monotonic(), get_worker().address, socket.gethostname()
+    try:
+        result = function(item)
+    except (UserError, WorkError) as error:
+        if named:
+            error.args = (f"{error} (on worker {worker}, host {host})", *error.args[1:])
+        raise
+    return Answer(worker, host, time.monotonic() - start, result)
 
 
 def name_of(item: Any) -> str:

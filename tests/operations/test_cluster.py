@@ -54,6 +54,10 @@ def held(file: str) -> str:
     return file
 
 
+def fails(kind: str) -> str:
+    raise {"user": UserError, "work": WorkError, "own": OSError}[kind]("no key")
+
+
 def runs_on(file: Path) -> tuple[int, str]:
     """The process and the address of the worker that holds the task."""
     wait_until(Path(f"{file}.runs").exists)
@@ -212,6 +216,19 @@ def test_a_scheduler_file_that_is_none(tmp_path: Path, log: Lines) -> None:
     for name, reason in (("gone.json", "no such file"), ("other.json", "not a file that `dask scheduler")):
         with Workers(Cluster(), str(tmp_path / name), log) as workers, pytest.raises(UserError, match=reason):
             workers.map(held, [""], "step")
+
+
+def test_errors_say_where_and_are_those_of_the_task(cluster: DaskCluster, log: Lines, tmp_path: Path) -> None:
+    cluster.add_worker(tmp_path / "a")
+    with Workers(Cluster(), cluster.address, log) as workers:
+        for name, kind in (("user", UserError), ("work", WorkError)):
+            with pytest.raises(
+                kind, match=rf"^no key \(on worker tcp://127.*, host {os.uname().nodename}\)$"
+            ):
+                workers.map(fails, [name], "fails")
+        with pytest.raises(OSError, match="^no key$"):  # not taken for a lost connection
+            workers.map(fails, ["own"], "fails")
+    assert not [line for line in log.lines if "scheduler" in line]
 
 
 def test_threads_end_with_the_run(cluster: DaskCluster, log: Lines, tmp_path: Path) -> None:
