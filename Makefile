@@ -34,6 +34,10 @@ help:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	    apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	  echo "no Chromium found: the browser tests will say that they were skipped (install the package 'chromium')"
+	@command -v slurmctld >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge >/dev/null; } || \
+	  echo "no Slurm found: its tests will say that they were skipped (packages slurmctld, slurmd, slurm-client, munge)"
 	@touch $@
 
 setup: .venv/run.stamp

@@ -116,7 +116,17 @@ class Cluster(Strict):
         default=None, ge=0, description="processes; 0 works in this one; default: cores"
     )
     memory_limit: str = Field(default="auto", description="per worker, such as 4GB; 0: no limit")
-    retries: int = Field(default=2, ge=0, description="retries of a task after its worker died")
+    retries: int = Field(
+        default=2,
+        ge=0,
+        description="retries of a task after its worker died; a cluster by address has its own number",
+    )
+    patience: float = Field(
+        default=600,
+        gt=0,
+        le=7 * 86_400,
+        description="seconds to wait for a scheduler that was lost, or for a worker where none is left",
+    )
     import_from: list[str] = Field(
         default=[],
         description="folders of your own stages' modules; default: the recipe's and the working directory",

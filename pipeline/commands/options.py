@@ -33,7 +33,7 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
 ]
 Address = Annotated[
-    str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask cluster's address.")
+    str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask scheduler's address, or its file.")
 ]
 
 

@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine.progress import Progress, held
 from corpusmill.pipeline.engine.stage import Item, Result
+from corpusmill.pipeline.engine.watch import Answer, Step, Watch, answered, count_of_tasks, name_of
 from corpusmill.schemas.recipe import Cluster
 
 # Workers are single-threaded processes: one core each, and results that cannot depend on thread timing.
 WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 ANSWER = 10.0  # seconds in which a scheduler must answer at its address, and have a worker
-PATIENCE = 120.0  # seconds without any worker: those that died are started again within a few
+FETCH = 60.0  # seconds for the result of a finished task, before it is looked whether to go on waiting
+
+
+class SchedulerLost(Exception):
+    """The connection to the scheduler is gone, and with it whatever was not finished."""
 
 
 class Workers:
     """A `Scheduler` on Dask. Nothing starts before the first task, so a finished run costs no start-up.
 
-    `address` is a running scheduler (`tcp://host:port`); otherwise a LocalCluster on loopback with
-    `config.workers` processes (default: the cores); 0 runs the tasks in this process.
+    `address` is a running scheduler (`tcp://host:port`), or the file that it wrote its address to (`dask scheduler
+    --scheduler-file`); otherwise a LocalCluster on loopback with `config.workers` processes (default: the cores); 0 runs
+    the tasks in this process. What becomes of the workers is logged (`corpusmill.pipeline.engine.watch`).
     """
 
     def __init__(self, config: Cluster, address: str | None = None, progress: Progress | None = None) -> None:
         self.config, self.address = config, address
         self.progress = progress or Progress()
         self._client: Any = None
+        self._watch: Any = None
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Workers:
@@ -54,18 +64,25 @@ class Workers:
                 self._client = self._connect()
         return self._client
 
-    def everywhere(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
+    def everywhere(
+        self, function: Callable[..., Result], *arguments: Any, patience: float = 0.0
+    ) -> dict[str, Result]:
         """`function(*arguments)` on every worker of the cluster by address, once: address -> result.
 
-        Raises `UserError` if there is no worker, or one that cannot import this package.
+        Raises `UserError` if there is no worker, nor one within `patience` seconds, or one that cannot import this package.
         """
         client = self.client
         try:
             client.wait_for_workers(1, timeout=ANSWER)
         except TimeoutError:
-            raise UserError(
-                f"--scheduler {self.address}: it has no worker; start some with `dask worker {self.address}`"
-            ) from None
+            try:
+                if patience > ANSWER:
+                    self.progress.log(f"no worker yet; waiting for the first, up to {patience:.0f} s")
+                client.wait_for_workers(1, timeout=max(patience - ANSWER, 0.1))
+            except TimeoutError:
+                raise UserError(
+                    f"--scheduler {self.address}: it has no worker; start some with `dask worker {client.scheduler.address}`"
+                ) from None
         found: dict[str, Any] = client.run(function, *arguments, on_error="return")
         for address, result in found.items():
             if isinstance(result, ModuleNotFoundError | ImportError | AttributeError):
@@ -94,11 +111,12 @@ class Workers:
                 "distributed.worker.preload": ["corpusmill.pipeline.engine.progress"],
             }
         )
-        for noisy in ("distributed", "distributed.nanny", "distributed.scheduler", "distributed.worker"):
-            logging.getLogger(noisy).setLevel(logging.CRITICAL)
+        for noisy in ("", ".nanny", ".scheduler", ".worker", ".client", ".batched", ".core"):
+            logging.getLogger(f"distributed{noisy}").setLevel(logging.CRITICAL)
         if self.address:
             try:
-                return self._stack.enter_context(distributed.Client(self.address, timeout=ANSWER))
+                client = distributed.Client(address_of(self.address), timeout=ANSWER)
+                return self._watched(self._stack.enter_context(client))
             except (OSError, ValueError, TimeoutError) as error:
                 reason = str(error).splitlines()[0]
                 raise UserError(
@@ -122,7 +140,12 @@ class Workers:
                 f"the workers could not be started: {reason}; run the same command again"
             ) from None
         self._stack.enter_context(cluster)
-        return self._stack.enter_context(distributed.Client(cluster))
+        return self._watched(self._stack.enter_context(distributed.Client(cluster)))
+
+    def _watched(self, client: Any) -> Any:
+        watch = Watch(client, self.address, self.config.patience, self.progress.log)
+        self._watch = self._stack.enter_context(watch)
+        return client
 
     def map(
         self,
@@ -136,61 +159,142 @@ class Workers:
             return []
         with self.progress.task(label, len(items), sum(sizes) if sizes else None) as advance:
             results: dict[int, Result] = {}
-            for index, result in self._results(function, items):
+            for index, result in self._results(function, Step(label, items, sizes)):
                 results[index] = result
                 advance(sizes[index] if sizes else 0)
         return [results[index] for index in range(len(items))]
 
-    def _results(
-        self, function: Callable[[Item], Result], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Result]]:
+    def _results(self, function: Callable[[Item], Result], step: Step) -> Iterator[tuple[int, Result]]:
+        """(index of the item, result) as they come; what a lost scheduler had not finished is submitted to the next one."""
         if self.config.workers == 0 and not self.address:
-            for index, item in enumerate(items):
+            for index, item in enumerate(step.items):
                 yield index, function(item)
             return
+        left = dict.fromkeys(range(len(step.items)))
+        fruitless = 0
+        while left:
+            before = len(left)
+            try:
+                for index, result in self._attempt(function, step, list(left)):
+                    del left[index]
+                    yield index, result
+            except SchedulerLost:
+                fruitless = fruitless + 1 if len(left) == before else 0
+                if fruitless > self.config.retries or not self.address:
+                    where = f"--scheduler {self.address}: the" if self.address else "the workers'"
+                    raise WorkError(
+                        f"{where} scheduler was lost {fruitless or 1} times without a finished task between; see its log, and"
+                        " run the same command again"
+                    ) from None
+                self._reconnect(len(left))
+
+    def _attempt(
+        self, function: Callable[[Item], Result], step: Step, indices: Sequence[int]
+    ) -> Iterator[tuple[int, Result]]:
+        """Raises `SchedulerLost` if it is lost before all of these are finished."""
+        from dask.utils import funcname
+
+        distributed: Any = import_module("distributed")
+        client = self.client
+        futures: dict[Any, int] = {}
+        name = funcname(function)
+        step.keys, step.inbox = {}, SimpleQueue()
+        try:
+            for index in indices:
+                # Keys of our own: Dask must not guess from arguments that two tasks are one.
+                key = f"{name}-{uuid4()}"
+                item, named = step.items[index], self.address is not None
+                future = client.submit(answered, function, item, named, key=key, pure=False)
+                futures[future] = step.keys[key] = index
+            self._watch.step = step
+            for future in futures:
+                future.add_done_callback(step.inbox.put)
+            for _ in indices:
+                future = step.inbox.get()
+                answer = self._answer(future, step, futures.get(future))
+                self._watch.observer.hosts[answer.worker] = answer.host
+                step.finished.append((futures[future], answer.seconds))
+                del step.keys[future.key]
+                future.release()
+                yield futures[future], answer.result
+        except distributed.client.ClosedClientError:
+            raise SchedulerLost from None
+        finally:
+            self._watch.step = None
+            if client.status == "running" and step.gave_up is None:  # else nobody would answer
+                with contextlib.suppress(Exception):
+                    client.cancel(list(futures), force=True)
+
+    def _answer(self, future: Any, step: Step, index: int | None) -> Answer:
+        """What a task gave, or its exception; the step is given up if the watch gave it up (`future` may be None)."""
         from concurrent.futures import CancelledError
 
         distributed: Any = import_module("distributed")
-        # pure=False: Dask must not guess from arguments that two tasks are one.
-        futures = {self.client.submit(function, item, pure=False): index for index, item in enumerate(items)}
-        stop = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(list(futures), stop), daemon=True)
-        watch.start()
-        try:
-            for future in distributed.as_completed(list(futures)):
-                try:
-                    yield futures[future], future.result()
-                except CancelledError:
-                    raise WorkError(
-                        f"no worker has been alive for {PATIENCE:.0f} s, and none came back (out of memory?);"
-                        " run the same command again"
-                    ) from None
-                except distributed.KilledWorker:
-                    raise WorkError(
-                        f"{items[futures[future]]}: its worker died {self.config.retries + 1} times (out of memory?);"
-                        " raise cluster.memory_limit, or lower ingest.partition_mb"
-                    ) from None
-                future.release()
-        finally:
-            stop.set()
-            with contextlib.suppress(Exception):
-                self.client.cancel(list(futures), force=True)
+        while True:
+            if step.gave_up is not None:
+                raise step.gave_up
+            try:
+                found: Answer = future.result(timeout=FETCH)
+                return found
+            except CancelledError:
+                raise SchedulerLost from None
+            except distributed.KilledWorker as error:
+                raise WorkError(
+                    f"{name_of(step.items[index or 0])}: its worker died {error.allowed_failures + 1} times (out of memory?);"
+                    f" {self._more_memory()}, or lower ingest.partition_mb"
+                ) from None
+            except TimeoutError:
+                if future.status == "error":
+                    raise  # the task's own; otherwise its result was lost with its worker, and is made again
+            except OSError:
+                if future.status == "error":
+                    raise
+                raise SchedulerLost from None
 
-    def _watch(self, futures: list[Any], stop: threading.Event) -> None:
-        """Replace workers of this machine that died; if all are gone and none comes back, cancel the tasks: no
-        result ever would. A cluster by address may yet get its first worker.
+    def _more_memory(self) -> str:
+        return (
+            "give workers more memory (`dask worker --memory-limit`)"
+            if self.address
+            else "raise cluster.memory_limit"
+        )
 
-        A worker's nanny starts it again, but a cluster forgets one that takes longer than Dask's lost-worker-timeout,
-        15 s, as on a busy machine; asked for as many workers as it had, it makes another.
-        """
-        alive = time.monotonic()
-        while not self.address and not stop.wait(min(5.0, PATIENCE)):
-            with contextlib.suppress(Exception):
-                cluster = self.client.cluster
-                if len(cluster.workers) < len(cluster.worker_spec):
-                    cluster.scale(len(cluster.worker_spec))
-                if cluster.scheduler.workers:
-                    alive = time.monotonic()
-                elif time.monotonic() - alive > PATIENCE:
-                    self.client.cancel(futures, force=True)
-                    return
+    def _reconnect(self, unfinished: int) -> None:
+        """Wait for a scheduler to answer at the address again. Raises `WorkError` after `cluster.patience`."""
+        patience = self.config.patience
+        self.progress.log(
+            f"the scheduler at {self.address} was lost, with {count_of_tasks(unfinished)} of this step unfinished; waiting for"
+            f" it, up to {patience:.0f} s"
+        )
+        deadline = time.monotonic() + patience
+        with contextlib.suppress(Exception):
+            self._stack.close()
+        self._client = None
+        while True:
+            try:
+                workers = len(self.client.scheduler_info(n_workers=-1)["workers"])
+                break
+            except UserError:
+                if time.monotonic() > deadline:
+                    raise WorkError(
+                        f"--scheduler {self.address}: the scheduler was lost, and none answered there for {patience:.0f} s; start it,"
+                        " and run the same command again"
+                    ) from None
+                time.sleep(min(1.0, patience))
+        self.progress.log(
+            f"the scheduler at {self.address} is back, workers: {workers}; submitting {count_of_tasks(unfinished)} again"
+        )
+
+
+def address_of(scheduler: str) -> str:
+    """The address of a scheduler that is given by its address or by the file that it wrote.
+
+    Raises `ValueError` for a file that is not there, or is none of a scheduler.
+    """
+    if "://" in scheduler or not (scheduler.endswith(".json") or Path(scheduler).exists()):
+        return scheduler
+    try:
+        return str(json.loads(Path(scheduler).read_text(encoding="utf-8"))["address"])
+    except FileNotFoundError:
+        raise ValueError("no such file; `dask scheduler --scheduler-file FILE` writes it") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError("not a file that `dask scheduler --scheduler-file FILE` has written") from None

@@ -66,7 +66,10 @@ def preflight(
         names = [entry.name for entry in todo if isinstance(entry.stage, SourceStage | LocalStage)]
         samples = source.samples() if source is not None and source.name in names else []
         shared = output / OWNER if claimed else None
-        found = workers.everywhere(environment, recipe.model_dump_json(), names, samples, shared)
+        patience = recipe.cluster.patience if claimed else 0.0
+        found = workers.everywhere(
+            environment, recipe.model_dump_json(), names, samples, shared, patience=patience
+        )
         warnings += compare(found)
     return warnings
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,10 +17,12 @@ from tests.conftest import IMPORT_PATH
 
 
 class DaskCluster:
-    """`address` takes clients; `workers` are the processes, each with its nanny."""
+    """`address` takes clients; `workers` are the processes, each with its nanny. `settings`: environment of the scheduler."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.folder, self.settings = folder, settings or {}
+        self._closed = threading.Event()
+        self._keeper: threading.Thread | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
         self.scheduler = self._scheduler(0)
         self.address = self._address()
@@ -38,7 +41,7 @@ class DaskCluster:
                 "--scheduler-file",
                 str(file),
             ],
-            {},
+            self.settings,
             self.folder,
         )
 
@@ -51,10 +54,13 @@ class DaskCluster:
             time.sleep(0.05)
         raise AssertionError("the scheduler did not start within 30 s")
 
-    def restart_scheduler(self) -> None:
-        """Kill the scheduler and start another at the same address."""
+    def kill_scheduler(self) -> None:
         self.scheduler.kill()
         self.scheduler.wait()
+
+    def restart_scheduler(self) -> None:
+        """Kill the scheduler and start another at the same address."""
+        self.kill_scheduler()
         self.scheduler = self._scheduler(int(self.address.rpartition(":")[2]))
         self._address()
 
@@ -70,6 +76,36 @@ class DaskCluster:
         self.workers.append(worker)
         return worker
 
+    def keep(self, count: int, environment: Mapping[str, str] | None = None) -> None:
+        """Start so many workers, and another for each that ends, as Slurm and Kubernetes do, until `close`."""
+        for number in range(count):
+            self.add_worker(self.folder / f"worker-{number}", environment)
+
+        def replace() -> None:
+            while not self._closed.wait(0.1):
+                for number, worker in enumerate(self.workers):
+                    if worker.poll() is not None:
+                        self.add_worker(self.folder / f"worker-{number}", environment)
+                        self.workers[number] = self.workers.pop()
+
+        self._keeper = threading.Thread(target=replace)
+        self._keeper.start()
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL to a worker and its nanny, as when their machine is lost."""
+        os.killpg(self.workers[number].pid, signal.SIGKILL)
+
+    def busy(self) -> list[int]:
+        """The numbers of the workers that have had a task of ours."""
+        found = []
+        for number, worker in enumerate(self.workers):
+            for task in Path(f"/proc/{worker.pid}/task").glob("*/children"):
+                with contextlib.suppress(OSError):  # a thread or a process that has ended
+                    for child in task.read_text().split():
+                        if b"libarrow" in Path(f"/proc/{child}/maps").read_bytes():
+                            found.append(number)
+        return found
+
     def _start(
         self, command: list[str], environment: Mapping[str, str], directory: Path
     ) -> subprocess.Popen[bytes]:
@@ -83,6 +119,9 @@ class DaskCluster:
             )  # fmt: skip
 
     def close(self) -> None:
+        self._closed.set()
+        if self._keeper is not None:
+            self._keeper.join()
         for process in [*self.workers, self.scheduler]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -90,8 +129,8 @@ class DaskCluster:
 
 
 @contextlib.contextmanager
-def dask_cluster(folder: Path) -> Iterator[DaskCluster]:
-    cluster = DaskCluster(folder)
+def dask_cluster(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[DaskCluster]:
+    cluster = DaskCluster(folder, settings)
     try:
         yield cluster
     finally:

@@ -96,14 +96,13 @@ def test_piped_progress_is_one_line_a_step() -> None:
     assert line.startswith("squares") and "2 tasks" in line and "MB/s" in line
 
 
-def test_a_cluster_without_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Workers(Cluster(workers=1), progress=Progress(quiet=True)) as scheduler:
+def test_a_cluster_without_workers_is_given_up() -> None:
+    with Workers(Cluster(workers=1, patience=0.5), progress=Progress(quiet=True)) as scheduler:
         assert scheduler.map(square, [2], "square") == [4]
         cluster = scheduler.client.cluster
         cluster.scale(0)
         while cluster.scheduler.workers:  # the last one would do the task
             time.sleep(0.01)
-        monkeypatch.setattr("corpusmill.pipeline.engine.cluster.PATIENCE", 0.5)
         with pytest.raises(WorkError, match="no worker has been alive"):
             scheduler.map(square, [3], "square")
 
