@@ -7,12 +7,17 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
+from math import inf
 from types import TracebackType
 from typing import Any
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.task_progress import watched
+from corpusmill.pipeline.engine.phase import Phase
 from corpusmill.pipeline.engine.progress import Progress, held
+from corpusmill.pipeline.engine.reports import listen, run_reported
 from corpusmill.pipeline.engine.stage import Item, Result
 from corpusmill.schemas.recipe import Cluster
 
@@ -46,6 +51,10 @@ class Workers:
         with held(answer=False), contextlib.suppress(Exception):
             self._stack.close()
         self._client = None
+
+    @property
+    def _here(self) -> bool:
+        return self.config.workers == 0 and not self.address
 
     @property
     def client(self) -> Any:
@@ -134,25 +143,41 @@ class Workers:
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""
         if not items:
             return []
-        with self.progress.task(label, len(items), sum(sizes) if sizes else None) as advance:
+        if self._client is None and not self._here:
+            with self.progress.work("start of the workers"):
+                self.client  # noqa: B018 (connects)
+        with self.progress.phase(label, len(items), sizes) as phase:
             results: dict[int, Result] = {}
-            for index, result in self._results(function, items):
+            for index, result in self._results(function, items, phase):
                 results[index] = result
-                advance(sizes[index] if sizes else 0)
+                phase.end(index)
         return [results[index] for index in range(len(items))]
 
     def _results(
-        self, function: Callable[[Item], Result], items: Sequence[Item]
+        self, function: Callable[[Item], Result], items: Sequence[Item], phase: Phase
     ) -> Iterator[tuple[int, Result]]:
-        if self.config.workers == 0 and not self.address:
+        sizes, every = phase.sizes, self.progress.report_every
+        if self._here:
             for index, item in enumerate(items):
-                yield index, function(item)
+                with watched(partial(phase.under_way, index), sizes[index] if sizes else 0, 0.0):
+                    result = function(item)
+                yield index, result
             return
         from concurrent.futures import CancelledError
 
         distributed: Any = import_module("distributed")
         # pure=False: Dask must not guess from arguments that two tasks are one.
-        futures = {self.client.submit(function, item, pure=False): index for index, item in enumerate(items)}
+        if sizes is None or every == inf:
+            futures = {
+                self.client.submit(function, item, pure=False): index for index, item in enumerate(items)
+            }
+        else:
+            client = self.client
+            reported = partial(run_reported, function, listen(client, phase), every)
+            futures = {
+                client.submit(reported, item, index, sizes[index], pure=False): index
+                for index, item in enumerate(items)
+            }
         stop = threading.Event()
         watch = threading.Thread(target=self._watch, args=(list(futures), stop), daemon=True)
         watch.start()

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.task_progress import advance
 from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
 from corpusmill.pipeline.redact import Kind, models
 from corpusmill.pipeline.redact.batch import Edit, Look, find_edits, rewrite
@@ -61,6 +62,7 @@ def redact(docs: pa.Table, params: RedactParams, key: bytes = b"") -> Outcome:
             spans = _ledger(texts[row].as_buffer(), edits[row])
             rows.append({"doc_id": doc_id, "outcome": KEPT, "stage": STAGE, "edits": spans})
         batches.append(_without(_edited(batch, texts, edited), gone))
+        advance(pc.sum(pc.binary_length(texts)).as_py())
     kept = pa.concat_tables(batches).cast(docs.schema) if batches else docs
     return Outcome(kept, decisions(rows), counters=dict(sorted(counters.items())))
 
