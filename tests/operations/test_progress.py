@@ -55,12 +55,16 @@ if __name__ == "__main__":
 class Watched:
     """A process whose standard error is a pipe, or whose terminal has 80 columns; `text` is what it wrote so far."""
 
-    def __init__(self, command: list[str | Path], terminal: bool, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str | Path], terminal: bool, env: Mapping[str, str] | None = None
+    ) -> None:
         self.text = ""
         ours, theirs = pty.openpty() if terminal else os.pipe()
         if terminal:
             fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        kept = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
+        }
         self.process = subprocess.Popen(
             [sys.executable, *map(str, command)], stdout=theirs if terminal else subprocess.DEVNULL, stderr=theirs,
             stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=True,
@@ -133,7 +137,9 @@ def test_a_log_has_lines_during_one_long_task_that_is_retried(tmp_path: Path) ->
     assert watched.end() == 0, watched.text
     shares = [int(share) for share in re.findall(r"(\d+) %: ", watched.text[seen:])]
     assert {0, 25} <= set(shares) and max(shares) <= 100
-    assert re.fullmatch(r"filter\+dedup\+redact of one partition +1 tasks +[0-9.]+ s  [0-9.]+ MB/s", watched.lines[-1])
+    assert re.fullmatch(
+        r"filter\+dedup\+redact of one partition +1 tasks +[0-9.]+ s  [0-9.]+ MB/s", watched.lines[-1]
+    )
 
 
 def test_a_run_on_a_terminal_of_80_columns(finished: Path, tmp_path: Path) -> None:
