@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from corpusmill.common.errors import WorkError
 
 MANIFEST = "manifest.json"
+MOST_MIB = (
+    2**24
+)  # of any size that a config has: 16 TiB, far beyond what is of use, and within every computation's range
 
 
 def manifest_name(stage: str) -> str:
