@@ -105,6 +105,7 @@ class _Front(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     behind: ClassVar[str]  # the server's URL
+    bucket: str
     uploads: ClassVar[dict[str, set[int]]] = {}  # multipart upload -> numbers of its parts
 
     @classmethod
@@ -124,7 +125,7 @@ class _Front(BaseHTTPRequestHandler):
         query = {"uploadType": "multipart"}  # of the server's ways to write, the one that knows conditions
         if wanted := self.headers["x-goog-if-generation-match"]:
             query["ifGenerationMatch"] = wanted
-        path = f"/upload/storage/v1/b/{BUCKET}/o?{urllib.parse.urlencode(query)}"
+        path = f"/upload/storage/v1/b/{self.bucket}/o?{urllib.parse.urlencode(query)}"
         head = b"--%b\r\nContent-Type: %b\r\n\r\n"
         edge = uuid4().hex.encode()
         about = head % (edge, b"application/json") + json.dumps({"name": name}).encode() + b"\r\n"
@@ -143,7 +144,7 @@ class _Front(BaseHTTPRequestHandler):
         """Make an object of the parts of an upload."""
         parts = [{"name": f".uploads/{upload}/{number}"} for number in sorted(self.uploads[upload])]
         body = json.dumps({"sourceObjects": parts, "destination": {}}).encode()
-        path = f"/storage/v1/b/{BUCKET}/o/{urllib.parse.quote(name, safe='')}/compose"
+        path = f"/storage/v1/b/{self.bucket}/o/{urllib.parse.quote(name, safe='')}/compose"
         status, headers, answer = self.written(
             *self.call("POST", path, body, **{"Content-Type": "application/json"})
         )
@@ -155,12 +156,12 @@ class _Front(BaseHTTPRequestHandler):
     def forget(self, upload: str) -> None:
         for number in self.uploads.pop(upload):
             name = urllib.parse.quote(f".uploads/{upload}/{number}", safe="")
-            self.call("DELETE", f"/storage/v1/b/{BUCKET}/o/{name}")
+            self.call("DELETE", f"/storage/v1/b/{self.bucket}/o/{name}")
 
     def answer(self) -> tuple[int, Any, bytes]:
         parts = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
-        name = urllib.parse.unquote(parts.path.removeprefix(f"/{BUCKET}/"))
+        self.bucket, _, name = urllib.parse.unquote(parts.path).lstrip("/").partition("/")
         data = self.rfile.read(int(self.headers["Content-Length"] or 0))
         upload = query.get("uploadId", "")
         if self.command == "POST" and "uploads" in query:
