@@ -133,7 +133,10 @@ class _Bar:
             for name, form in (("share", ">5"), ("tasks", ">11"), ("rate", ">11"), ("left", ">11"))
         ]
         columns = (TextColumn("{task.description:<22.22}"), BarColumn(bar_width=12), *fields)
-        self.bar = Bar(*columns, console=console, transient=True, auto_refresh=False)
+        # What is printed meanwhile goes above the bar, unless it goes to a file.
+        self.bar = Bar(
+            *columns, console=console, transient=True, auto_refresh=False, redirect_stdout=sys.stdout.isatty()
+        )
         self.task: Any = None
         self.phase: Phase | None = None
         self.bar.start()
