@@ -108,7 +108,7 @@ def duration(seconds: float) -> str:
 def time_left(seconds: float) -> str:
     """A time to wait, to the minute: `40 s`, `12 min`, `2 h 05 min`, `3 d 4 h`."""
     minutes = round(seconds / 60)
-    if minutes < 1:
+    if seconds < 59.5:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -43,6 +43,13 @@ _WANTED = {
     ),
 }
 
+# Where each kind of store may have a server of one's own; the first that is set counts.
+_ENDPOINTS = {
+    **dict.fromkeys(S3, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")),
+    "gs": ("GOOGLE_BASE_URL",),
+    **dict.fromkeys(AZURE, ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")),
+}
+
 
 @lru_cache(maxsize=64)
 def open_store(root: str, once: bool = False) -> Any:
@@ -68,8 +75,7 @@ def open_store(root: str, once: bool = False) -> Any:
         if scheme == "memory":
             return obstore.store.MemoryStore()
         options: dict[str, Any] = {}
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-        if scheme in S3 and endpoint.startswith("http://"):
+        if _plain_http(scheme):
             options["client_options"] = {"allow_http": True}  # obstore refuses plain HTTP by default
         if once:
             options["client_options"] = {**options.get("client_options", {}), "timeout": "1h"}
@@ -78,6 +84,15 @@ def open_store(root: str, once: bool = False) -> Any:
     except Exception as error:
         advice = f"; {_WANTED[scheme]}" if scheme in AZURE and "Account must be" in str(error) else ""
         raise UserError(f"{root}: cannot be opened as a store: {first_line(error)}{advice}") from None
+
+
+def _plain_http(scheme: str) -> bool:
+    """Whether the environment names a server of one's own, or an emulator, that is reached without TLS."""
+    emulator = os.environ.get("AZURE_STORAGE_USE_EMULATOR", "").lower()
+    if scheme in AZURE and emulator in ("1", "true", "yes", "on"):
+        return True
+    endpoint = next((os.environ[name] for name in _ENDPOINTS.get(scheme, ()) if os.environ.get(name)), "")
+    return endpoint.startswith("http://")
 
 
 def first_line(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.manifest import MOST_MIB, Strict
 
 Share = float
 ORDERS = ("source_priority", "length", "date", "doc_id")
@@ -86,6 +86,7 @@ class DedupParams(Strict):
     memory_mb: int = Field(
         default=512,
         ge=16,
+        le=MOST_MIB,
         description="records that a task keeps in memory, MiB; determines the number of tasks",
     )
     scratch_bytes_per_doc: int | None = Field(

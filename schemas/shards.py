@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.manifest import MOST_MIB, Strict
 
 
 class ShardFormat(StrEnum):
@@ -43,7 +43,7 @@ class ShardParams(Strict):
         description="`tokens`: blocks of token ids; `text`: one document per sample, .txt and .json; `both`: both, separately",
     )
     block_tokens: int = Field(default=2**19, ge=64, description="tokens in a block: 1 MiB as uint16")
-    shard_mb: float = Field(default=256.0, gt=0, description="wanted size of a tar, MiB")
+    shard_mb: float = Field(default=256.0, gt=0, le=MOST_MIB, description="wanted size of a tar, MiB")
 
 
 INDEX = "index.json"

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.manifest import MOST_MIB, Strict
 from corpusmill.schemas.stages import Share
 
 MIB = 1 << 20
@@ -33,7 +33,9 @@ class SourceSplit(Strict):
         default=None, description="train: no validation from this source; validation: no training on it"
     )
     validation_share: Share | None = Field(default=None, ge=0, lt=1, description="of the source's text bytes")
-    validation_mb: float | None = Field(default=None, ge=0, description="text, instead of a share, MiB")
+    validation_mb: float | None = Field(
+        default=None, ge=0, le=MOST_MIB, description="text, instead of a share, MiB"
+    )
     validation_tokens: int | None = Field(default=None, ge=0, description="tokens, instead of a share")
     bytes_per_token: float | None = Field(default=None, gt=0, description="of this source")
     min_documents: int | None = Field(default=None, ge=0, description="validation documents, at least")
@@ -58,7 +60,7 @@ class SplitParams(Strict):
 
     validation_share: Share = Field(default=0.02, ge=0, lt=1, description="of each source's text bytes")
     validation_mb: float | None = Field(
-        default=None, ge=0, description="text of each source, MiB; replaces the share"
+        default=None, ge=0, le=MOST_MIB, description="text of each source, MiB; replaces the share"
     )
     validation_tokens: int | None = Field(
         default=None,
@@ -79,6 +81,7 @@ class SplitParams(Strict):
     similarity_mb: float = Field(
         default=16.0,
         ge=0,
+        le=MOST_MIB,
         description="validation text compared with all of train, MiB; above that a sample by hash; 0: none",
     )
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.manifest import MOST_MIB, Strict
 
 Share = float
 Kind = Literal["source", "local", "global"]
@@ -98,9 +98,11 @@ class IngestParams(Strict):
     """Raw files to document partitions."""
 
     partition_mb: float = Field(
-        default=64.0, gt=0, description="text per partition, MiB; bounds a task's memory"
+        default=64.0, gt=0, le=MOST_MIB, description="text per partition, MiB; bounds a task's memory"
     )
-    max_record_mb: float = Field(default=16.0, gt=0, description="a longer record is quarantined, MiB")
+    max_record_mb: float = Field(
+        default=16.0, gt=0, le=MOST_MIB, description="a longer record is quarantined, MiB"
+    )
     html_extractor: Literal["main_text", "resiliparse", "trafilatura", "all_text"] = Field(
         default="main_text",
         description="main_text (learned, docs/inputs.md), resiliparse, all_text, or trafilatura (extra `html`)",

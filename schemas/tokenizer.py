@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.manifest import MOST_MIB, Strict
 
 PreTokenizer = Literal["gpt2", "llama3", "gpt4o"]
 Digits = Literal["as_pattern", "triples", "single"]
@@ -42,7 +42,7 @@ class TokenizerParams(Strict):
         default=None, ge=2, description="no merge makes a longer token (default: any length)"
     )
     path: str | None = Field(default=None, description="an existing tokenizer.json, instead of training")
-    sample_mb: float = Field(default=256.0, gt=0, description="maximum training text, MiB")
+    sample_mb: float = Field(default=256.0, gt=0, le=MOST_MIB, description="maximum training text, MiB")
     weights: dict[str, float] = Field(
         default={},
         description="shares of the sample by source, for every source (0 leaves one out); default: in proportion to their text",

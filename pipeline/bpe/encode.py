@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.common.task_progress import advance
 from corpusmill.pipeline.bpe.kernels.buffers import load, pointer, same
 from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.bpe.texts import View, composed, views
@@ -38,6 +39,7 @@ def encode(bpe: Bpe, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[
         row, ends = _library(bpe, pa.chunked_array([view.texts])) if bpe.engine is None else _ours(bpe, view)
         ids.append(row)
         counts.append(np.diff(ends, prepend=0))
+        advance(view.bounds[-1] - view.bounds[0])
     offsets = np.zeros(len(texts) + 1, dtype=np.int64)
     if counts:
         np.cumsum(np.concatenate(counts), out=offsets[1:])

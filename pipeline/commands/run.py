@@ -57,7 +57,9 @@ def _execute(
         with contextlib.nullcontext() if dry_run else job.owned():
             planned = job.plan()
             todo = [entry for entry in planned if entry.done is None]
-            for warning in preflight(recipe, folder, scheduler, planned, claimed=not dry_run):
+            with progress.work("checks"):
+                warnings = preflight(recipe, folder, scheduler, planned, claimed=not dry_run)
+            for warning in warnings:
                 progress.log(f"warning: {warning}")
             if dry_run:
                 if (owner := owner_of(folder)) is not None:

@@ -49,15 +49,14 @@ def why(
 ) -> None:
     """Every decision on one document, values and thresholds."""
     from corpusmill.common.storage import Folder
-    from corpusmill.pipeline.inspect.why import explain
+    from corpusmill.pipeline.inspect.why import explain_all
     from corpusmill.pipeline.inspect.why import why as ask
 
     rows = ask(Folder(run), document)
     if json:
         print_json(rows)
         return
-    for row in rows:
-        typer.echo(explain(row))
+    typer.echo(explain_all(rows, document))
 
 
 def verify(

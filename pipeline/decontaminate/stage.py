@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.found import kinds, most
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Outcome, decisions, with_texts
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.stages import DecontaminateParams
 from corpusmill.schemas.tables import KEPT, REMOVED
 
@@ -208,6 +209,13 @@ class Decontaminate(LocalStage):
         params.pop("seed")  # nothing here is drawn
         params["against"] = [[source.file.name, source.xxh3] for source in self.sources]
         return {**params, "unicode": unicodedata.unidata_version}
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        counters = manifest.counters
+        return (
+            f"{counters['items_contaminated']:,} of {counters['items']:,} evaluation items found; documents "
+            + (most(kinds(counters, "documents_")) or "removed 0")
+        )
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.decontaminate.prepare import run

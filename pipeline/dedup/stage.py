@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import plain_size
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import span_edges
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.lines import line_kernels
+from corpusmill.pipeline.engine.found import clause, documents_removed, most
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.shuffle import starts_of
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Outcome, Transform, decisions
@@ -25,7 +27,7 @@ from corpusmill.pipeline.text import buffers as cuts
 from corpusmill.pipeline.text import word_rule
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.schemas.dedup import DedupParams
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, FAILED_RULE, KEPT, REMOVED, SPANS
 
@@ -168,6 +170,17 @@ class Dedup(LocalStage):
     def key_params(self) -> dict[str, Any]:
         priorities = {name: source.priority for name, source in sorted(self.recipe.sources.items())}
         return {**self.recipe.params_of(self.name), "source_priority": priorities}
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        counters = manifest.counters
+        shown = {
+            "exact copies": "exact_removed", "near-copies": "near_removed", "copies by URL": "url_removed",
+            "contained": "contained_removed",
+        }  # fmt: skip
+        removed = most({name: counters[counter] for name, counter in shown.items() if counters.get(counter)})
+        cut = sum(counters.get(name, 0) for name in ("line_bytes_cut", "substring_bytes_cut"))
+        parts = [clause(documents_removed(manifest.counts), removed)]
+        return "; ".join([*parts, *([f"{plain_size(cut)} of repeated text cut"] if cut else [])])
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.dedup.deduplication import Deduplication

@@ -7,7 +7,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -15,7 +17,10 @@ from typing import Any
 from uuid import uuid4
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.task_progress import watched
+from corpusmill.pipeline.engine.phase import Phase
 from corpusmill.pipeline.engine.progress import Progress, held
+from corpusmill.pipeline.engine.reports import listen, run_reported
 from corpusmill.pipeline.engine.stage import Item, Result
 from corpusmill.pipeline.engine.watch import Answer, Step, Watch, answered, count_of_tasks, name_of
 from corpusmill.schemas.recipe import Cluster
@@ -56,6 +61,10 @@ class Workers:
         with held(answer=False), contextlib.suppress(Exception):
             self._stack.close()
         self._client = None
+
+    @property
+    def _here(self) -> bool:
+        return self.config.workers == 0 and not self.address
 
     @property
     def client(self) -> Any:
@@ -157,25 +166,33 @@ class Workers:
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""
         if not items:
             return []
-        with self.progress.task(label, len(items), sum(sizes) if sizes else None) as advance:
+        if self._client is None and not self._here:
+            with self.progress.work("start of the workers"):
+                self.client  # noqa: B018 (connects)
+        with self.progress.phase(label, len(items), sizes) as phase:
             results: dict[int, Result] = {}
-            for index, result in self._results(function, Step(label, items, sizes)):
+            for index, result in self._results(function, Step(label, items, sizes), phase):
                 results[index] = result
-                advance(sizes[index] if sizes else 0)
+                phase.end(index)
         return [results[index] for index in range(len(items))]
 
-    def _results(self, function: Callable[[Item], Result], step: Step) -> Iterator[tuple[int, Result]]:
+    def _results(
+        self, function: Callable[[Item], Result], step: Step, phase: Phase
+    ) -> Iterator[tuple[int, Result]]:
         """(index of the item, result) as they come; what a lost scheduler had not finished is submitted to the next one."""
-        if self.config.workers == 0 and not self.address:
+        sizes = phase.sizes
+        if self._here:
             for index, item in enumerate(step.items):
-                yield index, function(item)
+                with watched(partial(phase.under_way, index), sizes[index] if sizes else 0, 0.0):
+                    result = function(item)
+                yield index, result
             return
         left = dict.fromkeys(range(len(step.items)))
         fruitless = 0
         while left:
             before = len(left)
             try:
-                for index, result in self._attempt(function, step, list(left)):
+                for index, result in self._attempt(function, step, phase, list(left)):
                     del left[index]
                     yield index, result
             except SchedulerLost:
@@ -189,7 +206,7 @@ class Workers:
                 self._reconnect(len(left))
 
     def _attempt(
-        self, function: Callable[[Item], Result], step: Step, indices: Sequence[int]
+        self, function: Callable[[Item], Result], step: Step, phase: Phase, indices: Sequence[int]
     ) -> Iterator[tuple[int, Result]]:
         """Raises `SchedulerLost` if it is lost before all of these are finished."""
         from dask.utils import funcname
@@ -199,12 +216,17 @@ class Workers:
         futures: dict[Any, int] = {}
         name = funcname(function)
         step.keys, step.inbox = {}, SimpleQueue()
+        sizes, every = phase.sizes, self.progress.report_every
+        token = listen(client, phase) if sizes is not None and every != inf else ""
         try:
             for index in indices:
+                work = function
+                if sizes is not None and token:
+                    work = partial(run_reported, function, token, every, task=index, size=sizes[index])
                 # Keys of our own: Dask must not guess from arguments that two tasks are one.
                 key = f"{name}-{uuid4()}"
                 item, named = step.items[index], self.address is not None
-                future = client.submit(answered, function, item, named, key=key, pure=False)
+                future = client.submit(answered, work, item, named, key=key, pure=False)
                 futures[future] = step.keys[key] = index
             self._watch.step = step
             for future in futures:

@@ -1,4 +1,4 @@
-"""What the terminal shows of work under way: progress with rate and time left (a bar, or one line a step when piped), and the
+"""What the terminal shows of work under way: a bar that moves with the bytes of the tasks, or lines in a log when piped; and the
 state after Ctrl-C.
 
 At a terminal Ctrl-C reaches all processes, and only the driver answers it: it prints what the state is and closes its workers; a
@@ -9,69 +9,180 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from corpusmill.common.format import rate
+from corpusmill.common.task_progress import watched
+from corpusmill.pipeline.engine.phase import Phase
+
+INTERVAL = 30.0  # seconds at most without a line in a log while anything is under way
+FRAME = 0.25  # seconds between two states of the bar
 
 
 class Progress:
-    """Writes to `out` (stderr); `quiet` writes nothing. Results belong on stdout, never here."""
+    """Writes to `out` (stderr); `quiet` writes nothing. Results belong on stdout, never here.
 
-    def __init__(self, out: TextIO | None = None, quiet: bool = False) -> None:
+    Phases may contain others: the innermost is shown. While there is one, a thread moves the bar, or adds a line where
+    `interval` seconds brought none; it ends with the outermost phase.
+    """
+
+    def __init__(self, out: TextIO | None = None, quiet: bool = False, interval: float = INTERVAL) -> None:
         self.out = out or sys.stderr
-        self.quiet = quiet
+        self.quiet, self.interval = quiet, interval
+        self._phases: list[Phase] = []
+        self._bar: _Bar | None = None
+        self._lock = threading.RLock()  # of what is written
+        self._written = time.monotonic()  # when the last line was
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def log(self, line: str) -> None:
-        """One line of log."""
-        if not self.quiet:
-            print(line, file=self.out, flush=True)
+        """One line of log; on a terminal folded to its width."""
+        if self.quiet:
+            return
+        with self._lock:
+            self._written = time.monotonic()
+            if self._bar is not None:
+                self._bar.log(line)
+            else:
+                print(line, file=self.out, flush=True)
+
+    @property
+    def report_every(self) -> float:
+        """Seconds between two reports of a task under way, which are sent from where it runs; infinite if nobody looks."""
+        return float("inf") if self.quiet else 2 * FRAME if self.out.isatty() else self.interval / 3
 
     @contextmanager
-    def task(self, label: str, total: int, total_bytes: int | None = None) -> Iterator[Callable[[int], None]]:
-        """A step of `total` tasks; call the yielded function after each, with the bytes that it covered."""
-        start = time.monotonic()
-        done = done_bytes = 0
-        if not self.quiet and self.out.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+    def phase(
+        self, label: str, total: int = 0, sizes: Sequence[int] | None = None, done: bool = True
+    ) -> Iterator[Phase]:
+        """A phase of `total` tasks of these bytes: whoever does the work calls the `Phase`. If all goes well, and `done`,
+        a line at its end."""
+        phase = Phase(label, total, sizes)
+        with self._lock:
+            self._phases.append(phase)
+            if len(self._phases) == 1 and not self.quiet:
+                self._begin()
+        try:
+            yield phase
+        finally:
+            with self._lock:
+                self._phases.remove(phase)
+                if self._phases and self._bar is not None:
+                    self._bar.show(self._phases[-1])
+                last = not self._phases
+            if last:
+                self._end()
+        if done:
+            self.log(phase.summary())
 
-            columns = (
-                TextColumn("{task.description:<22}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]:>12}"),
-                TimeRemainingColumn(),
+    @contextmanager
+    def work(self, label: str, size: int = 0) -> Iterator[None]:
+        """A phase of work in this thread, of `size` bytes if it is known, which calls `common.task_progress.advance`."""
+        with self.phase(label, int(size > 0), [size] if size else None, done=False) as phase:
+            if not size:
+                yield
+                return
+            with watched(lambda done: phase.under_way(0, done), size, 0.0):
+                yield
+
+    def _begin(self) -> None:
+        self._stop.clear()
+        self._written = time.monotonic()
+        self._bar = _Bar.on(self.out)
+        self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
+        self._thread.start()
+
+    def _end(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        with self._lock:
+            if self._bar is not None:
+                self._bar.close()
+                self._bar = None
+
+    def _show(self) -> None:
+        """The thread: until the outermost phase ends."""
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            while not self._stop.wait(FRAME if self._bar else min(1.0, self.interval / 4)):
+                with self._lock:
+                    if not self._phases:
+                        return
+                    phase = self._phases[-1]
+                    if self._bar is not None:
+                        self._bar.show(phase)
+                    elif time.monotonic() - self._written >= self.interval:
+                        self.log(phase.line())
+
+
+class _Bar:
+    """One bar at the foot of a terminal, and lines above it."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        fields = [
+            TextColumn("{task.fields[" + name + "]:" + form + "}")
+            for name, form in (("share", ">5"), ("tasks", ">11"), ("rate", ">11"), ("left", ">11"))
+        ]
+        columns = (TextColumn("{task.description:<22.22}"), BarColumn(bar_width=12), *fields)
+        # What is printed meanwhile goes above the bar, unless it goes to a file.
+        self.bar = Bar(
+            *columns, console=console, transient=True, auto_refresh=False, redirect_stdout=sys.stdout.isatty()
+        )
+        self.task: Any = None
+        self.phase: Phase | None = None
+        self.bar.start()
+
+    @classmethod
+    def on(cls, out: TextIO) -> _Bar | None:
+        """A bar, if `out` is a terminal that can show one."""
+        if not out.isatty():
+            return None
+        from rich.console import Console
+
+        console = Console(file=out)
+        return None if console.is_dumb_terminal else cls(console)
+
+    def log(self, line: str) -> None:
+        width = max(20, self.bar.console.width - 1)
+        folded = [
+            part
+            for one in line.splitlines()
+            for part in textwrap.wrap(
+                one, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
             )
-            with Bar(*columns, console=Console(file=self.out), transient=True) as bar:
-                task = bar.add_task(label, total=total, rate="")
+            or [""]
+        ]
+        self.bar.console.print("\n".join(folded), soft_wrap=True, markup=False, highlight=False, emoji=False)
 
-                def advance(size: int) -> None:
-                    nonlocal done, done_bytes
-                    done, done_bytes = done + 1, done_bytes + size
-                    speed = _rate(done, done_bytes, total_bytes, time.monotonic() - start)
-                    bar.update(task, advance=1, rate=speed)
-
-                yield advance
-        else:
-
-            def count(size: int) -> None:
-                nonlocal done, done_bytes
-                done, done_bytes = done + 1, done_bytes + size
-
-            yield count
-        seconds = time.monotonic() - start
-        self.log(
-            f"{label:<22} {done:>5} tasks  {seconds:7.1f} s  {_rate(done, done_bytes, total_bytes, seconds)}"
+    def show(self, phase: Phase) -> None:
+        if phase is not self.phase:
+            if self.task is not None:
+                self.bar.remove_task(self.task)
+            self.phase = phase
+            self.task = self.bar.add_task(phase.label, total=None, share="", tasks="", rate="", left="")
+        share = phase.share
+        self.bar.update(
+            self.task,
+            total=None if share is None else 1.0,
+            completed=share or 0.0,
+            share=f"{phase.seconds:.0f} s" if share is None else f"{100 * share:.0f} %",
+            tasks=f"{phase.finished:,}/{phase.total:,}" if phase.total > 1 else "",
+            rate=phase.rate,
+            left=phase.left,
+            refresh=True,
         )
 
-
-def _rate(done: int, done_bytes: int, total_bytes: int | None, seconds: float) -> str:
-    return rate(done_bytes / 1e6, seconds, "MB") if total_bytes else rate(done, seconds, "tasks")
+    def close(self) -> None:
+        self.bar.stop()
 
 
 def dask_setup(worker: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import rate
 from corpusmill.common.ids import sha256
 from corpusmill.common.signing import signer
 from corpusmill.common.storage import Folder
@@ -147,6 +148,10 @@ class Run:
 
     def plan(self) -> list[Planned]:
         """Every stage in order, with its key and why it would run (empty: finished and valid)."""
+        with self.progress.work("plan"):
+            return self._plan()
+
+    def _plan(self) -> list[Planned]:
         names, local = self._names()
         planned: list[Planned] = []
         keys: dict[str, str] = {}
@@ -182,7 +187,8 @@ class Run:
         before = read_inputs(self.folder)
         stage.known_inputs = dict(before.files)
         stage.known_parts = dict(before.parts) if before.part_bytes == stage.part_bytes else {}
-        inputs: dict[str, str] = stage.inputs()
+        with self.progress.work("read of the input", stage.unread_bytes()):
+            inputs: dict[str, str] = stage.inputs()
         paths = [path for source in self.recipe.sources.values() for path in source.places]
         now = RunInputs(
             files=dict(stage.known_inputs), made_in=made_in(self.folder, paths), revisions=stage.revisions, lists=stage.lists,
@@ -200,6 +206,10 @@ class Run:
         if planned is None:
             with self.owned():
                 return self.execute(self.plan())
+        with self.progress.work("run"):
+            return self._execute(planned)
+
+    def _execute(self, planned: list[Planned]) -> list[StageManifest]:
         if any(entry.done is None for entry in planned):
             self._check_claim()
         if self._inputs_to_save is not None:
@@ -213,6 +223,10 @@ class Run:
                 entry.folder.delete(
                     [name for name in (entry.manifest, EXPIRED) if (entry.folder / name).exists()]
                 )
+        if any(entry.done is None for entry in planned):
+            for entry in planned:
+                if entry.done is not None:
+                    self.progress.log(f"  {entry.name:<20} finished before: {self._found(entry)}")
         local = [entry for entry in planned if isinstance(entry.stage, SourceStage | LocalStage)]
         partitions: list[Partition] = []
         for group in groups(local):
@@ -266,12 +280,13 @@ class Run:
             markers: dict[str, UnitManifest] = {}
             first = group[0].stage
             if isinstance(first, LocalStage) and first.looks_across and group[0].done is None:
-                prepared = first.prepare(self._context(group[0], partitions, planned))
+                with self.progress.work(group[0].name):
+                    prepared = first.prepare(self._context(group[0], partitions, planned))
             steps = tuple(entry.step for entry in group)
             columns: Sequence[Sequence[PartitionManifest]]
             if isinstance(first, SourceStage):
                 tasks = [UnitTask(self.recipe_json, steps, unit) for unit in first.units()]
-                chains = self.scheduler.map(run_unit, tasks, label)
+                chains = self.scheduler.map(run_unit, tasks, label, [task.unit.size for task in tasks])
                 markers = {
                     unit_marker(task.unit): unit_manifest(
                         steps[0], task.unit, [m.partition for m in chain[0]]
@@ -288,6 +303,7 @@ class Run:
                     extra = prepared if entry is group[0] else ([], {})
                     mine = markers if entry is group[0] else {}
                     entry.done = self._publish_stage(entry, manifests, *extra, markers=mine)
+                    self.progress.log(f"  {entry.name:<20} {_speed(entry)}{self._found(entry)}")
         return self._partitions(group[-1])
 
     @staticmethod
@@ -300,15 +316,26 @@ class Run:
         assert isinstance(entry.stage, GlobalStage)
         clock = time.process_time()
         start = time.monotonic()
-        files, counters = entry.stage.run(self._context(entry, partitions, planned))
-        self.progress.log(f"{entry.name:<22} {'done':>11}  {time.monotonic() - start:7.1f} s")
+        with self.progress.work(entry.name):
+            files, counters = entry.stage.run(self._context(entry, partitions, planned))
         entry.done = self._publish_stage(entry, [], files, counters, time.process_time() - clock)
+        found = self._found(entry)
+        self.progress.log(
+            f"{entry.name:<22} {'done':>11}  {time.monotonic() - start:7.1f} s  {found}".rstrip()
+        )
 
     def _context(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> Context:
         previous = {p.name: p.folder for p in planned if p.name in entry.reads}
         return Context(
-            self.recipe, self.folder, entry.folder, partitions, previous, self.scheduler, self.progress.log
-        )
+            self.recipe, self.folder, entry.folder, partitions, previous, self.scheduler, self.progress.log,
+            self.progress.work,
+        )  # fmt: skip
+
+    @staticmethod
+    def _found(entry: Planned) -> str:
+        """What a finished stage found, in words."""
+        assert entry.done is not None
+        return entry.stage.found(entry.done, entry.folder)
 
     def _publish_stage(
         self, entry: Planned, parts: Sequence[PartitionManifest], files: list[PublishedFile],
@@ -358,3 +385,13 @@ class Run:
         record = made_record(self.folder, self.recipe, manifests, places, ended_early)
         name = RUN if self.folders else MANIFEST
         publish_record(self.folder / name, record, self.signer, self.progress.log)
+
+
+def _speed(entry: Planned) -> str:
+    """Processor time of a local stage, and bytes of its input for each second of it; empty where most of its work was done
+    before, across partitions."""
+    assert entry.done is not None
+    if isinstance(entry.stage, LocalStage) and entry.stage.looks_across:
+        return ""
+    speed = rate(entry.done.counts.bytes_in / 1e6, entry.done.seconds, "MB")
+    return f"{entry.done.seconds:.1f} s CPU, {speed}: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -14,7 +15,8 @@ import pyarrow.compute as pc
 
 from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.manifest import PublishedFile, stage_key
+from corpusmill.pipeline.engine.found import documents_removed
+from corpusmill.schemas.manifest import PublishedFile, StageManifest, stage_key
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, QUARANTINED, REMOVED
 
@@ -128,6 +130,10 @@ def _silent(line: str) -> None:
     pass
 
 
+def _unseen(label: str, size: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @dataclass(frozen=True)
 class Context:
     """What a global stage works with. `previous` maps the names of finished stages to their folders."""
@@ -139,6 +145,8 @@ class Context:
     previous: dict[str, Folder]
     scheduler: Scheduler
     log: Callable[[str], None] = field(default=_silent)  # logs a line
+    # Shows work of the driver's own, by name, that advances by so many bytes (`common.task_progress`).
+    work: Callable[[str, int], AbstractContextManager[None]] = field(default=_unseen)
 
 
 class Stage(ABC):
@@ -154,6 +162,10 @@ class Stage(ABC):
     def key_params(self) -> dict[str, Any]:
         """Everything but the inputs that the output depends on, as JSON."""
         return {**self.recipe.params_of(self.name), "seed": self.recipe.seed}
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        """What the stage found, for its line on the console: in words, from the manifest that it published in `folder`."""
+        return documents_removed(manifest.counts) if manifest.partitions else ""
 
     def check(self) -> list[str]:
         """What can be known before the stage runs, on the machine that this is called on: that models load and inputs other
@@ -173,7 +185,8 @@ class SourceUnit(Protocol):
     """A part of the raw input that one task reads: small, picklable.
 
     `name` begins the names of its partitions, which sort in the order of the units; `key` is a hash of all that its
-    documents depend on besides the stage's `task_params`. Both stay when other input is added or removed.
+    documents depend on besides the stage's `task_params`. Both stay when other input is added or removed. `size` is of the
+    input, in bytes as stored.
     """
 
     @property
@@ -181,6 +194,9 @@ class SourceUnit(Protocol):
 
     @property
     def key(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
 
 
 class SourceStage(Stage):
@@ -204,6 +220,10 @@ class SourceStage(Stage):
 
     def text_bytes(self) -> int:
         """About how many bytes of text the input holds, by the sizes and formats of its files."""
+        return 0
+
+    def unread_bytes(self) -> int:
+        """Bytes of input that `inputs` will read."""
         return 0
 
     def samples(self) -> list[tuple[str, Folder]]:

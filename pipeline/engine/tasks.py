@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from corpusmill.common.checkpoints import known, parse
 from corpusmill.common.storage import Folder
+from corpusmill.common.task_progress import advance, portion
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import (
@@ -68,23 +69,31 @@ def _stage(recipe_json: str, name: str) -> Stage:
 
 def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
     """The manifests of every partition of a unit: one list per stage of the group."""
+    size = task.unit.size
+    with portion(size, size * len(task.steps)):  # a byte of input counts once for each step
+        return [list(column) for column in zip(*_chains(task), strict=True)]
+
+
+def _chains(task: UnitTask) -> list[list[PartitionManifest]]:
+    """Of each partition of a unit, its manifest in every stage of the group."""
     ingest, *rest = task.steps
     key = unit_key(ingest, task.unit)
     marker = ingest.folder / unit_marker(task.unit)
     unit = parse(UnitManifest, marker)
-    chains: list[list[PartitionManifest]] = []
+
+    def chain(manifest: PartitionManifest, docs: pa.Table | None = None) -> list[PartitionManifest]:
+        partition = as_partition(ingest.folder, manifest)
+        return [manifest, *run_steps(task.recipe_json, rest, partition, docs, manifest.counts.bytes_in)]
+
     if unit is not None and unit.key == key:
         manifests = [valid_partition(ingest, name, hash_json([key, name])) for name in unit.partitions]
-        if all(manifests):
-            for manifest in manifests:
-                assert manifest is not None
-                chains.append(
-                    [manifest, *run_steps(task.recipe_json, rest, as_partition(ingest.folder, manifest))]
-                )
-            return [list(column) for column in zip(*chains, strict=True)]
+        found = [manifest for manifest in manifests if manifest is not None]
+        if len(found) == len(manifests):
+            advance(sum(manifest.counts.bytes_in for manifest in found))
+            return [chain(manifest) for manifest in found]
     stage = _stage(task.recipe_json, ingest.name)
     assert isinstance(stage, SourceStage)
-    names = []
+    chains: list[list[PartitionManifest]] = []
     clock = time.process_time()
     for name, outcome, raw_bytes in stage.read(task.unit):
         gone = pc.sum(pc.not_equal(outcome.decisions["outcome"], KEPT)).as_py() or 0
@@ -99,17 +108,12 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
             _ingest_sources(outcome),
             time.process_time() - clock,
         )
-        chains.append(
-            [
-                manifest,
-                *run_steps(task.recipe_json, rest, as_partition(ingest.folder, manifest), outcome.kept),
-            ]
-        )
-        names.append(name)
+        chains.append(chain(manifest, outcome.kept))
         clock = time.process_time()
+    names = [steps[0].partition for steps in chains]
     done = unit_manifest(ingest, task.unit, names)
     publish_bytes(ingest.folder, unit_marker(task.unit), done.to_json())
-    return [list(column) for column in zip(*chains, strict=True)]
+    return chains
 
 
 def unit_key(ingest: Step, unit: SourceUnit) -> str:
@@ -129,13 +133,19 @@ def unit_marker(unit: SourceUnit) -> str:
 
 def run_partition(task: PartitionTask) -> list[PartitionManifest]:
     """The manifest of a partition in each stage of the group."""
-    return run_steps(task.recipe_json, task.steps, task.partition)
+    partition = task.partition
+    return run_steps(task.recipe_json, task.steps, partition, worth=partition.text_bytes / len(task.steps))
 
 
 def run_steps(
-    recipe_json: str, steps: Sequence[Step], partition: Partition, docs: pa.Table | None = None
+    recipe_json: str,
+    steps: Sequence[Step],
+    partition: Partition,
+    docs: pa.Table | None = None,
+    worth: float = 0,
 ) -> list[PartitionManifest]:
-    """Take a partition through `steps`, skipping those already published; read it only if one is not."""
+    """Take a partition through `steps`, skipping those already published; read it only if one is not. `worth`: bytes of
+    the task that each step counts as."""
     manifests = []
     for step in steps:
         key = hash_json([step.key, partition.name, partition.xxh3])
@@ -145,16 +155,18 @@ def run_steps(
                 docs = partition.read()
             stage = _stage(recipe_json, step.name)
             assert isinstance(stage, LocalStage)
-            clock = time.process_time()
-            outcome = stage.transform(step.folder, partition.name)(docs)
-            seconds = time.process_time() - clock
             bytes_in = text_bytes(docs)
+            clock = time.process_time()
+            with portion(worth, bytes_in):
+                outcome = stage.transform(step.folder, partition.name)(docs)
+            seconds = time.process_time() - clock
             manifest = publish_outcome(
                 step, partition.name, key, len(docs), bytes_in, outcome, _sources(docs, outcome), seconds
             )
             docs = outcome.kept
         else:
             docs = None
+            advance(worth)
         partition = as_partition(step.folder, manifest)
         manifests.append(manifest)
     return manifests

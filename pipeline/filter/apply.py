@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.task_progress import advance
 from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
 from corpusmill.pipeline.filter.lists.url_lists import UrlRules
@@ -114,5 +115,6 @@ class Filtering:
                 found[:, 0] += row
                 cuts.append(found)
                 row += len(part)
+                advance(view.offsets[-1] - view.offsets[0])
         signals = pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
         return signals, np.concatenate(cuts)

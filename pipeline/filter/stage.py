@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.found import clause, documents_removed, kinds, most
 from corpusmill.pipeline.engine.stage import LocalStage
 from corpusmill.pipeline.filter import plugins
 from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.lists.list_files import list_hashes
 from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve
 from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -88,6 +90,10 @@ class Filter(LocalStage):
             "plugins": plugins.checksums(self.params.plugins),
             "unicode": unicodedata.unidata_version,
         }
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        rules = most(kinds(manifest.counters, "rule/", "/first"))
+        return clause(documents_removed(manifest.counts), rules)
 
     def transform(self, folder: Folder, partition: str) -> Filtering:
         """Loads the models (once per process)."""

@@ -62,7 +62,7 @@ def look_at(path: Path) -> Found | None:
     try:
         about = path.stat()
     except OSError as error:
-        link = path.is_symlink()
+        link = os.path.islink(path)  # noqa: PTH114 (this one never raises)
         return Found(path.name, 0, "", _unreadable(error, link)) if link else None
     return None if stat.S_ISDIR(about.st_mode) else _found(path.name, str(path), about)
 

@@ -14,6 +14,7 @@ from corpusmill.common.http_files import Unseekable
 from corpusmill.common.hub import GIT, LFS
 from corpusmill.common.storage import Folder
 from corpusmill.common.stores import WEB
+from corpusmill.common.task_progress import advance
 
 READ_BYTES = 1 << 18  # of the stored file at a time
 
@@ -90,6 +91,8 @@ class RawFile:
             reason = str(error).splitlines()[0] if str(error) else repr(error)
             raise WorkError(f"{self.url}: cannot be read: {reason}") from None
         self.consumed += len(data)
+        if self._content is None:  # a member's bytes are those of its archive
+            advance(len(data))
         if self._at == self.begin + self._hashed:
             ours = data if self.end is None else data[: self.end - self._at]
             self._hash.update(ours)

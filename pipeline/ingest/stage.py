@@ -14,6 +14,7 @@ import xxhash
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.found import clause, kinds, most
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.decoding import codec_name
 from corpusmill.pipeline.ingest.discover import (
@@ -27,7 +28,7 @@ from corpusmill.pipeline.ingest.discover import (
 )
 from corpusmill.pipeline.ingest.file_lists import find_inputs
 from corpusmill.pipeline.ingest.raw_file import named_by_content
-from corpusmill.schemas.manifest import hash_json
+from corpusmill.schemas.manifest import StageManifest, hash_json
 from corpusmill.schemas.recipe import Recipe
 
 # What turns bytes into text: another version may give another text.
@@ -113,6 +114,16 @@ class Ingest(SourceStage):
         changed = {name for name in FORMAT_SETTINGS if getattr(settings, name) != defaults[name].default}
         return settings.model_dump(mode="json", include={*READ_SETTINGS, *changed})
 
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        counts, counters = manifest.counts, manifest.counters
+        parts = [f"{counts.docs_in:,} records"]
+        for number, outcome in ((counts.removed, "removed"), (counts.quarantined, "quarantined")):
+            if number:
+                parts.append(
+                    clause(f"{number:,} {outcome}", most(kinds(counters, f"{outcome}/{self.name}.")))
+                )
+        return "; ".join(parts)
+
     def check_apart(self, output: Folder) -> None:
         for name, source in self.recipe.sources.items():
             for path in source.paths:
@@ -120,6 +131,10 @@ class Ingest(SourceStage):
 
     def text_bytes(self) -> int:
         return int(sum(file.size * text_share(file.format, file.path) for file in self.files))
+
+    def unread_bytes(self) -> int:
+        known = {key: entry[:2] for key, entry in self.known_inputs.items()}
+        return sum(file.size for file in self.files if known.get(file.key) != (file.size, file.tag))
 
     def samples(self) -> list[tuple[str, Folder]]:
         first = {file.source: Folder(file.url) for file in reversed(self.files)}

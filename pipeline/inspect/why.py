@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.text.escape import spelled
 from corpusmill.schemas.tables import readable
+
+SHOWN = 10  # documents of one id
 
 
 def ledger_folder(run: Folder) -> Folder:
@@ -33,13 +36,20 @@ def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
     """
     ledger = ledger_folder(run)
     found: list[dict[str, Any]] = []
+    measured: list[str] | None = None  # folders of signals
     for entry in ledger.list():
         if not entry.path.endswith(".parquet"):
             continue
         data = (ledger / entry.path).read()
         hits = _matches(parse_table(data, ["doc_id", "source_id", "locator"]), wanted)
-        for row in parse_table(data).take(hits).to_pylist() if hits else ():
-            found.append({**row, "signals": _signals(run, entry.path, row["doc_id"])})
+        if not hits:
+            continue
+        if measured is None:
+            paths = (file.path.rpartition("/")[0] for file in run.list() if "signals/" in file.path)
+            measured = sorted(set(paths))
+        rows = parse_table(data).take(hits)
+        signals = _signals([run / path / entry.path for path in measured], rows["doc_id"])
+        found += [{**row, "signals": signals.get(row["doc_id"], {})} for row in rows.to_pylist()]
     if not found:
         raise UserError(
             f"{wanted}: no such document in {run}: a doc_id (32 hex digits), the input's own id or a locator is wanted"
@@ -56,18 +66,31 @@ def _matches(ids: pa.Table, wanted: str) -> list[int]:
     return rows
 
 
-def _signals(run: Folder, partition: str, doc_id: bytes) -> dict[str, Any]:
-    """The measured values of a document, of every stage that measured."""
-    values: dict[str, Any] = {}
-    for path in sorted({entry.path.rpartition("/")[0] for entry in run.list() if "signals/" in entry.path}):
+def _signals(files: Sequence[Folder], doc_ids: pa.ChunkedArray) -> dict[bytes, dict[str, Any]]:
+    """doc_id -> the measured values of a document of one partition, of every stage that measured."""
+    values: dict[bytes, dict[str, Any]] = {}
+    for file in files:
         try:
-            table = parse_table((run / path / partition).read())
+            table = parse_table(file.read())
         except FileNotFoundError:
             continue
-        hits = table.filter(pc.equal(table["doc_id"], pa.scalar(doc_id, table["doc_id"].type)))
-        for row in hits.to_pylist():
-            values |= {name: value for name, value in row.items() if name != "doc_id"}
+        for row in table.filter(pc.is_in(table["doc_id"], value_set=doc_ids)).to_pylist():
+            values.setdefault(row.pop("doc_id"), {}).update(row)
     return values
+
+
+def explain_all(rows: Sequence[dict[str, Any]], wanted: str) -> str:
+    """The rows of `why` in words: the first `SHOWN`, and how many more there are."""
+    shown = [explain(row) for row in rows[:SHOWN]]
+    if len(rows) > SHOWN:
+        left = {str(row["source"]) for row in rows[SHOWN:]}
+        shown.append(
+            spelled(
+                f"and {len(rows) - SHOWN:,} more documents with the id {wanted}, of {', '.join(sorted(left))}"
+            )
+            + "; give the doc_id or the locator (in the first line of each) for one of them, --json for all"
+        )
+    return "\n".join(shown)
 
 
 def explain(row: dict[str, Any]) -> str:

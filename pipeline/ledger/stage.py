@@ -28,6 +28,9 @@ class Ledger(GlobalStage):
     def key_params(self) -> dict[str, Any]:
         return {}
 
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        return f"{manifest.counters['rows']:,} rows"
+
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         ingest, *later = context.previous.items()
         manifest = StageManifest.model_validate_json((ingest[1] / "manifest.json").read())

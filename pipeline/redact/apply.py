@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.task_progress import advance
 from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
 from corpusmill.pipeline.redact import Kind, models
 from corpusmill.pipeline.redact.batch import KNOWN, Edit, Look, find_edits, rewrite
@@ -99,6 +100,7 @@ def redact(docs: pa.Table, params: RedactParams, key: bytes = b"", known: Known 
             _count(counters, source, {name: found[row] for name, found in finds.items() if row in found})
             rows.append({"doc_id": doc_id, "outcome": KEPT, "stage": STAGE, "edits": spans, "detail": where})
         batches.append(_without(_edited(changed, texts, edited), gone))
+        advance(pc.sum(pc.binary_length(texts)).as_py())
     kept = pa.concat_tables(batches).cast(docs.schema) if batches else docs
     return Outcome(kept, decisions(rows), counters=dict(sorted(counters.items())))
 

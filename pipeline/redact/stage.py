@@ -7,8 +7,9 @@ from typing import Any
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.found import clause, documents_removed, kinds, most
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Transform
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.stages import RedactParams
 
@@ -66,6 +67,16 @@ class Redact(LocalStage):
         from corpusmill.pipeline.redact.prepare import collect
 
         return collect(context, self.params, self.key, self.version)
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        counters = manifest.counters
+        replaced = {kind: counters[kind] for kind in self.params.kinds if counters.get(kind)}
+        return "; ".join(
+            [
+                most(replaced) or "nothing replaced",
+                clause(documents_removed(manifest.counts), most(kinds(counters, "removed/"))),
+            ]
+        )
 
     def transform(self, folder: Folder, partition: str) -> Transform:
         from corpusmill.pipeline.redact.apply import redact

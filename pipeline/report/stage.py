@@ -8,7 +8,7 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.stages import ReportParams
 
 
@@ -32,6 +32,10 @@ class Report(GlobalStage):
             except FileNotFoundError:
                 params["labels_xxh3"] = None  # `run` raises for it
         return params
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        shown = ("records", "kept", "removed", "quarantined")
+        return ", ".join(f"{manifest.counters[name]:,} {name}" for name in shown)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         import orjson

@@ -12,7 +12,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.shard.plan import Plan
-from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
+from corpusmill.schemas.manifest import Marker, PublishedFile, StageManifest, hash_json
 from corpusmill.schemas.shards import INDEX, ShardParams
 
 if TYPE_CHECKING:
@@ -35,6 +35,16 @@ class Shards(GlobalStage):
 
     name = "shard"
     version = "2"
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        counters = manifest.counters
+        shown = {
+            "shards": "tars",
+            "documents": "documents",
+            "tokens": "tokens",
+            "text_documents": "documents as text",
+        }
+        return ", ".join(f"{counters[name]:,} {unit}" for name, unit in shown.items() if name in counters)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.bpe.load import load_bpe

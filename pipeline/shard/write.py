@@ -28,6 +28,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import write_pieces
 from corpusmill.common.storage import Folder
 from corpusmill.common.tar import Sink, TarWriter
+from corpusmill.common.task_progress import advance
 from corpusmill.pipeline.bpe.encode import coming_back, encode, normalized
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.engine.document_hash import hash_ids, read_validation_groups, split_of
@@ -261,6 +262,7 @@ def encoded(window: Window, bpe: Bpe) -> Encoded:
     tokens[offsets[1:] - 1] = bpe.eos_id
     chars = np.empty(len(window.ids), dtype=np.int64)
     weigh(tokens, offsets, bpe.lead_bytes, chars)
+    advance(tokens.nbytes)
 
     def cuts_of(row: int, places: Sequence[int]) -> list[tuple[int, int]]:
         edges = offsets[row] + np.array([0, *places], dtype=np.int64)
@@ -280,6 +282,7 @@ def write_texts(windows: Iterable[Window], url: str, sink: Sink) -> Made:
         tar.add_samples(window.elements.view(np.uint8).data, window.offsets[:-1] * window.elements.itemsize)
         ndocs += len(window.ids)
         text_bytes += window.text_bytes
+        advance(window.elements.nbytes)
     sidecar = tar.finish()
     shard = TextShard(
         url=url, nsamples=ndocs, filesize=tar.size, sha256=tar.sha256, ndocs=ndocs, text_bytes=text_bytes

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import SIMILARITY, SUMMARY, VALIDATION, purpose_seed
+from corpusmill.pipeline.engine.found import clause, kinds, most
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.split import SplitParams
 from corpusmill.schemas.tables import GROUPS
@@ -45,6 +47,10 @@ class Split(GlobalStage):
                 "threshold": dedup.similarity,
             }  # fmt: skip
         return params
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        docs = kinds(manifest.counters, "source/", "/validation_docs")
+        return clause(f"{sum(docs.values()):,} validation documents", most(docs))
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.split.choose import decide, notes

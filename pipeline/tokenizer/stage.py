@@ -9,10 +9,11 @@ from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.hugging_face import TRAIN, end_token, read_given
 from corpusmill.common.ids import checksum
+from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
-from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
+from corpusmill.schemas.manifest import Marker, PublishedFile, StageManifest, hash_json
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tokenizer import TokenizerParams
 
@@ -60,6 +61,12 @@ class Tokenizer(GlobalStage):
                 checksum(read_given("tokenizer.compare", path)) for path in self.params.compare
             ]
         return params
+
+    def found(self, manifest: StageManifest, folder: Folder) -> str:
+        measured = json.loads((folder / STATS).read())["sources"].values()
+        tokens = sum(source["tokens"] for source in measured)
+        per_token = sum(source["bytes"] for source in measured) / max(1, tokens)
+        return f"vocabulary of {manifest.counters['vocab_size']:,}, {per_token:.2f} bytes a token"
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.common.hugging_face import config, special_tokens_map
@@ -122,7 +129,8 @@ class Tokenizer(GlobalStage):
 
         def make() -> Marker:
             context.log(f"tokenizer: training on {drawn.bytes / MIB:.1f} MiB of {drawn.docs:,} documents")
-            data = train((table["text"] for table in drawn.tables()), self.params)
+            with context.work("tokenizer: training", drawn.bytes):
+                data = train((table["text"] for table in drawn.tables()), self.params)
             return Marker(key=key, files=[publish_bytes(context.folder, FILE, data)])
 
         once(Marker, context.folder / MARKER, key, context.folder, make, read_files=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.hugging_face import token_bytes
+from corpusmill.common.task_progress import advance, carried
 from corpusmill.pipeline.bpe.encode import chunks
 from corpusmill.schemas.tokenizer import TokenizerParams
 
@@ -95,7 +96,8 @@ def train(texts: pa.ChunkedArray | Iterable[pa.ChunkedArray], params: TokenizerP
         show_progress=False,
         **limit,
     )
-    tokenizer.train_from_iterator(pieces([texts] if isinstance(texts, pa.ChunkedArray) else texts), trainer)
+    text = pieces([texts] if isinstance(texts, pa.ChunkedArray) else texts)
+    tokenizer.train_from_iterator(carried(text), trainer)  # the library's threads take it
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     missing = -size % params.vocab_multiple
     if missing:
@@ -134,6 +136,7 @@ def pieces(texts: Iterable[pa.ChunkedArray]) -> Iterator[list[str]]:
     for array in texts:
         for chunk in chunks(array):
             yield [piece for text in chunk for piece in (cut(text) if len(text) > PIECE else (text,))]
+            advance(sum(map(len, chunk)))
 
 
 def cut(text: str) -> Iterator[str]:

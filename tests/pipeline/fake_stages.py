@@ -31,6 +31,7 @@ class Unit(NamedTuple):
     key: str
     path: str
     number: int
+    size: int = 1
 
 
 class Ingest(SourceStage):

@@ -90,11 +90,12 @@ def find(url: str) -> ModelFile:
         path = Path("/" + place.path) if place.local else _fetched(place, identity)
     except FileNotFoundError:
         raise UserError(f"model {address}: no such file") from None
-    if wanted and _sha256(path) != wanted.lower():
-        raise UserError(
-            f"model {address}: its sha256 is {_sha256(path)}, not {wanted}: not the model you named"
-        )
-    return ModelFile(str(path), _xxh3(path))
+    try:
+        if wanted and (found := _sha256(path)) != wanted.lower():
+            raise UserError(f"model {address}: its sha256 is {found}, not {wanted}: not the model you named")
+        return ModelFile(str(path), _xxh3(path))
+    except OSError as error:
+        raise UserError(f"model {address}: cannot be read: {error.strerror}") from None
 
 
 @lru_cache(maxsize=8)
