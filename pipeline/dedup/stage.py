@@ -18,6 +18,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup import span_edges
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.lines import line_kernels
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.shuffle import starts_of
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Outcome, Transform, decisions
@@ -168,6 +170,12 @@ class Dedup(LocalStage):
     def key_params(self) -> dict[str, Any]:
         priorities = {name: source.priority for name, source in sorted(self.recipe.sources.items())}
         return {**self.recipe.params_of(self.name), "source_priority": priorities}
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """As the estimator of deduplication has it, of which `transform` is the stage's own tasks."""
+        from corpusmill.pipeline.dedup.estimate.run_plan import forecast
+
+        return forecast(flow, known, self.params, banding(self.params))
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.dedup.deduplication import Deduplication

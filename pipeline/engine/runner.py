@@ -23,6 +23,7 @@ from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
 from corpusmill.pipeline.engine.owner import Claim
 from corpusmill.pipeline.engine.planned import Planned, groups, part_of, status
+from corpusmill.pipeline.engine.planning.meter import MeteredScheduler
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import (
@@ -51,10 +52,12 @@ from corpusmill.schemas.manifest import (
     RunRecord,
     SourceLost,
     StageManifest,
+    StageResources,
     manifest_name,
     stage_key,
     without_empty,
 )
+from corpusmill.schemas.planning import RunPlan
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, STAGES, Recipe, is_local
 
 
@@ -71,11 +74,12 @@ class Run:
     ) -> None:  # fmt: skip
         self.replace = replace
         self._claim: Claim | None = None
-        self.recipe, self.folder, self.scheduler = recipe, folder, scheduler
+        self.recipe, self.folder, self.scheduler = recipe, folder, MeteredScheduler(scheduler)
         self.progress = progress or Progress(quiet=True)
         self.folders = folders or {}
         self.recipe_json = recipe.model_dump_json()
         self._inputs_to_save: RunInputs | None = None
+        self.forecast: RunPlan | None = None  # what its stages will cost, to be shown beside what they did
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -168,7 +172,8 @@ class Run:
         before = read_inputs(self.folder)
         stage.known_inputs = dict(before.files)
         stage.known_parts = dict(before.parts) if before.part_bytes == stage.part_bytes else {}
-        inputs: dict[str, str] = stage.inputs()
+        with self.scheduler.ahead(stage.name):
+            inputs: dict[str, str] = stage.inputs()
         paths = [path for source in self.recipe.sources.values() for path in source.places]
         now = RunInputs(
             files=dict(stage.known_inputs), made_in=made_in(self.folder, paths), revisions=stage.revisions, lists=stage.lists,
@@ -242,26 +247,26 @@ class Run:
         self, group: list[Planned], partitions: list[Partition], planned: list[Planned]
     ) -> list[Partition]:
         """Run fused stages over all partitions; the partitions that come out."""
-        unfinished = [entry for entry in group if entry.done is None]
-        if unfinished:
+        if any(entry.done is None for entry in group):
             label = "+".join(entry.name for entry in group)
             prepared: tuple[list[PublishedFile], dict[str, int]] = ([], {})
             markers: set[str] = set()
             first = group[0].stage
-            if isinstance(first, LocalStage) and first.looks_across and group[0].done is None:
-                prepared = first.prepare(self._context(group[0], partitions, planned))
             steps = tuple(entry.step for entry in group)
             columns: Sequence[Sequence[PartitionManifest]]
-            if isinstance(first, SourceStage):
-                units = first.units()
-                tasks = [UnitTask(self.recipe_json, steps, unit) for unit in units]
-                markers = {unit_marker(unit) for unit in units}
-                chains = self.scheduler.map(run_unit, tasks, label)
-                columns = [[m for chain in chains for m in chain[i]] for i in range(len(group))]
-            else:
-                jobs = [PartitionTask(self.recipe_json, steps, partition) for partition in partitions]
-                rows = self.scheduler.map(run_partition, jobs, label, [p.text_bytes for p in partitions])
-                columns = [[row[i] for row in rows] for i in range(len(group))]
+            with self.scheduler.at_work(*(entry.name for entry in group)):
+                if isinstance(first, LocalStage) and first.looks_across and group[0].done is None:
+                    prepared = first.prepare(self._context(group[0], partitions, planned))
+                if isinstance(first, SourceStage):
+                    units = first.units()
+                    tasks = [UnitTask(self.recipe_json, steps, unit) for unit in units]
+                    markers = {unit_marker(unit) for unit in units}
+                    chains = self.scheduler.map(run_unit, tasks, label)
+                    columns = [[m for chain in chains for m in chain[i]] for i in range(len(group))]
+                else:
+                    jobs = [PartitionTask(self.recipe_json, steps, partition) for partition in partitions]
+                    rows = self.scheduler.map(run_partition, jobs, label, [p.text_bytes for p in partitions])
+                    columns = [[row[i] for row in rows] for i in range(len(group))]
             for entry, manifests in zip(group, columns, strict=True):
                 if entry.done is None:
                     extra = prepared if entry is group[0] else ([], {})
@@ -278,7 +283,8 @@ class Run:
         assert isinstance(entry.stage, GlobalStage)
         clock = time.process_time()
         start = time.monotonic()
-        files, counters = entry.stage.run(self._context(entry, partitions, planned))
+        with self.scheduler.at_work(entry.name):
+            files, counters = entry.stage.run(self._context(entry, partitions, planned))
         self.progress.log(f"{entry.name:<22} {'done':>11}  {time.monotonic() - start:7.1f} s")
         entry.done = self._publish_stage(entry, [], files, counters, time.process_time() - clock)
 
@@ -308,7 +314,7 @@ class Run:
             stage=entry.name, version=entry.stage.version, key=entry.key, params=entry.stage.key_params(),
             inputs=entry.inputs, partitions=[part.partition for part in parts], counts=counts,
             per_source=dict(sorted(per_source.items())), counters=dict(sorted(totals.items())),
-            files=files, seconds=round(seconds, 3),
+            files=files, seconds=round(seconds, 3), resources=self._resources(entry.name),
         )  # fmt: skip
         wanted = {entry.manifest, *markers, *(f.path for f in files)}
         for part in parts:
@@ -328,6 +334,10 @@ class Run:
         entry.folder.sweep(wanted)
         publish_bytes(entry.folder, entry.manifest, (manifest.model_dump_json(indent=1) + "\n").encode())
         return manifest
+
+    def _resources(self, stage: str) -> StageResources:
+        plan = self.forecast.stage(stage) if self.forecast else None
+        return StageResources(planned=plan.figures() if plan else None, actual=self.scheduler.used(stage))
 
     def _publish_run(self, manifests: list[StageManifest], ended_early: bool = False) -> None:
         from importlib.metadata import PackageNotFoundError, version

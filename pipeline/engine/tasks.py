@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from corpusmill.common.checkpoints import known, parse
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.planning.meter import METER
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import (
     LocalStage,
@@ -69,6 +70,7 @@ def _stage(recipe_json: str, name: str) -> Stage:
 def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
     """The manifests of every partition of a unit: one list per stage of the group."""
     ingest, *rest = task.steps
+    METER.enter(ingest.name)
     key = hash_json([ingest.key, task.unit.name, task.unit.key])
     marker = ingest.folder / unit_marker(task.unit)
     unit = parse(UnitManifest, marker)
@@ -106,6 +108,7 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
             ]
         )
         names.append(name)
+        METER.enter(ingest.name)
         clock = time.process_time()
     publish_bytes(ingest.folder, unit_marker(task.unit), _json(UnitManifest(key=key, partitions=names)))
     return [list(column) for column in zip(*chains, strict=True)]
@@ -127,6 +130,7 @@ def run_steps(
     """Take a partition through `steps`, skipping those already published; read it only if one is not."""
     manifests = []
     for step in steps:
+        METER.enter(step.name)
         key = hash_json([step.key, partition.name, partition.xxh3])
         manifest = valid_partition(step, partition.name, key)
         if manifest is None:

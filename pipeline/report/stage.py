@@ -6,10 +6,14 @@ from typing import Any
 
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.stages import ReportParams
+
+PASSES = 9  # over the partitions: survey, curves, examples
 
 
 class Report(GlobalStage):
@@ -32,6 +36,17 @@ class Report(GlobalStage):
             except FileNotFoundError:
                 params["labels_xxh3"] = None  # `run` raises for it
         return params
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Passes over the ledger, signals and examples of each partition."""
+        own, count = known.of(self.name), flow.partitions
+        rows = flow.records * known.of("ledger").row_bytes
+        work = Work(
+            self.name, PASSES * count, {"mb": flow.shape.text_bytes / 1e6}, read_bytes=PASSES * rows,
+            gets=1.5 * PASSES * count, puts=4, worker_bytes=own.base_bytes, written_bytes=1e6, kept_bytes=1e6,
+            driver_bytes=known.driver_bytes + count * known.survey_bytes,
+        )  # fmt: skip
+        return Forecast([work], flow)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         import orjson

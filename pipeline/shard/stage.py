@@ -9,6 +9,8 @@ from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.shard.plan import Plan
@@ -35,6 +37,12 @@ class Shards(GlobalStage):
 
     name = "shard"
     version = "2"
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Documents to slices, one for each shard that a partition has documents of, then slices to shards."""
+        from corpusmill.pipeline.shard.slices import expected
+
+        return expected(self.params, flow, known)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.bpe.load import load_bpe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +11,13 @@ import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.pipeline.engine.document_hash import SIMILARITY, SUMMARY, VALIDATION, purpose_seed
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work, over_partitions
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.split import SplitParams
+from corpusmill.schemas.split import MIB, SplitParams
 from corpusmill.schemas.tables import GROUPS
 
 
@@ -45,6 +48,42 @@ class Split(GlobalStage):
                 "threshold": dedup.similarity,
             }  # fmt: skip
         return params
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Passes over the partitions: groups are counted, the sample is drawn and compared; the driver holds the groups
+        that it may choose, and reads a small file of each partition twice."""
+        from corpusmill.pipeline.split.choose import MARGIN
+        from corpusmill.pipeline.split.measure import FEW
+        from corpusmill.pipeline.split.similarity import DOCUMENTS
+
+        params: SplitParams = self.params
+        count, each = flow.partitions, flow.text_bytes / max(1.0, flow.documents)
+        wanted = flow.documents * params.validation_share
+        size = params.validation_mb and params.validation_mb * MIB
+        if size is None and params.validation_tokens is not None:
+            size = params.validation_tokens * params.bytes_per_token
+        if size is not None:
+            wanted = min(flow.documents, flow.sources * size / max(1.0, each))
+        listed = MARGIN * wanted + flow.clusters + min(flow.documents, FEW * count)
+        compared = min(DOCUMENTS, wanted, params.similarity_mb * MIB / max(1.0, each))
+        own = known.of(self.name)
+        found = min(flow.documents, compared * 2 * count) * own.row_bytes
+        groups = over_partitions(self.name, "groups", flow, known)
+        groups = replace(
+            groups, units={"mb": flow.megabytes}, driver_bytes=groups.driver_bytes + listed * known.row_bytes
+        )
+        works = [
+            groups,
+            over_partitions(self.name, "sample", flow, known, puts=count, written_bytes=compared * each),
+            over_partitions(
+                self.name, "similarity", flow, known, gets=3 * count, puts=2 * count, written_bytes=found
+            ),
+            Work(
+                "results", 1, gets=2 * count, puts=4, one_core=True, driver_bytes=known.driver_bytes,
+                read_bytes=compared * each + found, written_bytes=compared * each + 16 * wanted, kept_bytes=16 * wanted,
+            ),
+        ]  # fmt: skip
+        return Forecast(works, replace(flow, validation=wanted))
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.split.choose import decide, notes
