@@ -61,6 +61,13 @@ from corpusmill.schemas.planning import RunPlan
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, STAGES, Recipe, is_local
 
 
+def stages_of(recipe: Recipe) -> list[str]:
+    """The names of all stages in order, the ledger among them."""
+    names = recipe.stage_names
+    names.insert(len(recipe.local), LEDGER)
+    return names
+
+
 class Run:
     """A recipe bound to a folder. `plan` decides, `execute` works, both may be called again.
 
@@ -105,9 +112,7 @@ class Run:
 
     def _names(self) -> tuple[list[str], list[str]]:
         """All stages in order, the ledger among them; the local ones."""
-        names, local = self.recipe.stage_names, self.recipe.local
-        names.insert(len(local), LEDGER)
-        return names, local
+        return stages_of(self.recipe), self.recipe.local
 
     def report(self) -> list[StageManifest]:
         """Write the report of a finished run again. Only what was published is read: the raw input may be gone."""

@@ -20,6 +20,8 @@ from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.split import MIB, SplitParams
 from corpusmill.schemas.tables import GROUPS
 
+PLACE_BYTES = 190  # of a slice on the driver, while slices are sorted by range
+
 
 class Split(GlobalStage):
     """Publishes `validation.parquet` (the groups, sorted), `split.json` (documents, bytes and groups per source and
@@ -54,6 +56,8 @@ class Split(GlobalStage):
         that it may choose, and reads a small file of each partition twice."""
         from corpusmill.pipeline.split.choose import MARGIN
         from corpusmill.pipeline.split.measure import FEW
+        from corpusmill.pipeline.split.ranges import CLUSTER
+        from corpusmill.pipeline.split.ranges import DOCUMENTS as RANGE
         from corpusmill.pipeline.split.similarity import DOCUMENTS
 
         params: SplitParams = self.params
@@ -64,7 +68,9 @@ class Split(GlobalStage):
             size = params.validation_tokens * params.bytes_per_token
         if size is not None:
             wanted = min(flow.documents, flow.sources * size / max(1.0, each))
-        listed = MARGIN * wanted + flow.clusters + min(flow.documents, FEW * count)
+        ranges = -(-flow.documents // RANGE)
+        alone = flow.clusters if params.by == "domain" or ranges <= 1 else 0.0
+        listed = MARGIN * wanted + alone + min(flow.documents, FEW * count)
         compared = min(DOCUMENTS, wanted, params.similarity_mb * MIB / max(1.0, each))
         own = known.of(self.name)
         found = min(flow.documents, compared * 2 * count) * own.row_bytes
@@ -72,8 +78,15 @@ class Split(GlobalStage):
         groups = replace(
             groups, units={"mb": flow.megabytes}, driver_bytes=groups.driver_bytes + listed * known.row_bytes
         )
+        routed = flow.clusters * CLUSTER.itemsize
+        clusters = Work(
+            "clusters", ranges, read_bytes=routed, written_bytes=routed, gets=count * ranges, puts=count,
+            worker_bytes=own.base_bytes + 4 * routed / max(1.0, ranges),
+            driver_bytes=groups.driver_bytes + count * ranges * PLACE_BYTES,
+        )  # fmt: skip
         works = [
             groups,
+            *([clusters] if not alone and flow.clusters else []),
             over_partitions(self.name, "sample", flow, known, puts=count, written_bytes=compared * each),
             over_partitions(
                 self.name, "similarity", flow, known, gets=3 * count, puts=2 * count, written_bytes=found
