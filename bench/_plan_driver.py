@@ -22,7 +22,7 @@ DOCUMENTS = 10_000_000_000
 PARTITIONS, TARS = 10_000, 4_000
 # Structure -> how many there are for ten billion documents in that layout.
 NUMBERS = {
-    "manifest": PARTITIONS * 5, "survey": PARTITIONS, "slice": PARTITIONS * TARS, "row": 60_000_000, "block": 1_800_000,
+    "manifest": PARTITIONS * 5, "survey": PARTITIONS, "slice": PARTITIONS * TARS, "row": 10_000_000, "block": 1_800_000,
 }  # fmt: skip
 SHARES = (0.01, 0.1)
 
@@ -77,20 +77,23 @@ def child(name: str, number: str) -> None:
 
 def sent(value: Any) -> Any:
     """A task's result as it comes out of another process."""
-    return pickle.loads(pickle.dumps(value))
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (our own)
 
 
 def manifests(number: int) -> Any:
     """Manifests of partitions, as the tasks of local stages return them."""
     from corpusmill.schemas.manifest import Counts, PartitionManifest, PublishedFile
 
-    counts = Counts(docs_in=1_000_000, kept=900_000, removed=100_000, bytes_in=3 * 10**9, bytes_kept=27 * 10**8)
+    counts = Counts(
+        docs_in=1_000_000, kept=900_000, removed=100_000, bytes_in=3 * 10**9, bytes_kept=27 * 10**8
+    )
     counters = {f"source/web/rule_number_{i}": i for i in range(40)}
 
     def one(i: int) -> PartitionManifest:
         kinds = ("documents", "decisions", "signals")
         files = [
-            PublishedFile(path=f"{kind}/00-web_{i:08d}-000.parquet", rows=i, bytes=i, xxh3=f"{i:032x}") for kind in kinds
+            PublishedFile(path=f"{kind}/00-web_{i:08d}-000.parquet", rows=i, bytes=i, xxh3=f"{i:032x}")
+            for kind in kinds
         ]
         return PartitionManifest(
             partition=f"00-web_{i:08d}-000", key=f"{i:032x}", counts=counts, per_source={"web": counts},
@@ -118,12 +121,15 @@ def _survey(i: int) -> Any:
     from corpusmill.pipeline.report.survey import Failures, Rule, Survey
 
     rules = [Rule("filter", f"gopher.rule_{n}") for n in range(30)]
-    rows = [{"doc_id": bytes([n]) * 16, "source": "web", "locator": "x" * 60, "detail": "y" * 60, "value": 0.5} for n in range(3)]
+    rows = [
+        {"doc_id": bytes([n]) * 16, "source": "web", "locator": "x" * 60, "detail": "y" * 60, "value": 0.5}
+        for n in range(3)
+    ]
     return Survey(
         outcomes=Counter({("web", "kept"): i}), text_bytes=Counter({("web", "kept"): i}),
         first=Counter({(rule, "removed", "web"): i for rule in rules}),
         failures=Failures(
-            Counter({rule: i for rule in rules}), Counter({rule: i for rule in rules}),
+            Counter(dict.fromkeys(rules, i)), Counter(dict.fromkeys(rules, i)),
             Counter({(a, b): i for a in rules for b in rules if a < b}),
             Counter({(rule, what, "web"): i for rule in rules for what in ("first", "failed", "alone")}),
         ),
@@ -168,7 +174,9 @@ def rows(number: int) -> Any:
     parts = []
     for first in range(0, number, each):
         some = np.ascontiguousarray(ids[first : first + each])
-        unit = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(some), [None, pa.py_buffer(some.tobytes())])
+        unit = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(16), len(some), [None, pa.py_buffer(some.tobytes())]
+        )
         size = pa.array(np.full(len(some), 3000))
         table = pa.table(
             {
@@ -177,7 +185,10 @@ def rows(number: int) -> Any:
             },
             schema=ROWS,
         )  # fmt: skip
-        rest = pa.table({"source": ["web"], "docs": [10], "bytes": [30_000], "complete": [2**64 - 1]}, schema=REST)
+        rest = pa.table(
+            {"source": ["web"], "docs": [10], "bytes": [30_000], "groups": [10], "complete": [2**64 - 1]},
+            schema=REST,
+        )
         parts.append(Measured(table, ROWS.empty_table(), rest))
     made = components_of(*merged(parts, 1))
     return choose(made, {"web": SplitParams().target("web")}, 1)
@@ -188,7 +199,7 @@ def blocks(number: int) -> Any:
     from corpusmill.schemas.shards import Block, Shard, ShardIndex
 
     def one(i: int) -> Block:
-        sums = {name: f"{i:032x}" for name in ("xxh3", "docs_xxh3", "json_xxh3")}
+        sums = dict.fromkeys(("xxh3", "docs_xxh3", "json_xxh3"), f"{i:032x}")
         sizes = dict.fromkeys(("size", "docs_size", "json_size", "header", "ntokens", "ndocs"), i)
         places = dict.fromkeys(("offset", "docs_offset", "json_offset"), i)
         return Block(key=f"web-train-{i // 450:06d}-{i % 450:06d}", **sums, **sizes, **places)

@@ -33,7 +33,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SIZES = (10, 40, 160)  # MB of text
 MEAN_BYTES = 3000
 PARTITIONS = 16  # about; so their size grows with that of the corpus
-BY_DRIVER = {"tokenizer": "sample_mb", "ingest": "input_mb"}  # stages of which the driver has a measured part of its own
+BY_DRIVER = {
+    "tokenizer": "sample_mb",
+    "ingest": "input_mb",
+}  # stages of which the driver has a measured part of its own
 QUESTIONS = 500  # of the evaluation set that is looked for
 Run = dict[str, Any]
 
@@ -63,7 +66,9 @@ def write(folder: Path, megabytes: float) -> None:
         (folder / f"in/{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     words = [texts[i].split() for i in range(0, len(texts), max(1, len(texts) // QUESTIONS))]
     questions = [{"question": " ".join(some[3:30]), "answer": "none"} for some in words if len(some) > 40]
-    (folder / "evals.jsonl").write_text("".join(json.dumps(one) + "\n" for one in questions), encoding="utf-8")
+    (folder / "evals.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in questions), encoding="utf-8"
+    )
 
 
 def child(folder: str, megabytes: str) -> None:
@@ -121,10 +126,9 @@ def constants(runs: Sequence[Run], known: dict[str, float]) -> Constants:
     text = sum(run["manifests"]["redact"]["counts"]["bytes_kept"] for run in runs)
     ingested = sum(run["manifests"]["ingest"]["counts"]["bytes_kept"] for run in runs)
     stored = sum(run["stored"] for run in runs) / ingested
-    least = min(runs, key=lambda run: run["megabytes"])
     first = Constants(
         machine=machine(), bytes_per_document=share("bytes_kept", "kept"), stored=stored, bytes_per_token=text / tokens,
-        driver_bytes=least["used"]["ingest"]["driver_bytes"], dispatch_seconds=measured().dispatch_seconds,
+        dispatch_seconds=measured().dispatch_seconds,
         task_bytes=measured().task_bytes, **known, stages={},
     )  # fmt: skip
     stages = {name: _of_stage(name, runs, first) for name in runs[0]["used"]}
@@ -139,7 +143,14 @@ def _of_stage(name: str, runs: Sequence[Run], known: Constants) -> StageConstant
     mine = [one["worker_cpu" if name in BY_DRIVER else "cpu_seconds"] for one in used]
     seconds = {}
     if name == "dedup":  # its own constants, and what a process begins with
-        seconds["process"] = max(0.0, float(np.mean([one["cpu_seconds"] - _dedup(run, known) for one, run in zip(used, runs, strict=True)])))
+        seconds["process"] = max(
+            0.0,
+            float(
+                np.mean(
+                    [one["cpu_seconds"] - _dedup(run, known) for one, run in zip(used, runs, strict=True)]
+                )
+            ),
+        )
     else:
         matrix = np.array([[row["mb"], 1.0] for row in rows])
         per_mb, process = not_negative(matrix, np.array(mine), np.maximum(mine, 1e-3))
@@ -151,18 +162,29 @@ def _of_stage(name: str, runs: Sequence[Run], known: Constants) -> StageConstant
     if name in BY_DRIVER:
         unit = BY_DRIVER[name]
         amounts = np.array([row[unit] for row in rows])
-        (seconds[unit],) = not_negative(
-            amounts[:, None], *[np.maximum([one["driver_cpu"] for one in used], 1e-3)] * 2
-        )
-        more = np.maximum(0, np.array([one["driver_bytes"] for one in used]) - known.driver_bytes)
-        found["driver_held"] = not_negative(amounts[:, None] * 1e6, more, np.maximum(more, 1e6))[0]
+        spent = np.maximum([one["driver_cpu"] for one in used], 1e-3)
+        seconds[unit] = float(not_negative(np.stack([amounts, np.ones(len(rows))], axis=1), spent, spent)[0])
+        lines = np.stack([np.ones(len(rows)), amounts * 1e6], axis=1)
+        peaks = np.array([one["driver_bytes"] for one in used])
+        found["driver_held"] = not_negative(lines, peaks, peaks)[1]
     if name in ("filter", "dedup", "decontaminate", "redact"):
-        found["kept"] = sum(one["bytes_kept"] for one in counts) / max(1, sum(one["bytes_in"] for one in counts))
-        found["kept_documents"] = sum(one["kept"] for one in counts) / max(1, sum(one["docs_in"] for one in counts))
+        found["kept"] = sum(one["bytes_kept"] for one in counts) / max(
+            1, sum(one["bytes_in"] for one in counts)
+        )
+        found["kept_documents"] = sum(one["kept"] for one in counts) / max(
+            1, sum(one["docs_in"] for one in counts)
+        )
     bare = StageConstants(seconds=seconds, **{key: float(value) for key, value in found.items()})
-    over = [one["written_bytes"] - _written(run, name, known, bare) for one, run in zip(used, runs, strict=True)]
+    plans = [_bare(run, name, known, bare) for run in runs]
+    pairs = list(zip(used, plans, strict=True))
+    over = sum(one["written_bytes"] - plan.written_bytes for one, plan in pairs)
+    more = [one["driver_bytes"] - plan.driver_bytes for one, plan in pairs]
     documents = sum(row["documents"] for row in rows)
-    return bare.model_copy(update={"row_bytes": max(0.0, sum(over) / documents) if name != "dedup" else 0.0})
+    rest = {
+        "driver_base": max(0.0, float(np.mean(more))),
+        "row_bytes": 0.0 if name == "dedup" else max(0.0, over / documents),
+    }
+    return bare.model_copy(update=rest)
 
 
 def _incoming(run: Run, name: str) -> dict[str, float]:
@@ -190,7 +212,8 @@ def _planned(run: Run, known: Constants) -> Any:
     stages = [load_stage(name, made) for name in stages_of(made)]
     counts = run["manifests"]["ingest"]["counts"]
     shape = run["shape"]._replace(
-        text_bytes=float(counts["bytes_kept"]), partitions=float(len(run["manifests"]["ingest"]["partitions"]))
+        text_bytes=float(counts["bytes_kept"]),
+        partitions=float(len(run["manifests"]["ingest"]["partitions"])),
     )
     each = counts["bytes_kept"] / counts["kept"]
     return plan(stages, shape, Terms(1, False), run["sources"], each, known)
@@ -201,18 +224,20 @@ def _dedup(run: Run, known: Constants) -> float:
     return float(_planned(run, known).stage("dedup").cpu_seconds)
 
 
-def _written(run: Run, name: str, known: Constants, own: StageConstants) -> float:
-    """Bytes that the plan has for a stage, if nothing is written for its rows."""
+def _bare(run: Run, name: str, known: Constants, own: StageConstants) -> Any:
+    """The plan of a stage, if nothing is written for its rows, and the driver has no memory of its own."""
     stages = {other: StageConstants(**_shares(run, other)) for other in run["used"]}
-    planned = _planned(run, known.model_copy(update={"stages": {**stages, name: own}})).stage(name)
-    return float(planned.written_bytes) if planned else 0.0
+    return _planned(run, known.model_copy(update={"stages": {**stages, name: own}})).stage(name)
 
 
 def _shares(run: Run, name: str) -> dict[str, float]:
     counts = run["manifests"][name]["counts"]
     if name == "ingest" or not counts["docs_in"]:
         return {}
-    return {"kept": counts["bytes_kept"] / counts["bytes_in"], "kept_documents": counts["kept"] / counts["docs_in"]}
+    return {
+        "kept": counts["bytes_kept"] / counts["bytes_in"],
+        "kept_documents": counts["kept"] / counts["docs_in"],
+    }
 
 
 def main(sizes: Sequence[float] = SIZES) -> None:
@@ -222,6 +247,7 @@ def main(sizes: Sequence[float] = SIZES) -> None:
     if not natural.available():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
+    measure(1.0)  # kernels are compiled
     structures = driver.measure()
     known = driver.per_unit(structures)
     runs = [measure(size) for size in sizes]
@@ -230,9 +256,9 @@ def main(sizes: Sequence[float] = SIZES) -> None:
         run["plan"] = _planned(run, held_out)
     path().write_text(constants(runs, known).model_dump_json(indent=1) + "\n", encoding="utf-8")
     measured.cache_clear()
-    tables = page.tables(runs, structures)
-    (ROOT / "docs" / "planning.md").write_text(page.page(tables), encoding="utf-8")
-    print(tables)
+    tables, driver_table = page.tables(runs), page.structures(structures)
+    (ROOT / "docs" / "planning.md").write_text(page.page(tables, driver_table), encoding="utf-8")
+    print(f"{tables}\n{driver_table}")
     print("\nThe plan for 10 billion documents: docs/planning.md.")
 
 

@@ -202,7 +202,7 @@ class Decontaminate(LocalStage):
         works, after = local(self.name, flow, known)
         scan = over_partitions(self.name, "scan", flow, known, puts=2 * count, gets=2 * count)
         judge = Work("judge", count, gets=3 * count, puts=2 * count, driver_bytes=scan.driver_bytes)
-        read = Work("matches", 1, gets=count, one_core=True, driver_bytes=known.driver_bytes)
+        read = Work("matches", 1, gets=count, one_core=True)
         first, *rest = works
         return Forecast([scan, judge, read, replace(first, gets=first.gets + count), *rest], after)
 

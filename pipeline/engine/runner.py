@@ -23,6 +23,7 @@ from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
 from corpusmill.pipeline.engine.owner import Claim
 from corpusmill.pipeline.engine.planned import Planned, groups, part_of, status
+from corpusmill.pipeline.engine.planning import page
 from corpusmill.pipeline.engine.planning.meter import MeteredScheduler
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
@@ -365,3 +366,6 @@ class Run:
         report = next((m for m in manifests if m.stage == REPORT), None)
         if report is not None:  # where people look for it first
             publish_bytes(self.folder, "report.html", (self.folder_of(REPORT) / "report.html").read())
+        used = {m.stage: m.resources for m in manifests if m.resources is not None}
+        if used and not self.folders:
+            publish_bytes(self.folder, page.FILE, page.render(self.recipe.name, used))

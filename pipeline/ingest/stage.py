@@ -139,8 +139,7 @@ class Ingest(SourceStage):
             own = max(cut, min(1.0, size / (UNIT_SHARE * limit)))
             units, partitions = units + own, partitions + max(own, mine / limit)
             stored, text = stored + size, text + mine
-        least = float(len({file.source for file in self.files}))
-        return Shape(stored, text, float(len(self.files)), max(least, units), max(least, partitions))
+        return Shape(stored, text, float(len(self.files)), units, partitions)
 
     def forecast(self, flow: Flow, known: Constants) -> Forecast:
         """Two passes over the input: one for its hashes, on the driver, one to read it."""
@@ -149,13 +148,13 @@ class Ingest(SourceStage):
         written = flow.text_bytes * known.stored + flow.documents * own.row_bytes
         hashing = Work(
             "hash of the input", 1, {"input_mb": shape.input_bytes / 1e6}, read_bytes=shape.input_bytes, gets=asked,
-            lists=shape.files / PAGE, driver_bytes=known.driver_bytes + shape.files * FILE_BYTES, one_core=True,
+            lists=shape.files / PAGE, driver_bytes=shape.files * FILE_BYTES, one_core=True,
         )  # fmt: skip
         reading = Work(
             self.name, shape.units, {"mb": flow.megabytes}, read_bytes=shape.input_bytes, written_bytes=written,
             kept_bytes=written, gets=asked + shape.units, puts=3 * shape.partitions + shape.units + 1,
             worker_bytes=own.base_bytes + own.held * flow.partition_bytes,
-            driver_bytes=known.driver_bytes + shape.files * FILE_BYTES + shape.units * known.task_bytes
+            driver_bytes=shape.files * FILE_BYTES + shape.units * known.task_bytes
             + shape.partitions * known.manifest_bytes,
         )  # fmt: skip
         after = flow.kept(flow.documents, flow.text_bytes, self.name)

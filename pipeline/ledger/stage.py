@@ -38,7 +38,7 @@ class Ledger(GlobalStage):
             self.name, count, {"mb": ingested / 1e6}, read_bytes=(ingested + flow.text_bytes) * known.stored,
             written_bytes=written, kept_bytes=written, gets=count * (len(flow.local) + 2), puts=count,
             worker_bytes=own.base_bytes + own.held * ingested / max(1.0, count),
-            driver_bytes=known.driver_bytes + count * known.task_bytes,
+            driver_bytes=count * known.task_bytes,
         )  # fmt: skip
         return Forecast([work], flow)
 

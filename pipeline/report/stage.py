@@ -13,7 +13,7 @@ from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.stages import ReportParams
 
-PASSES = 9  # over the partitions: survey, curves, examples
+PASSES = 6  # over the partitions: survey, curves, examples
 
 
 class Report(GlobalStage):
@@ -25,7 +25,7 @@ class Report(GlobalStage):
     """
 
     name = "report"
-    version = "5"
+    version = "6"
 
     def key_params(self) -> dict[str, Any]:
         """The parameters, and the bytes of the label file: other labels are another report."""
@@ -42,9 +42,9 @@ class Report(GlobalStage):
         own, count = known.of(self.name), flow.partitions
         rows = flow.records * known.of("ledger").row_bytes
         work = Work(
-            self.name, PASSES * count, {"mb": flow.shape.text_bytes / 1e6}, read_bytes=PASSES * rows,
-            gets=1.5 * PASSES * count, puts=4, worker_bytes=own.base_bytes, written_bytes=1e6, kept_bytes=1e6,
-            driver_bytes=known.driver_bytes + count * known.survey_bytes,
+            self.name, PASSES * count, {"mb": flow.shape.text_bytes / 1e6}, read_bytes=PASSES / 2 * rows,
+            gets=2 * PASSES * count, puts=4, worker_bytes=own.base_bytes, written_bytes=1e6, kept_bytes=1e6,
+            driver_bytes=count * known.survey_bytes,
         )  # fmt: skip
         return Forecast([work], flow)
 

@@ -135,7 +135,7 @@ def changed(file: Folder) -> WorkError:
 
 
 WINDOW = 16 << 20  # bytes of elements at once, at least; a single longer document is taken whole
-FILES, WIDEST = 512, 16  # files for which that is enough; and how often as much is read at most
+FILES, WIDEST = 512, 64  # files for which that is enough; and how often as much is read at most
 
 
 def window_bytes(files: int) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.shard.write import Tokenizer
 
 TOKENIZER = "tokenizer.json"
+TOKEN_BYTES = 66  # of a token in it
 DONE, KEY = "scratch/done.json", "scratch/key.json"
 
 
@@ -42,7 +43,7 @@ class Shards(GlobalStage):
         """Documents to slices, one for each shard that a partition has documents of, then slices to shards."""
         from corpusmill.pipeline.shard.slices import expected
 
-        return expected(self.params, flow, known)
+        return expected(self.params, TOKEN_BYTES * self.recipe.tokenizer.size, flow, known)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.bpe.load import load_bpe

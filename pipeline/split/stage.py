@@ -92,7 +92,7 @@ class Split(GlobalStage):
                 self.name, "similarity", flow, known, gets=3 * count, puts=2 * count, written_bytes=found
             ),
             Work(
-                "results", 1, gets=2 * count, puts=4, one_core=True, driver_bytes=known.driver_bytes,
+                "results", 1, gets=2 * count, puts=4, one_core=True,
                 read_bytes=compared * each + found, written_bytes=compared * each + 16 * wanted, kept_bytes=16 * wanted,
             ),
         ]  # fmt: skip

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.tokenizer.sample import Drawn
 
 MIB = 1 << 20
+TOKEN_BYTES = 66  # of a token in tokenizer.json
 FILE, CONFIG, MAP, STATS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "stats.json"
 MARKER = "scratch/trained.json"
 TRAINING = (  # what a given tokenizer makes idle
@@ -79,13 +80,21 @@ class Tokenizer(GlobalStage):
             works.append(
                 Work(
                     "training", 1, {"sample_mb": sample / 1e6}, read_bytes=stored, gets=count, puts=5, one_core=True,
-                    driver_bytes=known.driver_bytes + own.driver_held * sample,
+                    driver_bytes=own.driver_held * sample,
                 )
             )  # fmt: skip
+        loaded = TOKEN_BYTES * params.size  # each task loads the tokenizer
         works += [
-            over_partitions(self.name, "measure", flow, known, gets=2 * count, read_bytes=groups),
+            over_partitions(
+                self.name, "measure", flow, known, gets=2 * count, read_bytes=groups + loaded * count
+            ),
             Work(
-                "origins", 2 * count, read_bytes=2 * stored, gets=4 * count, driver_bytes=drawn.driver_bytes
+                "origins",
+                2 * count,
+                read_bytes=2 * stored + 2 * loaded * count,
+                gets=4 * count,
+                written_bytes=0.8 * stored,
+                driver_bytes=drawn.driver_bytes,
             ),
         ]
         return Forecast(works, flow)

@@ -31,7 +31,7 @@ def forecast(flow: Flow, known: Constants, params: DedupParams, banding: Banding
             step.name, step.tasks, read_bytes=step.read_bytes, written_bytes=step.written_bytes,
             kept_bytes=step.written_bytes if step.name == OUTPUT else 0.0, gets=step.gets, puts=step.puts,
             worker_bytes=0.0 if step.name == DRIVER else base + step.worker_bytes,
-            driver_bytes=found.driver_bytes, one_core=step.name == DRIVER, cpu_seconds=step.cpu_seconds,
+            driver_bytes=found.driver_bytes - measured().worker_bytes, one_core=step.name == DRIVER, cpu_seconds=step.cpu_seconds,
             seconds=step.seconds,
         )
         for step in found.steps

@@ -43,8 +43,13 @@ class StageConstants(Strict):
     )
     base_bytes: float = Field(default=0.0, ge=0, description="memory of a worker with a partition of no size")
     held: float = Field(default=0.0, ge=0, description="more of it, for each byte of text in a partition")
+    driver_base: float = Field(
+        default=0.0,
+        ge=0,
+        description="memory of the driver, besides what the stage's plan has for its numbers",
+    )
     driver_held: float = Field(
-        default=0.0, ge=0, description="memory of the driver for each byte of text that it has (tokenizer: the sample)"
+        default=0.0, ge=0, description="more of it, for each byte of text that it has (tokenizer: the sample)"
     )
 
 
@@ -55,7 +60,6 @@ class Constants(Strict):
     bytes_per_document: float = Field(gt=0, description="mean of the corpus of the bench")
     stored: float = Field(gt=0, description="bytes of Parquet for each byte of text")
     bytes_per_token: float = Field(gt=0)
-    driver_bytes: float = Field(ge=0, description="memory of the driver before the first task")
     manifest_bytes: float = Field(
         ge=0, description="that the driver holds for a partition and stage of a group"
     )

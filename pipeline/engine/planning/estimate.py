@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from corpusmill.common.format import count, plain_size, span
+from corpusmill.pipeline.engine.planned import Planned
 from corpusmill.pipeline.engine.planning.constants import LOCAL, OBJECT_STORE, Constants, Store, measured
 from corpusmill.pipeline.engine.planning.forecast import Flow, Shape, Work
 from corpusmill.pipeline.engine.stage import SourceStage, Stage
@@ -57,6 +58,8 @@ def plan(
     and documents the others leave is that of the corpus on which the constants were measured.
     """
     known = known or measured()
+    least = float(sources)  # a unit is of one source
+    shape = shape._replace(units=max(least, shape.units), partitions=max(least, shape.partitions))
     done = {manifest.stage: manifest for manifest in finished}
     documents = shape.text_bytes / (bytes_per_document or known.bytes_per_document)
     flow = Flow(
@@ -84,6 +87,15 @@ def plan(
     return _whole(found, shape, documents, terms, held)
 
 
+def of_run(planned: Sequence[Planned], sources: int, workers: int, object_store: bool) -> RunPlan:
+    """What the stages that must run will do with the present input."""
+    source = planned[0].stage
+    shape = source.shape() if isinstance(source, SourceStage) else Shape(0.0, 0.0, 0.0, 0.0, 0.0)
+    finished = [entry.done for entry in planned if entry.done is not None]
+    terms = Terms(workers, object_store)
+    return plan([entry.stage for entry in planned], shape, terms, sources, finished=finished)
+
+
 def _as_it_was(flow: Flow, manifest: StageManifest) -> Flow:
     if not is_local(manifest.stage) or not manifest.partitions:
         return flow
@@ -103,7 +115,7 @@ def _stage(
         cpu = work.cpu_seconds + sum(prices.get(unit, 0.0) * amount for unit, amount in work.units.items())
         if work is widest:
             cpu += started
-        steps.append(_step(work, cpu, terms, known))
+        steps.append(_step(work, cpu, known.of(name).driver_base, terms, known))
     written, kept = sum(work.written_bytes for work in works), sum(work.kept_bytes for work in works)
     return StagePlan(
         name=name, documents=flow.documents, text_bytes=flow.text_bytes, partitions=math.ceil(flow.partitions),
@@ -111,7 +123,7 @@ def _stage(
     )  # fmt: skip
 
 
-def _step(work: Work, cpu: float, terms: Terms, known: Constants) -> StepPlan:
+def _step(work: Work, cpu: float, driver: float, terms: Terms, known: Constants) -> StepPlan:
     """Time counts whole waves of tasks, and the requests of a task as it makes them: writes and the first `ALONE` reads one
     after the other, further reads `at_once` at a time."""
     store, tasks = terms.store, max(1, math.ceil(work.tasks - 1e-9))
@@ -126,7 +138,7 @@ def _step(work: Work, cpu: float, terms: Terms, known: Constants) -> StepPlan:
         seconds = (cpu + waiting) / tasks * waves + (0 if work.one_core else tasks * known.dispatch_seconds)
     return StepPlan(
         name=work.name, tasks=tasks, seconds=seconds, cpu_seconds=cpu, worker_bytes=work.worker_bytes,
-        driver_bytes=work.driver_bytes, read_bytes=work.read_bytes, written_bytes=work.written_bytes,
+        driver_bytes=driver + work.driver_bytes, read_bytes=work.read_bytes, written_bytes=work.written_bytes,
         kept_bytes=work.kept_bytes, gets=work.gets, puts=work.puts, lists=work.lists, one_core=work.one_core,
     )  # fmt: skip
 

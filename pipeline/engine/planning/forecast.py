@@ -104,7 +104,7 @@ def local(stage: str, flow: Flow, known: Constants, files: int = 2) -> Forecast:
         read_bytes=0.0 if flow.in_memory else flow.text_bytes * known.stored,
         gets=count * (1 if flow.in_memory else 2), puts=count * (files + 1) + 1,
         worker_bytes=own.base_bytes + own.held * flow.partition_bytes,
-        driver_bytes=known.driver_bytes + count * (known.manifest_bytes + known.task_bytes),
+        driver_bytes=count * (known.manifest_bytes + known.task_bytes),
     )  # fmt: skip
     return Forecast([work, manifests(flow, known, files)], flow.kept(documents, text, stage))
 
@@ -114,7 +114,7 @@ def manifests(flow: Flow, known: Constants, files: int) -> Work:
     count = flow.partitions
     return Work(
         "manifests", 1, gets=count, lists=2 * math.ceil(count * (files + 1) / PAGE), one_core=True,
-        driver_bytes=known.driver_bytes + count * known.manifest_bytes,
+        driver_bytes=count * known.manifest_bytes,
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def over_partitions(
         "read_bytes": flow.text_bytes * known.stored * passes,
         "gets": count,
         "worker_bytes": own.base_bytes + own.held * flow.partition_bytes,
-        "driver_bytes": known.driver_bytes + flow.partitions * known.task_bytes,
+        "driver_bytes": flow.partitions * known.task_bytes,
     }
     for key, amount in more.items():
         amounts[key] = amounts.get(key, 0.0) + amount
