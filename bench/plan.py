@@ -45,7 +45,7 @@ def recipe(folder: Path, megabytes: float) -> dict[str, Any]:
     """The recipe of a run below `folder`, whose documents lie in `in/`."""
     return {
         "name": "plan", "output": str(folder / "run"),
-        "sources": {file.stem: {"paths": [str(file)]} for file in sorted((folder / "in").glob("*.jsonl"))},
+        "sources": {file.stem: {"paths": [str(file)], "min_kept": 0} for file in sorted((folder / "in").glob("*.jsonl"))},
         "ingest": {"partition_mb": max(0.25, 4 * megabytes / 1.05 / PARTITIONS)},
         "filter": {"rules": ["gopher_quality", "gopher_repetition"]},
         "decontaminate": {"against": [str(folder / "evals.jsonl")]},
@@ -64,7 +64,7 @@ def write(folder: Path, megabytes: float) -> None:
         mine = np.flatnonzero(rows["source"] == number).tolist()
         lines = (json.dumps({"id": str(i), "text": texts[i]}) for i in mine)
         (folder / f"in/{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    words = [texts[i].split() for i in range(0, len(texts), max(1, len(texts) // QUESTIONS))]
+    words = [texts[i].split() for i in range(0, len(texts), max(100, len(texts) // QUESTIONS))]
     questions = [{"question": " ".join(some[3:30]), "answer": "none"} for some in words if len(some) > 40]
     (folder / "evals.jsonl").write_text(
         "".join(json.dumps(one) + "\n" for one in questions), encoding="utf-8"

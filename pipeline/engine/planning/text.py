@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from corpusmill.common.format import BYTES, count, plain_size, scaled, span
 from corpusmill.schemas.manifest import Figures, StageResources
@@ -65,10 +65,9 @@ def brief(plan: RunPlan) -> str:
 
 def beside(stages: Mapping[str, StageResources]) -> str:
     """Planned and actual figures of stages that ran, and their sums. What was planned of no stage is a dash."""
-    titles = ("time", "CPU", "worker", "driver", "written")
     lines = [
-        f"{'':<13}" + "".join(f"{title:>13}" for title in titles),
-        f"{'stage':<13}" + f"{'plan':>6}{'actual':>7}" * len(titles),
+        f"{'':<13}" + "".join(f"{title:>{width + 7}}" for title, _, _, width in _BESIDE),
+        f"{'stage':<13}" + "".join(f"{'plan':>{width}}{'actual':>7}" for *_, width in _BESIDE),
     ]
     lines += [_pair(name, one.planned, one.actual) for name, one in stages.items()]
     planned = [one.planned for one in stages.values() if one.planned is not None]
@@ -90,11 +89,8 @@ def summed(figures: list[Figures]) -> Figures:
 
 def _pair(name: str, planned: Figures | None, actual: Figures) -> str:
     cells = []
-    for field, write in (
-        ("seconds", _time), ("cpu_seconds", _time), ("worker_bytes", _size), ("driver_bytes", _size),
-        ("written_bytes", _size),
-    ):  # fmt: skip
-        cells.append(f"{'-' if planned is None else write(getattr(planned, field)):>6}")
+    for _, field, write, width in _BESIDE:
+        cells.append(f"{'-' if planned is None else write(getattr(planned, field)):>{width}}")
         cells.append(f"{write(getattr(actual, field)):>7}")
     return f"{name[:13]:<13}" + "".join(cells)
 
@@ -115,15 +111,22 @@ def _number(value: float) -> str:
 
 
 def _size(value: float) -> str:
-    return scaled(float(value), BYTES, "")
+    return scaled(float(f"{value:.2g}"), BYTES, "")
 
 
 def _time(seconds: float) -> str:
     for length, name in _UNITS:
         if seconds >= length:
             value = seconds / length
-            return f"{value:.3g}{name}" if value < 99.5 else f"{value:,.0f}{name}"
+            return f"{value:.2g}{name}" if value < 99.5 else f"{value:,.0f}{name}"
     return f"{seconds:.2g}s" if seconds >= 0.01 else "0s"
+
+
+# Title, field, how it is written, columns of the planned one.
+_BESIDE: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
+    ("time", "seconds", _time, 7), ("CPU", "cpu_seconds", _time, 7), ("worker", "worker_bytes", _size, 6),
+    ("driver", "driver_bytes", _size, 6), ("written", "written_bytes", _size, 6),
+)  # fmt: skip
 
 
 def _wrap(text: str, indent: str = "  ") -> list[str]:
