@@ -49,8 +49,8 @@ Every run shows its plan in its first second (`--dry-run` shows it too), checks 
 The same figures stand in each stage's `manifest.json` (`resources`), in `corpusmill run --json`, and in `resources.html` in the run's
 folder. They are measured in the processes that do the work: CPU time and peak resident memory of each worker and of the driver by
 stage, and every request to a store. They hold times, so no checksum covers them, and the report, whose bytes depend on the
-documents alone, does not contain them. Of a stage that an interrupted run had begun, only the last run is counted. A stage of your
-own is not planned.
+documents alone, does not contain them. Of a stage that an interrupted run had begun, only the last run is counted. Of a stage of
+your own bytes and requests are planned, as if it kept all documents, and no CPU time.
 
 ## Accuracy
 

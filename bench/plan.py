@@ -31,6 +31,9 @@ from corpusmill.schemas.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = (10, 40, 160)  # MB of text
+WIDE = (
+    40  # MB of text in one partition: for the memory that a partition takes, which smaller ones do not show
+)
 MEAN_BYTES = 3000
 PARTITIONS = 16  # about; so their size grows with that of the corpus
 BY_DRIVER = {
@@ -41,12 +44,12 @@ QUESTIONS = 500  # of the evaluation set that is looked for
 Run = dict[str, Any]
 
 
-def recipe(folder: Path, megabytes: float) -> dict[str, Any]:
+def recipe(folder: Path, megabytes: float, wide: bool = False) -> dict[str, Any]:
     """The recipe of a run below `folder`, whose documents lie in `in/`."""
     return {
         "name": "plan", "output": str(folder / "run"),
         "sources": {file.stem: {"paths": [str(file)], "min_kept": 0} for file in sorted((folder / "in").glob("*.jsonl"))},
-        "ingest": {"partition_mb": max(0.25, 4 * megabytes / 1.05 / PARTITIONS)},
+        "ingest": {"partition_mb": max(0.25, (8 if wide else 4 / PARTITIONS) * megabytes / 1.05)},
         "filter": {"rules": ["gopher_quality", "gopher_repetition"]},
         "decontaminate": {"against": [str(folder / "evals.jsonl")]},
         "tokenizer": {"vocab_size": 8192}, "shard": {"shard_mb": max(1.0, megabytes / 20)},
@@ -54,16 +57,16 @@ def recipe(folder: Path, megabytes: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write(folder: Path, megabytes: float) -> None:
-    """The documents, a file of JSON Lines for each source, and questions that some of them hold."""
+def write(folder: Path, megabytes: float, wide: bool = False) -> None:
+    """The documents, a file of JSON Lines for each source (`wide`: one for all), and questions that some of them hold."""
     rows = corpus.plan(int(megabytes * 1e6 / MEAN_BYTES), MEAN_BYTES)
     texts = corpus.texts(rows).to_pylist()
     names = corpus.real_text().sources
     (folder / "in").mkdir(parents=True)
     for number, name in enumerate(names):
         mine = np.flatnonzero(rows["source"] == number).tolist()
-        lines = (json.dumps({"id": str(i), "text": texts[i]}) for i in mine)
-        (folder / f"in/{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with (folder / f"in/{'all' if wide else name}.jsonl").open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps({"id": str(i), "text": texts[i]}) + "\n" for i in mine)
     words = [texts[i].split() for i in range(0, len(texts), max(100, len(texts) // QUESTIONS))]
     questions = [{"question": " ".join(some[3:30]), "answer": "none"} for some in words if len(some) > 40]
     (folder / "evals.jsonl").write_text(
@@ -71,13 +74,13 @@ def write(folder: Path, megabytes: float) -> None:
     )
 
 
-def child(folder: str, megabytes: str) -> None:
+def child(folder: str, megabytes: str, wide: str = "") -> None:
     """What the process does: it runs, and prints what each stage used as JSON."""
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run as Job
 
-    made = Recipe.model_validate(recipe(Path(folder), float(megabytes)))
+    made = Recipe.model_validate(recipe(Path(folder), float(megabytes), bool(wide)))
     with Workers(made.cluster, None, Progress(quiet=True)) as workers:
         job = Job(made, Folder(made.output_url), workers, Progress(quiet=True))
         manifests = {one.stage: one for one in job.execute()}
@@ -92,20 +95,20 @@ def child(folder: str, megabytes: str) -> None:
     print(json.dumps({"used": used, "manifests": found}))
 
 
-def measure(megabytes: float) -> Run:
+def measure(megabytes: float, wide: bool = False) -> Run:
     """`used` by stage, the `manifests`, the `shape` of the input, and what else constants are made from."""
     from corpusmill.pipeline.ingest.stage import Ingest
 
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        write(place, megabytes)
+        write(place, megabytes, wide)
         command = [sys.executable, "-c", "import sys; from bench.plan import child; child(*sys.argv[1:])"]
         done = subprocess.run(
-            [*command, name, str(megabytes)], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True,
+            [*command, name, str(megabytes), *(["wide"] if wide else [])], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True,
             env={**os.environ, **ONE_THREAD},
         )  # fmt: skip
         found: Run = json.loads(done.stdout)
-        made = Recipe.model_validate(recipe(place, megabytes))
+        made = Recipe.model_validate(recipe(place, megabytes, wide))
         stored = sum(file.stat().st_size for file in (place / "run/ingest/documents").glob("*.parquet"))
         return {
             **found, "recipe": made, "megabytes": megabytes, "stored": stored, "shape": Ingest(made).shape(),
@@ -113,8 +116,8 @@ def measure(megabytes: float) -> Run:
         }  # fmt: skip
 
 
-def constants(runs: Sequence[Run], known: dict[str, float]) -> Constants:
-    """Fitted to the runs: least squares on relative errors, none below 0. `known`: those of the driver."""
+def constants(runs: Sequence[Run], wide: Run, known: dict[str, float]) -> Constants:
+    """Fitted to the runs: least squares on relative errors, none below 0; memory also to the `wide` run. `known`: those of the driver."""
     from bench.__main__ import machine
     from corpusmill.pipeline.dedup.estimate.corpus import measured
 
@@ -131,14 +134,13 @@ def constants(runs: Sequence[Run], known: dict[str, float]) -> Constants:
         dispatch_seconds=measured().dispatch_seconds,
         task_bytes=measured().task_bytes, **known, stages={},
     )  # fmt: skip
-    stages = {name: _of_stage(name, runs, first) for name in runs[0]["used"]}
+    stages = {name: _of_stage(name, runs, wide, first) for name in runs[0]["used"]}
     return first.model_copy(update={"stages": stages})
 
 
-def _of_stage(name: str, runs: Sequence[Run], known: Constants) -> StageConstants:
+def _of_stage(name: str, runs: Sequence[Run], wide: Run, known: Constants) -> StageConstants:
     used = [run["used"][name] for run in runs]
     rows = [_incoming(run, name) for run in runs]
-    parts = np.array([row["mb"] * 1e6 / row["partitions"] for row in rows])
     counts = [run["manifests"][name]["counts"] for run in runs]
     mine = [one["worker_cpu" if name in BY_DRIVER else "cpu_seconds"] for one in used]
     seconds = {}
@@ -155,9 +157,11 @@ def _of_stage(name: str, runs: Sequence[Run], known: Constants) -> StageConstant
         matrix = np.array([[row["mb"], 1.0] for row in rows])
         per_mb, process = not_negative(matrix, np.array(mine), np.maximum(mine, 1e-3))
         seconds |= {"mb": float(per_mb), "process": float(process)}
-    base, held = not_negative(
-        np.stack([np.ones(len(parts)), parts], axis=1), *[np.array([one["worker_bytes"] for one in used])] * 2
+    sizes = np.array(
+        [row["mb"] * 1e6 / row["partitions"] for row in (_incoming(run, name) for run in (*runs, wide))]
     )
+    peaks = np.array([run["used"][name]["worker_bytes"] for run in (*runs, wide)])
+    base, held = not_negative(np.stack([np.ones(len(sizes)), sizes], axis=1), peaks, peaks)
     found: dict[str, float] = {"base_bytes": base, "held": held}
     if name in BY_DRIVER:
         unit = BY_DRIVER[name]
@@ -250,11 +254,11 @@ def main(sizes: Sequence[float] = SIZES) -> None:
     measure(1.0)  # kernels are compiled
     structures = driver.measure()
     known = driver.per_unit(structures)
-    runs = [measure(size) for size in sizes]
-    held_out = constants(runs[:-1], known)
+    runs, wide = [measure(size) for size in sizes], measure(WIDE, wide=True)
+    held_out = constants(runs[:-1], wide, known)
     for run in runs:
         run["plan"] = _planned(run, held_out)
-    path().write_text(constants(runs, known).model_dump_json(indent=1) + "\n", encoding="utf-8")
+    path().write_text(constants(runs, wide, known).model_dump_json(indent=1) + "\n", encoding="utf-8")
     measured.cache_clear()
     tables, driver_table = page.tables(runs), page.structures(structures)
     (ROOT / "docs" / "planning.md").write_text(page.page(tables, driver_table), encoding="utf-8")

@@ -120,7 +120,7 @@ class StageResources(Strict):
     not in the actual figures."""
 
     planned: Figures | None = Field(
-        default=None, description="null: the stage of a user's own, or a command's"
+        default=None, description="null: the run was not planned"
     )
     actual: Figures
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -63,8 +65,7 @@ def status(entry: Planned, params: dict[str, Any]) -> tuple[StageManifest | None
         )
     sizes = {e.path: e.size for e in entry.folder.list()}
     wanted = list(manifest.files)
-    for name in manifest.partitions:
-        part = part_of(entry.folder, name)
+    for name, part in zip(manifest.partitions, parts_of(entry.folder, manifest.partitions), strict=True):
         if part is None:
             return None, f"partition {name} is missing"
         wanted += part.files
@@ -96,6 +97,11 @@ def part_of(folder: Folder, name: str) -> PartitionManifest | None:
         raise WorkError(
             f"{folder}/parts/{name}.json: not a partition manifest; delete it, run again"
         ) from error
+
+
+def parts_of(folder: Folder, names: Sequence[str]) -> Iterator[PartitionManifest | None]:
+    """The same of several, in their order; reads from a remote store wait together."""
+    return folder.at_once(partial(part_of, folder), names)
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -22,7 +22,7 @@ from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
 from corpusmill.pipeline.engine.owner import Claim
-from corpusmill.pipeline.engine.planned import Planned, groups, part_of, status
+from corpusmill.pipeline.engine.planned import Planned, groups, parts_of, status
 from corpusmill.pipeline.engine.planning import page
 from corpusmill.pipeline.engine.planning.meter import MeteredScheduler
 from corpusmill.pipeline.engine.progress import Progress
@@ -282,7 +282,7 @@ class Run:
     @staticmethod
     def _partitions(entry: Planned) -> list[Partition]:
         assert entry.done is not None
-        parts = [part_of(entry.folder, name) for name in entry.done.partitions]
+        parts = parts_of(entry.folder, entry.done.partitions)
         return [as_partition(entry.folder, part) for part in parts if part is not None]
 
     def _run_global(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> None:

@@ -78,7 +78,8 @@ def plan(
         if manifest is not None:
             after = _as_it_was(replace(after, in_memory=False), manifest)
             if isinstance(stage, SourceStage):
-                after = replace(after, records=float(manifest.counts.docs_in))
+                read = after.shape._replace(text_bytes=after.text_bytes)
+                after = replace(after, records=float(manifest.counts.docs_in), shape=read)
         elif works:
             one = _stage(stage.name, works, flow, terms, known, held)
             found.append(one)
