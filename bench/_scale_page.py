@@ -8,9 +8,10 @@ from typing import Any
 from corpusmill.common.format import count, plain_size, span
 from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.banding import banding
-from corpusmill.pipeline.dedup.estimate.corpus import OBJECT_STORE, assumed, measured
+from corpusmill.pipeline.dedup.estimate.corpus import assumed, measured
 from corpusmill.pipeline.dedup.estimate.model import estimate
 from corpusmill.pipeline.dedup.estimate.plan_text import Limits, exceeded, show
+from corpusmill.pipeline.engine.planning.constants import OBJECT_STORE
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.dedup_results import Estimate
 

@@ -174,8 +174,9 @@ def measure() -> dict[str, Any]:
     from bench.__main__ import machine
     from corpusmill.pipeline.dedup.banding import banding
     from corpusmill.pipeline.dedup.estimate import quantities
-    from corpusmill.pipeline.dedup.estimate.corpus import LOCAL, Measured
+    from corpusmill.pipeline.dedup.estimate.corpus import Measured
     from corpusmill.pipeline.dedup.estimate.model import estimate
+    from corpusmill.pipeline.engine.planning.constants import LOCAL
 
     runs = {name: run(*size, {}) for name, size in SIZES.items()}
     two_levels = run(*SIZES[HELD_OUT], SHUFFLED_PARAMS, slim=True)

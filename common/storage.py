@@ -21,9 +21,11 @@ from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.stores import WEB, Missing, again, failure, open_store, passing
+from corpusmill.common.traffic import TRAFFIC
 
 IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
 PART, PARTS = 16 << 20, 4  # bytes of a part of an upload, and parts under way at once
+PAGE = 1000  # objects of a listing in one answer
 REMOTE = ("s3", "gs", "az", "https", "hf", "s3a", "abfs", "abfss", "http", "memory")
 
 Item = TypeVar("Item")
@@ -139,13 +141,18 @@ class Folder:
 
     def read(self) -> bytes:
         """The whole object."""
-        return self._ask("read", lambda: bytes(self.store.get(self.path).bytes()))
+        TRAFFIC.add(gets=1)
+        data = self._ask("read", lambda: bytes(self.store.get(self.path).bytes()))
+        TRAFFIC.add(read=len(data))
+        return data
 
     def read_range(self, offset: int, size: int) -> bytes:
         """`size` bytes from `offset`; raises `WorkError` if the object ends before that."""
         if size == 0:
             return b""  # stores refuse such a range
+        TRAFFIC.add(gets=1)
         data = self._ask("read", lambda: bytes(self.store.get_range(self.path, start=offset, length=size)))
+        TRAFFIC.add(read=len(data))
         if len(data) != size:
             raise Truncated(f"{self.url}: truncated: {size} bytes asked at {offset}, {len(data)} there")
         return data
@@ -165,6 +172,7 @@ class Folder:
                 os.close(handle)
         except OSError as error:
             raise self._failed("read", error) from None
+        TRAFFIC.add(gets=1, read=len(data))
         if if_match and tag != if_match:
             raise Changed(f"{self.url}: the file is another one now")
         if size and not data:
@@ -195,6 +203,7 @@ class Folder:
                     f"{self.url}: truncated: ends before byte {offset}, where {size} are asked"
                 ) from None
             raise self._failed("read", error) from None
+        TRAFFIC.add(gets=1, read=len(data))
         tag = answer.meta["e_tag"] or ""
         return Tagged(data, "" if tag.startswith("W/") else tag, answer.meta["size"])
 
@@ -222,6 +231,7 @@ class Folder:
 
     def open(self, buffer_size: int = 4 << 20, size: int | None = None) -> BinaryIO:
         """A seekable stream over the object; locally the operating system's own. `size`, if known, spares a request."""
+        TRAFFIC.add(gets=1)
         try:
             if self.local:
                 return cast(BinaryIO, Path("/" + self.path).open("rb"))
@@ -234,6 +244,7 @@ class Folder:
     def write(self, data: bytes | memoryview) -> None:
         """Publish the object atomically."""
         self._ask("write", lambda: self.store.put(self.path, bytes(data)))
+        TRAFFIC.add(puts=1, written=len(data))
 
     def write_new(self, data: bytes) -> bool:
         """Publish the object if there is none of this name; whether it did. Of several writers one does."""
@@ -285,14 +296,18 @@ class Folder:
 
         try:
             writer = obstore.open_writer(self.store, self.path, buffer_size=PART, max_concurrency=PARTS)
-            yield cast(IO[bytes], writer)
+            stream = _Counted(writer)
+            yield cast(IO[bytes], stream)
             writer.close()  # a writer that is dropped without it leaves nothing
+            # An upload in parts is begun and completed by a request each.
+            TRAFFIC.add(puts=1 if stream.size <= PART else 2 + -(-stream.size // PART), written=stream.size)
         except (WorkError, UserError, Missing):  # of what was read in the block, it may be
             raise
         except Exception as error:
             raise self._failed("write", error) from None
 
     def exists(self) -> bool:
+        TRAFFIC.add(gets=1)
         try:
             self._ask("look up", lambda: self.store.head(self.path))
         except FileNotFoundError:
@@ -301,6 +316,7 @@ class Folder:
 
     def entry(self) -> Entry:
         """Size and change tag of the object itself."""
+        TRAFFIC.add(gets=1)
         meta = self._ask("look up", lambda: self.store.head(self.path))
         return Entry(self.name, meta["size"], meta["e_tag"] or str(meta["last_modified"]))
 
@@ -322,6 +338,7 @@ class Folder:
                 name = meta["path"][len(prefix) :]
                 if not self.local or not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
                     found.append(Entry(name, meta["size"], meta["e_tag"] or str(meta["last_modified"])))
+        TRAFFIC.add(lists=max(1, -(-len(found) // PAGE)))
         return iter(sorted(found))
 
     def sweep(self, of: Collection[str] | None = None) -> None:
@@ -371,6 +388,21 @@ class Folder:
             yield up.url
 
 
+class _Counted:
+    """A stream that is written to; `size`: bytes so far."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer, self.size = writer, 0
+
+    def write(self, data: Any) -> int:
+        with memoryview(data) as view:
+            self.size += view.nbytes
+        return int(self.writer.write(data))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.writer, name)
+
+
 class _Stream(io.RawIOBase):
     """An object of a store as a raw stream, opened again at its place after a passing failure."""
 
@@ -402,11 +434,13 @@ class _Stream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         def read() -> bytes:
             try:
-                return bytes(self.source.read(len(buffer)))
+                found = bytes(self.source.read(len(buffer)))
             except Exception as error:
                 if passing(error):  # its buffer may be lost with the answer
                     self.source = self._open()
                 raise
+            TRAFFIC.add(read=len(found))
+            return found
 
         data = self.file._ask("read", read)
         buffer[: len(data)] = data

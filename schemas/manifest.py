@@ -104,6 +104,36 @@ class PartitionManifest(Strict):
     seconds: float = Field(default=0.0, ge=0, description="CPU seconds; not part of any hash")
 
 
+class Figures(Strict):
+    """Time, memory, bytes and requests of a stage, or of a step of it, over all tasks."""
+
+    tasks: int = Field(default=0, ge=0)
+    seconds: float = Field(default=0.0, ge=0, description="wall time")
+    cpu_seconds: float = Field(default=0.0, ge=0, description="of all tasks, and of the driver")
+    worker_bytes: float = Field(default=0.0, ge=0, description="peak memory of the largest worker process")
+    driver_bytes: float = Field(default=0.0, ge=0, description="peak memory of the driver process")
+    read_bytes: float = Field(default=0.0, ge=0)
+    written_bytes: float = Field(default=0.0, ge=0, description="what is deleted again among them")
+    gets: float = Field(default=0.0, ge=0, description="requests that read or look up an object")
+    puts: float = Field(
+        default=0.0, ge=0, description="requests that write an object, or a part of a large one"
+    )
+    lists: float = Field(default=0.0, ge=0, description="pages of listings")
+
+    @property
+    def requests(self) -> float:
+        """All of them."""
+        return self.gets + self.puts + self.lists
+
+
+class StageResources(Strict):
+    """A stage's plan beside what came of it. Partitions that an earlier, interrupted run had finished are in the plan,
+    not in the actual figures."""
+
+    planned: Figures | None = Field(default=None, description="null: the run was not planned")
+    actual: Figures
+
+
 class StageManifest(Strict):
     """A finished stage: what it ran with, what it published, and the totals."""
 
@@ -124,6 +154,7 @@ class StageManifest(Strict):
     seconds: float = Field(
         default=0.0, ge=0, description="CPU seconds of the transforms, or of the driver; not part of any hash"
     )
+    resources: StageResources | None = Field(default=None, description="not part of any hash")
 
 
 def hash_json(value: Any) -> str:

@@ -13,6 +13,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.api.tables import mapped, parquet_tables
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.layout import stage_folders
+from corpusmill.pipeline.engine.planning.estimate import of_run
 from corpusmill.pipeline.engine.preflight import preflight
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.runner import Run
@@ -100,7 +101,8 @@ class Recipe:
             job = Run(config, Folder(url), dask, progress, folders, replace)
             with job.owned():
                 planned = job.plan()
-                for warning in preflight(config, Folder(url), dask, planned, claimed=True):
+                job.forecast = of_run(planned, len(config.sources), dask.count, not Folder(url).local)
+                for warning in preflight(config, Folder(url), dask, planned, job.forecast, claimed=True):
                     progress.log(f"warning: {warning}")
                 manifests = job.execute(planned)
         return Finished(

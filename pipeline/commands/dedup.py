@@ -103,9 +103,9 @@ def dedup_plan(
     """What a deduplication would cost and find, and its limits."""
     from corpusmill.common.config import override, validate
     from corpusmill.pipeline.dedup.banding import banding
-    from corpusmill.pipeline.dedup.estimate.corpus import LOCAL, OBJECT_STORE
     from corpusmill.pipeline.dedup.estimate.model import estimate
     from corpusmill.pipeline.dedup.estimate.plan_text import Limits, exceeded, show, show_steps, unpromised
+    from corpusmill.pipeline.engine.planning.constants import LOCAL, OBJECT_STORE
     from corpusmill.schemas.dedup import DedupParams
 
     given = {"similarity": similarity, "recall": recall}

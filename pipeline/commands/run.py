@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from corpusmill.pipeline.commands.options import Address, Json, Quiet, Replace, Set, WorkerCount, print_json
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.planning import RunPlan
 
 RUN_EXAMPLE = "corpusmill run recipe.yaml --set dedup.ngram=4"
 
@@ -45,6 +48,8 @@ def _execute(
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.losses import LostSources
     from corpusmill.pipeline.engine.owner import in_use, owner_of
+    from corpusmill.pipeline.engine.planning.estimate import of_run
+    from corpusmill.pipeline.engine.planning.text import beside, brief
     from corpusmill.pipeline.engine.preflight import preflight
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run
@@ -58,9 +63,11 @@ def _execute(
             planned = job.plan()
             todo = [entry for entry in planned if entry.done is None]
             with progress.work("checks"):
-                warnings = preflight(recipe, folder, scheduler, planned, claimed=not dry_run)
+                plan = of_run(planned, len(recipe.sources), scheduler.count, not folder.local)
+                warnings = preflight(recipe, folder, scheduler, planned, plan, claimed=not dry_run)
             for warning in warnings:
                 progress.log(f"warning: {warning}")
+            job.forecast = plan
             if dry_run:
                 if (owner := owner_of(folder)) is not None:
                     progress.log(f"warning: {in_use(folder, owner)}")
@@ -68,12 +75,13 @@ def _execute(
                     job.check_recipe()
                 except UserError as error:
                     progress.log(f"warning: {error}")
-                _show_plan(planned, json)
+                _show_plan(planned, plan, json)
                 return
             if todo:
                 progress.log(
                     f"{folder}: {len(planned) - len(todo)} of {len(planned)} stages are finished and valid"
                 )
+                progress.log(brief(plan))
             try:
                 manifests = job.execute(planned)
             except LostSources as lost:
@@ -82,18 +90,27 @@ def _execute(
             except KeyboardInterrupt:
                 progress.log("interrupted; finished work is kept: run the same command to continue")
                 raise
+    ran = {one.stage: one.resources for one in manifests if one.resources and plan.stage(one.stage)}
+    if todo and ran:
+        progress.log(beside(ran))
     if not todo:
         progress.log(f"{folder}: everything is finished and valid, nothing to do")
     _show_result(folder.url, manifests, json)
 
 
-def _show_plan(planned: list[Any], json: bool) -> None:
+def _show_plan(planned: list[Any], plan: RunPlan, json: bool) -> None:
+    from corpusmill.pipeline.engine.planning.text import brief
+
     if json:
-        print_json([{"stage": p.name, "key": p.key, "run": p.done is None, "why": p.why} for p in planned])
+        costs = {stage.name: stage.figures().model_dump(mode="json") for stage in plan.stages}
+        rows = [{"stage": p.name, "key": p.key, "run": p.done is None, "why": p.why} for p in planned]
+        print_json([{**row, "planned": costs.get(str(row["stage"]))} for row in rows])
         return
     for entry in planned:
         state = "finished" if entry.done is not None else "RUN"
         typer.echo(f"{entry.name:<10} {state:<9} {entry.why or 'key and files match'}")
+    if plan.stages:
+        typer.echo(brief(plan))
 
 
 def _show_result(where: str, manifests: list[Any], json: bool, losses: Sequence[Any] = ()) -> None:
@@ -104,6 +121,7 @@ def _show_result(where: str, manifests: list[Any], json: bool, losses: Sequence[
                 "counts": m.counts.model_dump(),
                 "counters": m.counters,
                 "seconds": m.seconds,
+                "resources": m.resources and m.resources.model_dump(mode="json"),
             }
             for m in manifests
         }

@@ -15,6 +15,7 @@ import typer
 from corpusmill.pipeline.commands.classifier import app as classifier
 from corpusmill.pipeline.commands.dedup import PLAN_EXAMPLE, dedup, dedup_plan
 from corpusmill.pipeline.commands.options import IN_OUT, Given, stage_command
+from corpusmill.pipeline.commands.plan import PLAN_RUN_EXAMPLE, plan_run
 from corpusmill.pipeline.commands.rules import (
     PARITY_EXAMPLE,
     SIGNALS_EXAMPLE,
@@ -57,6 +58,7 @@ def register(app: typer.Typer) -> None:
     """Add the pipeline's commands to `corpusmill`."""
     app.command("init", epilog=f"Example: {INIT_EXAMPLE}")(init)
     app.command("run", epilog=f"Example: {RUN_EXAMPLE}")(run)
+    app.command("plan-run", epilog=f"Example: {PLAN_RUN_EXAMPLE}")(plan_run)
     for name, spec in STAGES.items():
         if spec.declared.example:
             command = COMMANDS.get(name) or _plain(spec)

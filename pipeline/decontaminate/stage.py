@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.found import kinds, most
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work, local, over_partitions
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Outcome, decisions, with_texts
 from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.stages import DecontaminateParams
@@ -194,6 +196,16 @@ class Decontaminate(LocalStage):
         from corpusmill.pipeline.decontaminate.evalsets import find_files
 
         return find_files(self.params.against)
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Two more passes over the partitions before the documents are taken: hits are found, then judged."""
+        count, flow = flow.partitions, replace(flow, in_memory=False)
+        works, after = local(self.name, flow, known)
+        scan = over_partitions(self.name, "scan", flow, known, puts=2 * count, gets=2 * count)
+        judge = Work("judge", count, gets=3 * count, puts=2 * count, driver_bytes=scan.driver_bytes)
+        read = Work("matches", 1, gets=count, one_core=True)
+        first, *rest = works
+        return Forecast([scan, judge, read, replace(first, gets=first.gets + count), *rest], after)
 
     def check(self) -> list[str]:
         from corpusmill.pipeline.decontaminate.evalsets import read_items

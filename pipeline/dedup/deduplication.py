@@ -156,10 +156,10 @@ class Deduplication:
 
     def promise(self) -> dict[str, Any]:
         """The plan and its expected cost before the work begins: logged, and returned for `plan.json`."""
-        from corpusmill.pipeline.dedup.estimate.corpus import LOCAL, OBJECT_STORE
         from corpusmill.pipeline.dedup.estimate.model import estimate
         from corpusmill.pipeline.dedup.estimate.pilot import pilot
         from corpusmill.pipeline.dedup.estimate.plan_text import show, unpromised
+        from corpusmill.pipeline.engine.planning.constants import LOCAL, OBJECT_STORE
 
         alone = None
         if self.params.minhash and self.documents:

@@ -20,6 +20,8 @@ from corpusmill.pipeline.dedup import span_edges
 from corpusmill.pipeline.dedup.banding import banding
 from corpusmill.pipeline.dedup.lines import line_kernels
 from corpusmill.pipeline.engine.found import clause, documents_removed, most
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast
 from corpusmill.pipeline.engine.publish import read_table
 from corpusmill.pipeline.engine.shuffle import starts_of
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Outcome, Transform, decisions
@@ -181,6 +183,12 @@ class Dedup(LocalStage):
         cut = sum(counters.get(name, 0) for name in ("line_bytes_cut", "substring_bytes_cut"))
         parts = [clause(documents_removed(manifest.counts), removed)]
         return "; ".join([*parts, *([f"{plain_size(cut)} of repeated text cut"] if cut else [])])
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """As the estimator of deduplication has it, of which `transform` is the stage's own tasks."""
+        from corpusmill.pipeline.dedup.estimate.run_plan import forecast
+
+        return forecast(flow, known, self.params, banding(self.params))
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.dedup.deduplication import Deduplication

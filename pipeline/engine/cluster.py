@@ -73,6 +73,13 @@ class Workers:
                 self._client = self._connect()
         return self._client
 
+    @property
+    def count(self) -> int:
+        """How many workers there are, or will be; 1 where the tasks run in this process."""
+        if self.address:
+            return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+        return max(1, self.config.workers if self.config.workers is not None else os.cpu_count() or 1)
+
     def everywhere(
         self, function: Callable[..., Result], *arguments: Any, patience: float = 0.0
     ) -> dict[str, Result]:

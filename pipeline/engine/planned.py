@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -80,13 +82,13 @@ def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[
     entry.expired = expired_of(entry.folder, manifest.key)
     sizes = {e.path: e.size for e in entry.folder.list()}
     wanted = list(manifest.files)
-    for name in manifest.partitions:
-        try:
-            part = part_of(entry.folder, manifest, name)
-        except WorkError:
-            part = None
+    try:
+        parts = list(parts_of(entry.folder, manifest))
+    except WorkError:
+        return None, "the manifest of a partition is damaged"
+    for name, part in zip(manifest.partitions, parts, strict=True):
         if part is None:
-            return None, f"partition {name} is missing, or its manifest is damaged"
+            return None, f"partition {name} is missing"
         wanted += [f for f in part.files if entry.expired is None or not f.path.startswith(TEXTS)]
     missing = next((path for path in manifest.checksums if path not in sizes), None)
     if missing is not None:
@@ -126,6 +128,11 @@ def part_of(folder: Folder, manifest: StageManifest, name: str) -> PartitionMani
     if manifest.checksums.get(path, sha256(data)) != sha256(data):
         raise WorkError(f"{folder / path}: its bytes changed since they were published; delete it, run again")
     return PartitionManifest.from_json(data, folder / path)
+
+
+def parts_of(folder: Folder, manifest: StageManifest) -> Iterator[PartitionManifest | None]:
+    """The same of all partitions, in their order; reads from a remote store wait together."""
+    return folder.at_once(partial(part_of, folder, manifest), manifest.partitions)
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[str]:

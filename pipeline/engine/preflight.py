@@ -19,6 +19,7 @@ from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.planned import Planned
 from corpusmill.pipeline.engine.stage import LocalStage, SourceStage
+from corpusmill.schemas.planning import RunPlan
 from corpusmill.schemas.recipe import Recipe
 
 # Packages whose version may show in the output.
@@ -32,11 +33,7 @@ SAME = (
     "tokenizers",
     "fasttext-numpy2-wheel",
 )
-# Bytes of a run for each byte of text: documents of a local stage (zstd), shards of tokens or text, and the rest.
-DOCUMENTS, SHARDS, REST = 0.45, 0.6, 0.1
-TOO_LITTLE = (
-    0.25  # of the estimate, which may be wrong: with less space than this share of it a run is not begun
-)
+TOO_LITTLE = 0.25  # of the plan, which may be wrong: with less space than this share of it a run is not begun
 
 
 class Environment(NamedTuple):
@@ -49,17 +46,17 @@ class Environment(NamedTuple):
 
 
 def preflight(
-    recipe: Recipe, output: Folder, workers: Workers, planned: Sequence[Planned], claimed: bool
+    recipe: Recipe, output: Folder, workers: Workers, planned: Sequence[Planned], plan: RunPlan, claimed: bool
 ) -> list[str]:
     """Check what the stages that will run need, here and on every worker of a cluster; warnings.
 
-    `claimed`: the output is ours, and workers look for the claim there. Raises `UserError` for what would stop the run later.
+    `plan`: of what will run. `claimed`: the output is ours, and workers look for the claim there. Raises `UserError` for what would stop the run later.
     """
     todo = [entry for entry in planned if entry.done is None]
     warnings = [warning for entry in todo for warning in entry.stage.check()]
     source = next((entry.stage for entry in planned if isinstance(entry.stage, SourceStage)), None)
-    if source is not None and todo:
-        warnings += check_space(output, source.text_bytes(), todo)
+    if todo:
+        warnings += check_space(output, plan)
     if not claimed:
         check_writable(output)
     if workers.address and todo:
@@ -90,7 +87,7 @@ def check_writable(output: Folder) -> None:
         )
 
 
-def check_space(output: Folder, text_bytes: int, todo: Sequence[Planned]) -> list[str]:
+def check_space(output: Folder, plan: RunPlan) -> list[str]:
     """A warning if the disk of a local output may be too small; raises `UserError` if it certainly is."""
     if not output.local:
         return []
@@ -98,13 +95,11 @@ def check_space(output: Folder, text_bytes: int, todo: Sequence[Planned]) -> lis
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
-    local = sum(isinstance(entry.stage, SourceStage | LocalStage) for entry in todo)
-    shards = any(entry.name == "shard" for entry in todo)
-    wanted = int(text_bytes * (DOCUMENTS * local + SHARDS * shards + REST))
+    wanted = int(plan.disk_bytes)
     if free >= wanted:
         return []
     line = (
-        f"{output}: about {_gb(wanted)} will be written for {_gb(text_bytes)} of text, and {_gb(free)} are free on its disk;"
+        f"{output}: about {_gb(wanted)} will be written for {_gb(plan.text_bytes)} of text, and {_gb(free)} are free on its disk;"
         " give an output on a larger one"
     )
     if free < TOO_LITTLE * wanted:
@@ -170,5 +165,5 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _gb(size: int) -> str:
+def _gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB"

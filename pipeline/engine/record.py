@@ -14,6 +14,7 @@ from corpusmill.common.ids import sha256
 from corpusmill.common.signing import KEY, Signer
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import INPUTS, below, read_inputs, read_record
+from corpusmill.pipeline.engine.planning import page
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.schemas.manifest import (
     RecordedStage,
@@ -44,7 +45,7 @@ def made_record(
         release = version("corpusmill")
     except PackageNotFoundError:
         release = "uninstalled"
-    held = [run / INPUTS, *(places[m.stage] / manifest_name(m.stage) for m in manifests)]
+    held = [run / INPUTS, run / page.FILE, *(places[m.stage] / manifest_name(m.stage) for m in manifests)]
     if REPORT in places:
         publish_bytes(run, REPORT_PAGE, (places[REPORT] / REPORT_PAGE).read())
         held.append(run / REPORT_PAGE)

@@ -26,7 +26,9 @@ from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
 from corpusmill.pipeline.engine.owner import Claim
-from corpusmill.pipeline.engine.planned import Planned, groups, part_of, status
+from corpusmill.pipeline.engine.planned import Planned, groups, parts_of, status
+from corpusmill.pipeline.engine.planning import page
+from corpusmill.pipeline.engine.planning.meter import MeteredScheduler
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.record import made_record, publish_record, recorded_manifests
@@ -56,13 +58,22 @@ from corpusmill.schemas.manifest import (
     RunInputs,
     SourceLost,
     StageManifest,
+    StageResources,
     Strict,
     UnitManifest,
     manifest_name,
     stage_key,
     without_empty,
 )
+from corpusmill.schemas.planning import RunPlan
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, STAGES, Recipe, is_local
+
+
+def stages_of(recipe: Recipe) -> list[str]:
+    """The names of all stages in order, the ledger among them."""
+    names = recipe.stage_names
+    names.insert(len(recipe.local), LEDGER)
+    return names
 
 
 class Run:
@@ -78,12 +89,13 @@ class Run:
     ) -> None:  # fmt: skip
         self.replace = replace
         self._claim: Claim | None = None
-        self.recipe, self.folder, self.scheduler = recipe, folder, scheduler
+        self.recipe, self.folder, self.scheduler = recipe, folder, MeteredScheduler(scheduler)
         self.progress = progress or Progress(quiet=True)
         self.folders = folders or {}
         self.recipe_json = recipe.model_dump_json()
         self._inputs_to_save: RunInputs | None = None
         self.signer = signer()  # now, so that a wrong key is known before anything is done
+        self.forecast: RunPlan | None = None  # what its stages will cost, to be shown beside what they did
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -109,9 +121,7 @@ class Run:
 
     def _names(self) -> tuple[list[str], list[str]]:
         """All stages in order, the ledger among them; the local ones."""
-        names, local = self.recipe.stage_names, self.recipe.local
-        names.insert(len(local), LEDGER)
-        return names, local
+        return stages_of(self.recipe), self.recipe.local
 
     def report(self) -> list[StageManifest]:
         """Write the report of a finished run again. Only what was published is read: the raw input may be gone."""
@@ -187,7 +197,7 @@ class Run:
         before = read_inputs(self.folder)
         stage.known_inputs = dict(before.files)
         stage.known_parts = dict(before.parts) if before.part_bytes == stage.part_bytes else {}
-        with self.progress.work("read of the input", stage.unread_bytes()):
+        with self.progress.work("read of the input", stage.unread_bytes()), self.scheduler.ahead(stage.name):
             inputs: dict[str, str] = stage.inputs()
         paths = [path for source in self.recipe.sources.values() for path in source.places]
         now = RunInputs(
@@ -273,31 +283,31 @@ class Run:
         self, group: list[Planned], partitions: list[Partition], planned: list[Planned]
     ) -> list[Partition]:
         """Run fused stages over all partitions; the partitions that come out."""
-        unfinished = [entry for entry in group if entry.done is None]
-        if unfinished:
+        if any(entry.done is None for entry in group):
             label = "+".join(entry.name for entry in group)
             prepared: tuple[list[PublishedFile], dict[str, int]] = ([], {})
             markers: dict[str, UnitManifest] = {}
             first = group[0].stage
-            if isinstance(first, LocalStage) and first.looks_across and group[0].done is None:
-                with self.progress.work(group[0].name):
-                    prepared = first.prepare(self._context(group[0], partitions, planned))
             steps = tuple(entry.step for entry in group)
             columns: Sequence[Sequence[PartitionManifest]]
-            if isinstance(first, SourceStage):
-                tasks = [UnitTask(self.recipe_json, steps, unit) for unit in first.units()]
-                chains = self.scheduler.map(run_unit, tasks, label, [task.unit.size for task in tasks])
-                markers = {
-                    unit_marker(task.unit): unit_manifest(
-                        steps[0], task.unit, [m.partition for m in chain[0]]
-                    )
-                    for task, chain in zip(tasks, chains, strict=True)
-                }
-                columns = [[m for chain in chains for m in chain[i]] for i in range(len(group))]
-            else:
-                jobs = [PartitionTask(self.recipe_json, steps, partition) for partition in partitions]
-                rows = self.scheduler.map(run_partition, jobs, label, [p.text_bytes for p in partitions])
-                columns = [[row[i] for row in rows] for i in range(len(group))]
+            with self.scheduler.at_work(*(entry.name for entry in group)):
+                if isinstance(first, LocalStage) and first.looks_across and group[0].done is None:
+                    with self.progress.work(group[0].name):
+                        prepared = first.prepare(self._context(group[0], partitions, planned))
+                if isinstance(first, SourceStage):
+                    tasks = [UnitTask(self.recipe_json, steps, unit) for unit in first.units()]
+                    chains = self.scheduler.map(run_unit, tasks, label, [task.unit.size for task in tasks])
+                    markers = {
+                        unit_marker(task.unit): unit_manifest(
+                            steps[0], task.unit, [m.partition for m in chain[0]]
+                        )
+                        for task, chain in zip(tasks, chains, strict=True)
+                    }
+                    columns = [[m for chain in chains for m in chain[i]] for i in range(len(group))]
+                else:
+                    jobs = [PartitionTask(self.recipe_json, steps, partition) for partition in partitions]
+                    rows = self.scheduler.map(run_partition, jobs, label, [p.text_bytes for p in partitions])
+                    columns = [[row[i] for row in rows] for i in range(len(group))]
             for entry, manifests in zip(group, columns, strict=True):
                 if entry.done is None:
                     extra = prepared if entry is group[0] else ([], {})
@@ -309,14 +319,14 @@ class Run:
     @staticmethod
     def _partitions(entry: Planned) -> list[Partition]:
         assert entry.done is not None
-        found = [part_of(entry.folder, entry.done, name) for name in entry.done.partitions]
-        return [as_partition(entry.folder, part) for part in found if part is not None]
+        parts = parts_of(entry.folder, entry.done)
+        return [as_partition(entry.folder, part) for part in parts if part is not None]
 
     def _run_global(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> None:
         assert isinstance(entry.stage, GlobalStage)
         clock = time.process_time()
         start = time.monotonic()
-        with self.progress.work(entry.name):
+        with self.progress.work(entry.name), self.scheduler.at_work(entry.name):
             files, counters = entry.stage.run(self._context(entry, partitions, planned))
         entry.done = self._publish_stage(entry, [], files, counters, time.process_time() - clock)
         found = self._found(entry)
@@ -360,7 +370,7 @@ class Run:
             inputs=entry.inputs, partitions=[part.partition for part in parts], counts=counts,
             per_source=dict(sorted(per_source.items())), counters=dict(sorted(totals.items())),
             files=files, checksums={path: sha256(one.to_json()) for path, one in manifests.items()},
-            seconds=round(seconds, 3),
+            seconds=round(seconds, 3), resources=self._resources(entry.name),
         )  # fmt: skip
         wanted = {entry.manifest, *manifests, *(f.path for part in parts for f in part.files)}
         wanted.update(f.path for f in files)
@@ -380,8 +390,15 @@ class Run:
         publish_bytes(entry.folder, entry.manifest, manifest.to_json())
         return manifest
 
+    def _resources(self, stage: str) -> StageResources:
+        plan = self.forecast.stage(stage) if self.forecast else None
+        return StageResources(planned=plan.figures() if plan else None, actual=self.scheduler.used(stage))
+
     def _publish_run(self, manifests: list[StageManifest], ended_early: bool = False) -> None:
         places = {m.stage: self.folder_of(m.stage) for m in manifests}
+        used = {m.stage: m.resources for m in manifests if m.resources is not None}
+        if used and not self.folders:
+            publish_bytes(self.folder, page.FILE, page.render(self.recipe.name, used))
         record = made_record(self.folder, self.recipe, manifests, places, ended_early)
         name = RUN if self.folders else MANIFEST
         publish_record(self.folder / name, record, self.signer, self.progress.log)

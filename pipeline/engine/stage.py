@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from corpusmill.common.ids import text_hash
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.found import documents_removed
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Shape, local
 from corpusmill.schemas.manifest import PublishedFile, StageManifest, stage_key
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, QUARANTINED, REMOVED
@@ -154,6 +156,7 @@ class Stage(ABC):
 
     name: str
     version: str
+    looks_across = False  # whether a local stage needs all partitions before it takes one
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -171,6 +174,10 @@ class Stage(ABC):
         """What can be known before the stage runs, on the machine that this is called on: that models load and inputs other
         than the sources parse. Raises `UserError`; returns warnings. The driver and every worker of a cluster call it."""
         return []
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """What the stage will do with `flow`, step by step, and what it leaves; by default nothing is known of it."""
+        return Forecast([], flow)
 
     def task_params(self) -> dict[str, Any]:
         """Of `key_params`, what the output of one partition (or one unit of input) depends on besides that itself."""
@@ -226,6 +233,11 @@ class SourceStage(Stage):
         """Bytes of input that `inputs` will read."""
         return 0
 
+    def shape(self) -> Shape:
+        """The input by the sizes and formats of its files."""
+        text = float(self.text_bytes())
+        return Shape(text, text, 1.0, 1.0, 1.0)
+
     def samples(self) -> list[tuple[str, Folder]]:
         """A file of each source, with the key of the recipe that names it: to be looked for on workers."""
         return []
@@ -250,7 +262,8 @@ class SourceStage(Stage):
 class LocalStage(Stage):
     """Partition in, partition out. `prepare`, if a stage looks across partitions first, runs on the driver."""
 
-    looks_across = False
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        return local(self.name, flow, known)
 
     def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         """Publish what `transform` will need under `context.folder`; (files, counters). Resumable."""

@@ -20,6 +20,7 @@ from corpusmill.common.checkpoints import known, parse
 from corpusmill.common.storage import Folder
 from corpusmill.common.task_progress import advance, portion
 from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.planning.meter import METER
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import (
     LocalStage,
@@ -77,6 +78,7 @@ def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
 def _chains(task: UnitTask) -> list[list[PartitionManifest]]:
     """Of each partition of a unit, its manifest in every stage of the group."""
     ingest, *rest = task.steps
+    METER.enter(ingest.name)
     key = unit_key(ingest, task.unit)
     marker = ingest.folder / unit_marker(task.unit)
     unit = parse(UnitManifest, marker)
@@ -109,6 +111,7 @@ def _chains(task: UnitTask) -> list[list[PartitionManifest]]:
             time.process_time() - clock,
         )
         chains.append(chain(manifest, outcome.kept))
+        METER.enter(ingest.name)
         clock = time.process_time()
     names = [steps[0].partition for steps in chains]
     done = unit_manifest(ingest, task.unit, names)
@@ -148,6 +151,7 @@ def run_steps(
     the task that each step counts as."""
     manifests = []
     for step in steps:
+        METER.enter(step.name)
         key = hash_json([step.key, partition.name, partition.xxh3])
         manifest = valid_partition(step, partition.name, key)
         if manifest is None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.found import clause, documents_removed, kinds, most
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, local
 from corpusmill.pipeline.engine.stage import LocalStage
 from corpusmill.pipeline.filter import plugins
 from corpusmill.pipeline.filter.classifiers import fasttext_model
@@ -45,6 +47,9 @@ class Filter(LocalStage):
                 hint = nearest(source, recipe.sources)
                 known = ", ".join(recipe.sources)
                 raise UserError(f"filter.skip_sources: '{source}' is not a source{hint} (sources: {known})")
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        return local(self.name, flow, known, files=3)  # signals too
 
     def models(self) -> dict[str, fasttext_model.ModelFile]:
         """The models that this recipe asks for, by rule set; remote ones are fetched."""

@@ -14,7 +14,7 @@ import xxhash
 
 from corpusmill.common.storage import Folder
 from corpusmill.common.stores import WEB
-from corpusmill.pipeline.ingest.discover import InputFile, Known
+from corpusmill.pipeline.ingest.discover import InputFile, Known, can_be_cut
 from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.readers import format_of_file
 from corpusmill.pipeline.ingest.readers.parquet_pages import first_byte
@@ -184,7 +184,7 @@ def cutter_of(file: InputFile, source: Source, size: int) -> Cutter | None:
     Cut are JSON Lines as stored (neither compressed nor UTF-16) and Parquet, at its row groups, where any place of a file can
     be read: on this machine, in object stores, and Parquet on the Hub.
     """
-    if file.size < 1.5 * size or file.format not in ("jsonl", "json", "parquet", "documents", "unknown"):
+    if not can_be_cut(file, size):
         return None
     if file.url.partition("://")[0] in WEB and not named_by_content(file.tag):
         return None

@@ -268,8 +268,17 @@ def text_share(format: str, name: str) -> float:
         "docx": 0.3,
         "parquet": 2.0,
     }
-    packed = 4.0 if _split(name.lower())[1] in COMPRESSED_SUFFIXES else 1.0
-    return markup.get(format, 0.9) * packed
+    return markup.get(format, 0.9) * (4.0 if compressed(name) else 1.0)
+
+
+def can_be_cut(file: InputFile, size: int) -> bool:
+    """Whether a file may be read in parts of about `size` bytes, by its size and format; one that is compressed is not."""
+    return file.size >= 1.5 * size and file.format in ("jsonl", "json", "parquet", "documents", UNKNOWN)
+
+
+def compressed(name: str) -> bool:
+    """Whether a file's name says that it is compressed as a whole."""
+    return _split(name.lower())[1] in COMPRESSED_SUFFIXES
 
 
 def check_apart(where: str, path: str, output: Folder) -> None:

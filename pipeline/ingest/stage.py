@@ -13,8 +13,10 @@ from typing import Any
 import xxhash
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.storage import Folder
+from corpusmill.common.storage import PAGE, Folder
 from corpusmill.pipeline.engine.found import clause, kinds, most
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Shape, Work, manifests
 from corpusmill.pipeline.engine.stage import Outcome, SourceStage
 from corpusmill.pipeline.ingest.decoding import codec_name
 from corpusmill.pipeline.ingest.discover import (
@@ -23,7 +25,9 @@ from corpusmill.pipeline.ingest.discover import (
     InputFile,
     Known,
     Part,
+    can_be_cut,
     check_apart,
+    compressed,
     text_share,
 )
 from corpusmill.pipeline.ingest.file_lists import find_inputs
@@ -46,6 +50,7 @@ FORMAT_SETTINGS = ("pdf", "epub", "docx", "members")
 # one has.
 UNIT_SHARE = 0.25
 LEAST_PART = 4 << 20  # bytes of a part
+READ_BYTES, FILE_BYTES = 4 << 20, 1500  # of a request for input; that the driver holds for each input file
 NAME_CHARS = 60  # of the path of a unit's first file, in the unit's name
 
 
@@ -135,6 +140,40 @@ class Ingest(SourceStage):
     def unread_bytes(self) -> int:
         known = {key: entry[:2] for key, entry in self.known_inputs.items()}
         return sum(file.size for file in self.files if known.get(file.key) != (file.size, file.tag))
+
+    def shape(self) -> Shape:
+        """Units as `units` makes them: a file of less than `UNIT_SHARE` of a partition is a share of one, others are one
+        each, or as many as they are cut in."""
+        limit = self.params.partition_mb * 2**20
+        stored = text = units = partitions = 0.0
+        for file in self.files:
+            share = text_share(file.format, file.path)
+            size, mine = float(file.size), file.size * share
+            whole = compressed(file.path) or not can_be_cut(file, self.part_bytes)
+            cut = 0.0 if whole else size / self.part_bytes
+            own = max(cut, min(1.0, size / (UNIT_SHARE * limit)))
+            units, partitions = units + own, partitions + max(own, mine / limit)
+            stored, text = stored + size, text + mine
+        return Shape(stored, text, float(len(self.files)), units, partitions)
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Two passes over the input: one for its hashes, on the driver, one to read it."""
+        shape, own = flow.shape, known.of(self.name)
+        asked = shape.files + shape.input_bytes / READ_BYTES
+        written = flow.text_bytes * known.stored + flow.documents * own.row_bytes
+        hashing = Work(
+            "hash of the input", 1, {"input_mb": shape.input_bytes / 1e6}, read_bytes=shape.input_bytes, gets=asked,
+            lists=shape.files / PAGE, driver_bytes=shape.files * FILE_BYTES, one_core=True,
+        )  # fmt: skip
+        reading = Work(
+            self.name, shape.units, {"mb": flow.megabytes}, read_bytes=shape.input_bytes, written_bytes=written,
+            kept_bytes=written, gets=asked + shape.units, puts=3 * shape.partitions + shape.units + 1,
+            worker_bytes=own.base_bytes + own.held * flow.partition_bytes,
+            driver_bytes=shape.files * FILE_BYTES + shape.units * known.task_bytes
+            + shape.partitions * known.manifest_bytes,
+        )  # fmt: skip
+        after = flow.kept(flow.documents, flow.text_bytes, self.name)
+        return Forecast([hashing, reading, manifests(flow, known, 2)], after)
 
     def samples(self) -> list[tuple[str, Folder]]:
         first = {file.source: Folder(file.url) for file in reversed(self.files)}

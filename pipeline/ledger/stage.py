@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import PublishedFile, StageManifest
@@ -30,6 +32,18 @@ class Ledger(GlobalStage):
 
     def found(self, manifest: StageManifest, folder: Folder) -> str:
         return f"{manifest.counters['rows']:,} rows"
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Per partition: ingest's documents, the last stage's, and the decisions of all."""
+        own, count, ingested = known.of(self.name), flow.partitions, flow.shape.text_bytes
+        written = flow.records * own.row_bytes
+        work = Work(
+            self.name, count, {"mb": ingested / 1e6}, read_bytes=(ingested + flow.text_bytes) * known.stored,
+            written_bytes=written, kept_bytes=written, gets=count * (len(flow.local) + 2), puts=count,
+            worker_bytes=own.base_bytes + own.held * ingested / max(1.0, count),
+            driver_bytes=count * known.task_bytes,
+        )  # fmt: skip
+        return Forecast([work], flow)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         ingest, *later = context.previous.items()

@@ -6,10 +6,14 @@ from typing import Any
 
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.stages import ReportParams
+
+PASSES = 6  # over the partitions: survey, curves, examples
 
 
 class Report(GlobalStage):
@@ -21,7 +25,7 @@ class Report(GlobalStage):
     """
 
     name = "report"
-    version = "5"
+    version = "6"
 
     def key_params(self) -> dict[str, Any]:
         """The parameters, and the bytes of the label file: other labels are another report."""
@@ -36,6 +40,17 @@ class Report(GlobalStage):
     def found(self, manifest: StageManifest, folder: Folder) -> str:
         shown = ("records", "kept", "removed", "quarantined")
         return ", ".join(f"{manifest.counters[name]:,} {name}" for name in shown)
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Passes over the ledger, signals and examples of each partition."""
+        own, count = known.of(self.name), flow.partitions
+        rows = flow.records * known.of("ledger").row_bytes
+        work = Work(
+            self.name, PASSES * count, {"mb": flow.shape.text_bytes / 1e6}, read_bytes=PASSES / 2 * rows,
+            gets=2 * PASSES * count, puts=4, worker_bytes=own.base_bytes, written_bytes=1e6, kept_bytes=1e6,
+            driver_bytes=count * known.survey_bytes,
+        )  # fmt: skip
+        return Forecast([work], flow)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         import orjson

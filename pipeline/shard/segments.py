@@ -134,7 +134,14 @@ def changed(file: Folder) -> WorkError:
     return WorkError(f"{file}: its bytes changed since they were published; delete it, run again")
 
 
-WINDOW = 16 << 20  # bytes of elements at once; a single longer document is taken whole
+WINDOW = 16 << 20  # bytes of elements at once, at least; a single longer document is taken whole
+FILES, WIDEST = 512, 64  # files for which that is enough; and how often as much is read at most
+
+
+def window_bytes(files: int) -> int:
+    """Elements that are read at once from so many files: with thousands of files a window of fixed size would have a document
+    or two of each, and a request for every one of them."""
+    return WINDOW * min(WIDEST, max(1, files // FILES))
 
 
 class Window(NamedTuple):
@@ -159,13 +166,13 @@ def in_order(
     np.concatenate(headers, out=whole)
     order = np.lexsort((whole["low"], whole["high"], whole["hash"]))
     whole, owners = whole[order], owners[order]
-    size = np.dtype(dtype).itemsize
+    size, wide = np.dtype(dtype).itemsize, window_bytes(len(files))
     ends = np.cumsum(whole["length"])
     cursors = segments["offset"] + segments["docs"] * HEADER.itemsize
     start = 0
     while start < len(whole):
         base = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, base + WINDOW // size, side="right")))
+        stop = max(start + 1, int(np.searchsorted(ends, base + wide // size, side="right")))
         mine, docs = owners[start:stop], whole[start:stop]
         lengths = docs["length"].astype(np.int64)
         wanted = np.bincount(mine, weights=lengths, minlength=len(files)).astype(np.int64)

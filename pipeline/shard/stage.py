@@ -9,6 +9,8 @@ from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.shard.plan import Plan
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.shard.write import Tokenizer
 
 TOKENIZER = "tokenizer.json"
+TOKEN_BYTES = 66  # of a token in it
 DONE, KEY = "scratch/done.json", "scratch/key.json"
 
 
@@ -45,6 +48,12 @@ class Shards(GlobalStage):
             "text_documents": "documents as text",
         }
         return ", ".join(f"{counters[name]:,} {unit}" for name, unit in shown.items() if name in counters)
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Documents to slices, one for each shard that a partition has documents of, then slices to shards."""
+        from corpusmill.pipeline.shard.slices import expected
+
+        return expected(self.params, TOKEN_BYTES * self.recipe.tokenizer.size, flow, known)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.bpe.load import load_bpe

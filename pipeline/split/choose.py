@@ -28,6 +28,7 @@ from corpusmill.pipeline.split.measure import (
     members,
     merged,
 )
+from corpusmill.pipeline.split.ranges import measured, ranges_of
 from corpusmill.schemas.split import SplitParams, Target
 from corpusmill.schemas.tables import GROUPS
 
@@ -79,9 +80,9 @@ class Choice:
             for number, name in enumerate(made.names)
         }
         for number, name in enumerate(made.names):
-            rest = int(made.rest_docs[number])
-            for what, more in (("docs", rest), ("bytes", int(made.rest_bytes[number])), ("groups", rest)):
-                summary[name]["train"][what] += more
+            rest = (("docs", made.rest_docs), ("bytes", made.rest_bytes), ("groups", made.rest_groups))
+            for what, more in rest:
+                summary[name]["train"][what] += int(more[number])
         return summary
 
 
@@ -121,7 +122,7 @@ class _Work:
         self.by = np.argsort(made.of, kind="stable")  # rows of component c: by[starts[c]:starts[c + 1]]
         self.starts = np.searchsorted(made.of[self.by], np.arange(len(made.units) + 1))
         self.chosen = np.zeros(len(made.units), bool)
-        self.left, self.total = made.rest_docs.copy(), made.rest_bytes.copy()
+        self.left, self.total = made.rest_groups.copy(), made.rest_bytes.copy()
         np.add.at(self.left, made.source, made.groups)
         np.add.at(self.total, made.source, made.bytes)
         self.have, self.count = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -206,12 +207,18 @@ def decide(context: Context, params: SplitParams, seed: int) -> tuple[Choice, pa
     """The choice, and the groups of validation by source (`measure.MEMBERS`)."""
     domain = params.by == "domain"
     sizes = [part.text_bytes for part in context.partitions]
+    ranges = 1 if domain else ranges_of(context)  # hosts join clusters, which then belong to no range
     # Document partitions may bring sources along that the recipe does not name.
     thresholds = {name: _threshold(params.target(name)) for name in params.per_source}
     usual = _threshold(params.target(""))
     while True:
         task = Measure(domain, seed, thresholds, usual)
-        rows, rest = merged(context.scheduler.map(task, context.partitions, "split", sizes), seed)
+        found = (
+            context.scheduler.map(task, context.partitions, "split", sizes)
+            if ranges == 1
+            else measured(context, task, sizes, ranges)
+        )
+        rows, rest = merged(found, seed)
         made = components_of(rows, rest)
         choice = choose(made, {name: params.target(name) for name in made.names}, seed)
         if not choice.short:
@@ -297,7 +304,7 @@ def _source(name: str, splits: dict[str, dict[str, int]], choice: Choice, params
 
 def _components(choice: Choice, name: str) -> int:
     number = choice.made.names.index(name)
-    return int((choice.made.source == number).sum() + choice.made.rest_docs[number])
+    return int((choice.made.source == number).sum() + choice.made.rest_groups[number])
 
 
 def _reasons(passed_over: Counter[str]) -> str:

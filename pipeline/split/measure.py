@@ -43,12 +43,13 @@ ROWS = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
     ]
 )
-# Of a source: documents that are alone and not in the rows, and the hash up to which all are.
+# Of a source: documents that are not in the rows, the groups that they make, and the hash up to which all groups are there.
 REST = pa.schema(
     [
         pa.field("source", pa.string(), nullable=False),
         pa.field("docs", pa.int64(), nullable=False),
         pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("groups", pa.int64(), nullable=False),
         pa.field("complete", pa.uint64(), nullable=False),
     ]
 )
@@ -128,9 +129,8 @@ class Measure:
             listed[mine[:count]] = True
             last = int(hashes[mine[count - 1]]) if count else 0
             complete = ALL if not len(left) else max(last, threshold)
-            rest.append(
-                {"source": source, "docs": len(left), "bytes": int(size[left].sum()), "complete": complete}
-            )
+            some = {"source": source, "docs": len(left), "groups": len(left)}
+            rest.append({**some, "bytes": int(size[left].sum()), "complete": complete})
         chosen = singles.filter(pa.array(listed))
         return chosen.select(ROWS.names).cast(ROWS), pa.Table.from_pylist(rest, schema=REST)
 
@@ -165,7 +165,7 @@ def merged(parts: list[Measured], seed: int) -> tuple[pa.Table, pa.Table]:
     alone = _aligned([part.alone for part in parts], ROWS)
     rest = _aligned([part.rest for part in parts], REST)
     rest = rest.group_by("source", use_threads=False).aggregate(
-        [("docs", "sum"), ("bytes", "sum"), ("complete", "min")]
+        [("docs", "sum"), ("bytes", "sum"), ("groups", "sum"), ("complete", "min")]
     )
     rest = rest.rename_columns(REST.names).cast(REST).sort_by("source")
     place = pc.index_in(alone["source"], value_set=pc.unique(rest["source"])).to_numpy()
@@ -175,8 +175,8 @@ def merged(parts: list[Measured], seed: int) -> tuple[pa.Table, pa.Table]:
         (pc.sum(mine["docs"]).as_py() or 0, pc.sum(mine["bytes"]).as_py() or 0)
         for mine in (left.filter(pc.equal(left["source"], name)) for name in rest["source"].to_pylist())
     ]
-    for column, name in enumerate(("docs", "bytes")):
-        values = rest[name].to_numpy() + np.array([one[column] for one in more], np.int64)
+    for column, name in enumerate(("docs", "bytes", "groups")):
+        values = rest[name].to_numpy() + np.array([(*one, one[0])[column] for one in more], np.int64)
         rest = rest.set_column(column + 1, REST.field(name), pa.array(values, pa.int64()))
     rows = pa.concat_tables([joined, alone.filter(pa.array(kept))])
     return rows.sort_by([("source", "ascending"), ("unit", "ascending"), ("host", "ascending")]), rest
@@ -227,8 +227,8 @@ class Components:
 
     `units`: sorted ids, each once. `component` int64[U]: the least unit of the component of each. By row, a pair of a
     source and a component: `source` (place in `names`), `of` (component), `docs`, `bytes`, `groups` (clusters, and
-    documents of none), int64 each. By source: `rest_docs` and `rest_bytes`, int64, of documents that are alone and
-    have no row, and `complete`, uint64, the hash up to which those that are alone have one.
+    documents of none), int64 each. By source: `rest_docs`, `rest_bytes` and `rest_groups`, int64, of
+    documents that have no row, and `complete`, uint64, the hash up to which groups have one.
     """
 
     names: list[str]
@@ -241,6 +241,7 @@ class Components:
     groups: I64
     rest_docs: I64
     rest_bytes: I64
+    rest_groups: I64
     complete: npt.NDArray[np.uint64]
     largest: dict[str, Any] | None  # the component with most bytes, where hosts join units
 
@@ -268,12 +269,14 @@ def components_of(rows: pa.Table, rest: pa.Table | None = None) -> Components:
     largest = _largest(rows, component[of_unit], sizes, docs, named) if named.any() else None
     source, of = np.divmod(keys, max(len(units), 1))
     there = integers(pc.index_in(rest["source"], value_set=pa.array(names, pa.string())))
-    rest_docs, rest_bytes = (_sums(there, integers(rest[name]), len(names)) for name in ("docs", "bytes"))
+    rest_docs, rest_bytes, rest_groups = (
+        _sums(there, integers(rest[name]), len(names)) for name in ("docs", "bytes", "groups")
+    )
     complete = np.full(len(names), ALL, np.uint64)
     complete[there] = rest["complete"].to_numpy()
     return Components(
         names, units, component, source, of, row_docs, row_bytes, row_groups,
-        rest_docs, rest_bytes, complete, largest,
+        rest_docs, rest_bytes, rest_groups, complete, largest,
     )  # fmt: skip
 
 

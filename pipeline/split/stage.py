@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,16 @@ from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import SIMILARITY, SUMMARY, VALIDATION, purpose_seed
 from corpusmill.pipeline.engine.found import clause, kinds, most
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work, over_partitions
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import PublishedFile, StageManifest
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.split import SplitParams
+from corpusmill.schemas.split import MIB, SplitParams
 from corpusmill.schemas.tables import GROUPS
+
+PLACE_BYTES = 190  # of a slice on the driver, while slices are sorted by range
 
 
 class Split(GlobalStage):
@@ -51,6 +56,53 @@ class Split(GlobalStage):
     def found(self, manifest: StageManifest, folder: Folder) -> str:
         docs = kinds(manifest.counters, "source/", "/validation_docs")
         return clause(f"{sum(docs.values()):,} validation documents", most(docs))
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Passes over the partitions: groups are counted, the sample is drawn and compared; the driver holds the groups
+        that it may choose, and reads a small file of each partition twice."""
+        from corpusmill.pipeline.split.choose import MARGIN
+        from corpusmill.pipeline.split.measure import FEW
+        from corpusmill.pipeline.split.ranges import CLUSTER
+        from corpusmill.pipeline.split.ranges import DOCUMENTS as RANGE
+        from corpusmill.pipeline.split.similarity import DOCUMENTS
+
+        params: SplitParams = self.params
+        count, each = flow.partitions, flow.text_bytes / max(1.0, flow.documents)
+        wanted = flow.documents * params.validation_share
+        size = params.validation_mb and params.validation_mb * MIB
+        if size is None and params.validation_tokens is not None:
+            size = params.validation_tokens * params.bytes_per_token
+        if size is not None:
+            wanted = min(flow.documents, flow.sources * size / max(1.0, each))
+        ranges = -(-flow.documents // RANGE)
+        alone = flow.clusters if params.by == "domain" or ranges <= 1 else 0.0
+        listed = MARGIN * wanted + alone + min(flow.documents, FEW * count)
+        compared = min(DOCUMENTS, wanted, params.similarity_mb * MIB / max(1.0, each))
+        own = known.of(self.name)
+        found = min(flow.documents, compared * 2 * count) * own.row_bytes
+        groups = over_partitions(self.name, "groups", flow, known)
+        groups = replace(
+            groups, units={"mb": flow.megabytes}, driver_bytes=groups.driver_bytes + listed * known.row_bytes
+        )
+        routed = flow.clusters * CLUSTER.itemsize
+        clusters = Work(
+            "clusters", ranges, read_bytes=routed, written_bytes=routed, gets=count * ranges, puts=count,
+            worker_bytes=own.base_bytes + 4 * routed / max(1.0, ranges),
+            driver_bytes=groups.driver_bytes + count * ranges * PLACE_BYTES,
+        )  # fmt: skip
+        works = [
+            groups,
+            *([clusters] if not alone and flow.clusters else []),
+            over_partitions(self.name, "sample", flow, known, puts=count, written_bytes=compared * each),
+            over_partitions(
+                self.name, "similarity", flow, known, gets=3 * count, puts=2 * count, written_bytes=found
+            ),
+            Work(
+                "results", 1, gets=2 * count, puts=4, one_core=True,
+                read_bytes=compared * each + found, written_bytes=compared * each + 16 * wanted, kept_bytes=16 * wanted,
+            ),
+        ]  # fmt: skip
+        return Forecast(works, replace(flow, validation=wanted))
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.pipeline.split.choose import decide, notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.common.checkpoints import once
@@ -11,6 +12,8 @@ from corpusmill.common.hugging_face import TRAIN, end_token, read_given
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION
+from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work, over_partitions
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.schemas.manifest import Marker, PublishedFile, StageManifest, hash_json
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.tokenizer.sample import Drawn
 
 MIB = 1 << 20
+TOKEN_BYTES = 66  # of a token in tokenizer.json
 FILE, CONFIG, MAP, STATS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "stats.json"
 MARKER = "scratch/trained.json"
 TRAINING = (  # what a given tokenizer makes idle
@@ -67,6 +71,40 @@ class Tokenizer(GlobalStage):
         tokens = sum(source["tokens"] for source in measured)
         per_token = sum(source["bytes"] for source in measured) / max(1, tokens)
         return f"vocabulary of {manifest.counters['vocab_size']:,}, {per_token:.2f} bytes a token"
+
+    def forecast(self, flow: Flow, known: Constants) -> Forecast:
+        """Two passes over the partitions, to draw the sample and to measure; training by one process, which holds the
+        sample's words; two passes over the sample for what merges come from."""
+        params: TokenizerParams = self.params
+        own, count, groups = known.of(self.name), flow.partitions, 16 * flow.validation * flow.partitions
+        sample = min(flow.text_bytes, params.sample_mb * MIB)
+        stored = sample * known.stored
+        drawn = over_partitions(
+            self.name, "sample", flow, known, gets=count, puts=count, written_bytes=stored
+        )
+        works = [replace(drawn, units={"mb": flow.megabytes}, read_bytes=drawn.read_bytes + groups)]
+        if params.path is None:
+            works.append(
+                Work(
+                    "training", 1, {"sample_mb": sample / 1e6}, read_bytes=stored, gets=count, puts=5, one_core=True,
+                    driver_bytes=own.driver_held * sample,
+                )
+            )  # fmt: skip
+        loaded = TOKEN_BYTES * params.size  # each task loads the tokenizer
+        works += [
+            over_partitions(
+                self.name, "measure", flow, known, gets=2 * count, read_bytes=groups + loaded * count
+            ),
+            Work(
+                "origins",
+                2 * count,
+                read_bytes=2 * stored + 2 * loaded * count,
+                gets=4 * count,
+                written_bytes=0.8 * stored,
+                driver_bytes=drawn.driver_bytes,
+            ),
+        ]
+        return Forecast(works, flow)
 
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         from corpusmill.common.hugging_face import config, special_tokens_map

@@ -26,8 +26,8 @@ RECIPE, CONFIG = "configs/recipes/quickstart.yaml", "configs/train/quickstart.ya
 PUBLISHED, TRAINING = HERE / "published.json", HERE / "training.json"
 # Not compared: where a run was made, and the times in manifests.
 VERSION = "0.1.0"
-PLACES = {"inputs.json"}
-TIMES = {"seconds"}
+PLACES = {"inputs.json", "resources.html"}
+TIMES = {"seconds", "resources"}
 SMALL = ["schedule.steps=30", "schedule.warmup_steps=5", "model.dim=64", "model.ffn_dim=160", "log.every=1",
          "log.tensorboard=false", "checkpoint.every=30", "validation.every=30", "threads=1"]  # fmt: skip
 LAYOUTS: dict[str, tuple[int, list[str]]] = {

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.schemas.dedup_results import Interval
 from corpusmill.schemas.manifest import Strict
@@ -21,19 +20,6 @@ from corpusmill.schemas.manifest import Strict
 FILE = "measured.json"
 BINS = 100  # of Jaccard similarity: 0 to 0.01, ... 0.99 to 1
 F64 = npt.NDArray[np.float64]
-
-
-class Store(Strict):
-    """Where partitions and intermediate files lie, as one worker sees it."""
-
-    request_seconds: float = Field(ge=0, description="until the first byte of a read or the end of a write")
-    bytes_per_second: float = Field(gt=0)
-    at_once: int = Field(default=1, ge=1, description="reads of a task that wait together")
-
-
-# Assumed, not measured: an object store in the workers' own region, and a local disk.
-OBJECT_STORE = Store(request_seconds=0.03, bytes_per_second=1e8, at_once=IN_FLIGHT)
-LOCAL = Store(request_seconds=1e-4, bytes_per_second=1e9)
 
 
 class Measured(Strict):

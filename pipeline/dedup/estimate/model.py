@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from corpusmill.pipeline.dedup.banding import Banding
-from corpusmill.pipeline.dedup.estimate.corpus import OBJECT_STORE, Corpus, Measured, Store, measured
+from corpusmill.pipeline.dedup.estimate.corpus import Corpus, Measured, measured
 from corpusmill.pipeline.dedup.estimate.quantities import exchanges, quantities, slices_bytes, widths
 from corpusmill.pipeline.dedup.estimate.step_loads import Load, loads
+from corpusmill.pipeline.engine.planning.constants import OBJECT_STORE, Store
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.dedup_results import Estimate, EstimatedStep
 

@@ -51,7 +51,7 @@ def job(tmp_path: Path, inputs: list[str], **changes: Any) -> Run:
 
 
 def bytes_below(
-    folder: Path, without: tuple[str, ...] = ("manifest.json", "parts", "inputs.json")
+    folder: Path, without: tuple[str, ...] = ("manifest.json", "parts", "inputs.json", "resources.html")
 ) -> dict[str, bytes]:
     return {
         str(f.relative_to(folder)): f.read_bytes()

@@ -10,11 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.dedup.banding import Banding, banding
-from corpusmill.pipeline.dedup.estimate.corpus import LOCAL, assumed, measured
+from corpusmill.pipeline.dedup.estimate.corpus import assumed, measured
 from corpusmill.pipeline.dedup.estimate.model import estimate
 from corpusmill.pipeline.dedup.estimate.plan_text import Limits, exceeded
 from corpusmill.pipeline.dedup.estimate.quantities import cells, quantities, runs, widths
 from corpusmill.pipeline.dedup.estimate.step_loads import loads
+from corpusmill.pipeline.engine.planning.constants import LOCAL
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.dedup_results import Estimate
 

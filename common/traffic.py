@@ -1,0 +1,50 @@
+"""What this process has asked of its stores: requests and bytes, counted by `corpusmill.common.storage.Folder` as it makes them.
+
+A request is what an object store would count, also where the store is a local disk. Not counted are repeated attempts,
+deletions (stores take a thousand at once, and charge nothing) and the bytes of local files read through `Folder.open`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+
+class Amounts(NamedTuple):
+    """Reads and look-ups of objects (`gets`), writes of objects and of parts of large ones (`puts`), pages of a
+    listing (`lists`); bytes read and written."""
+
+    gets: int = 0
+    puts: int = 0
+    lists: int = 0
+    read: int = 0
+    written: int = 0
+
+    def plus(self, other: Amounts) -> Amounts:
+        """The sums."""
+        return Amounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def minus(self, other: Amounts) -> Amounts:
+        """What came after `other`."""
+        return Amounts(*(a - b for a, b in zip(self, other, strict=True)))
+
+
+class Traffic:
+    """The running totals of a process; safe with threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total = Amounts()
+
+    def add(self, gets: int = 0, puts: int = 0, lists: int = 0, read: int = 0, written: int = 0) -> None:
+        """Count a request."""
+        with self._lock:
+            self._total = self._total.plus(Amounts(gets, puts, lists, read, written))
+
+    @property
+    def total(self) -> Amounts:
+        """All since the process began."""
+        return self._total
+
+
+TRAFFIC = Traffic()
