@@ -14,7 +14,7 @@ from tests.pipeline.report.corpora import hostile, ordinary
 VOID = {"meta", "link", "wbr", "br", "img", "input", "hr", "base", "embed", "source"}
 ALLOWED = {
     "html", "head", "meta", "title", "link", "style", "body", "div", "header", "nav", "main", "section", "article",
-    "caption", "footer", "p", "h1", "h2", "h3", "h4", "span", "b", "i", "a", "ol", "ul", "li", "table", "thead", "tbody", "tr",
+    "caption", "dl", "dt", "dd", "footer", "p", "h1", "h2", "h3", "h4", "span", "b", "i", "a", "ol", "ul", "li", "table", "thead", "tbody", "tr",
     "th", "td", "details", "summary", "code", "pre", "mark", "wbr", "svg", "g", "rect", "path", "line", "circle",
     "text",
 }  # fmt: skip
