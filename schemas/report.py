@@ -123,6 +123,42 @@ class ThresholdCurve(Strict):
     tokens: Amounts | None
 
 
+class JudgingRule(Strict):
+    """A rule that compares a signal with a number."""
+
+    rule: str
+    comparison: str
+    threshold: float
+
+
+class Distribution(Strict):
+    """How the values of a signal are spread over the documents that the filter measured.
+
+    Counts are of bins: first the values below all edges, then those from each edge to below the next, then those above.
+    """
+
+    signal: str
+    log: bool = Field(description="whether the edges are logarithmic")
+    edges: list[float]
+    rules: list[JudgingRule] = Field(description="that judge it, in the order of judging")
+    documents: list[int]
+    kept: list[int] = Field(description="the same, of the documents kept in the end")
+    sources: dict[str, list[int]] = Field(description="the same by source, the largest first")
+
+
+class SourceWarning(Strict):
+    """What is seldom meant: a source that delivered nothing, of which nothing is left, or of which one stage took most."""
+
+    kind: Literal["nothing", "emptied", "stage"]
+    source: str
+    stage: str | None = Field(description="that took most of it")
+    documents: int = Field(description="that were lost, `of` so many; of `stage`, in it alone")
+    of: int
+    rule: str | None = Field(description="that took most of them in the stage")
+    by_rule: int
+    message: str
+
+
 class PlannedFigure(Strict):
     """A figure of the plan beside the actual one."""
 
@@ -260,6 +296,7 @@ class Lengths(Strict):
 class QuarantineExample(Strict):
     """A record that could not be read."""
 
+    doc_id: str
     source: str
     locator: str
     detail: str | None
@@ -333,6 +370,25 @@ class RemovedExcerpts(Strict):
     texts: list[Excerpt]
 
 
+class NearExcerpt(Strict):
+    """A document near a threshold; `others`: how many other rules of the stage it failed."""
+
+    doc_id: str
+    source: str
+    locator: str
+    value: float
+    others: int
+    text: str
+
+
+class NearThreshold(JudgingRule):
+    """What a rule only just removed, and what was kept though it all but failed it; the nearest first."""
+
+    signal: str
+    removed: list[NearExcerpt]
+    kept: list[NearExcerpt]
+
+
 class PairExcerpt(Strict):
     """A near-copy beside the document kept for it; differences are marked."""
 
@@ -348,6 +404,7 @@ class TagExcerpt(Strict):
     """A replaced span in its context."""
 
     kind: str
+    doc_id: str
     source: str
     locator: str
     before: str
@@ -361,6 +418,7 @@ class Samples(Strict):
     kept: list[Excerpt]
     removed: list[RemovedExcerpts]
     pairs: list[PairExcerpt]
+    near: list[NearThreshold]
     tags: list[TagExcerpt]
 
 
@@ -371,12 +429,14 @@ class Report(Strict):
     name: str
     totals: Totals
     alarms: list[SourceLost]
+    warnings: list[SourceWarning]
     flow: list[FlowRow]
     sources: list[SourceRow]
     rules: list[RuleRow]
     overlap: Overlap | None
     cuts: list[CutRow]
     curves: list[ThresholdCurve]
+    distributions: list[Distribution]
     tokens_measured_on: str | None
     duplicates: Duplicates | None
     contamination: ContaminationSection | None

@@ -21,7 +21,7 @@ class Report(GlobalStage):
     """
 
     name = "report"
-    version = "5"
+    version = "6"
 
     def key_params(self) -> dict[str, Any]:
         """The parameters, and the bytes of the label file: other labels are another report."""
