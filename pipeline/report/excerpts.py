@@ -64,8 +64,11 @@ def masked(
     """
     if not texts:
         return {}
-    kinds = kinds or list(dict.fromkeys((*recipe.redact.kinds, *DEFAULT_KINDS)))
-    tags = {"kinds": kinds, "replacement": "tag", "replacements": {}}
+    tags: dict[str, Any] = {"replacement": "tag", "replacements": {}}
+    if kinds:
+        tags |= {"kinds": list(kinds), "model": None}
+    else:
+        tags["kinds"] = list(dict.fromkeys((*recipe.redact.kinds, *DEFAULT_KINDS)))
     safe = recipe.model_copy(update={"redact": recipe.redact.model_copy(update=tags)})
     stage = load_stage("redact", safe)
     assert isinstance(stage, LocalStage)
@@ -96,7 +99,7 @@ def hide_addresses(context: Context, groups: Iterable[list[Row]]) -> None:
     safe = masked(context.recipe, context.folder, numbered, max(map(len, names)) * 2, NAMED)
     found = {name: safe.get(at, "") for at, name in numbered.items()}
     for row in rows:
-        row.update({key: found[row[key]] for key in ("locator", "detail") if row.get(key)})
+        row.update({key: found.get(row[key], row[key]) for key in ("locator", "detail") if row.get(key)})
 
 
 def cut(text: str, chars: int) -> str:
