@@ -204,9 +204,7 @@ def examples(
             if {row["doc_id"], row["duplicate_of"]} <= copy_texts.keys()
         ],
         "near": _near(seen, judged, kept_texts, removed_texts),
-        "tags": [
-            _tag(kind, row, tag_texts[row["doc_id"]]) for kind, row in edited if row["doc_id"] in tag_texts
-        ],
+        "tags": _tags(context, edited, tag_texts),
     }
 
 
@@ -234,6 +232,17 @@ def _near(seen: Seen, judged: Plan, kept: dict[bytes, str], removed: dict[bytes,
 
 def _around(offset: int) -> tuple[int, int]:
     return max(0, offset - AROUND), offset + 2 * AROUND
+
+
+def _tags(context: Context, edited: list[tuple[str, Row]], texts: dict[bytes, str]) -> list[Row]:
+    """Replaced spans in their context, which may hold what the recipe does not redact."""
+    tags = [_tag(kind, row, texts[row["doc_id"]]) for kind, row in edited if row["doc_id"] in texts]
+    sides = [(tag, side) for tag in tags for side in ("before", "after")]
+    numbered = {at.to_bytes(16, "big"): tag[side] for at, (tag, side) in enumerate(sides)}
+    safe = masked(context.recipe, context.folder, numbered, 4 * AROUND)
+    for at, (tag, side) in enumerate(sides):
+        tag[side] = safe.get(at.to_bytes(16, "big"), "")
+    return tags
 
 
 def _tag(kind: str, row: Row, text: str) -> Row:

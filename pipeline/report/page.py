@@ -111,7 +111,7 @@ SIGNS = {"at_least": "≥", "at_most": "≤", "more_than": ">", "less_than": "<"
 def _distribution(one: Facts, detail: Detail) -> Facts:
     """The chart of a signal; `more`: sources without a histogram of their own."""
     sources = [
-        drawings.Spread(clipped(name), counts)
+        drawings.Spread(fitted(name), counts)
         for name, counts in list(one["sources"].items())[: detail.spread]
     ]
     marks = [
@@ -129,7 +129,7 @@ def _distribution(one: Facts, detail: Detail) -> Facts:
     }
 
 
-def clipped(name: str, chars: int = 38) -> str:
+def fitted(name: str, chars: int = 38) -> str:
     """A name that fits into a drawing."""
     return name if len(name) <= chars else f"{name[: chars - 1]}…"
 

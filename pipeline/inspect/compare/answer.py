@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.compare.join import ABSENT, Fate, Join, Move, Place, Side, Tally
+from corpusmill.pipeline.inspect.compare.join import ABSENT, Fate, Join, Move, Place, Side, Tally, read
 from corpusmill.pipeline.inspect.compare.runs import Compared, changed_keys, stages, thresholds
-from corpusmill.pipeline.report.survey import read_columns
 from corpusmill.schemas.tables import KEPT, OUTCOMES, readable
 
 ROWS: Final = 4_000_000  # of both ledgers in a range of ids: what a worker holds at once
@@ -209,6 +208,6 @@ def _rows(side: Side, places: set[Place]) -> dict[Place, Answer]:
     found: dict[Place, Answer] = {}
     for number in sorted({partition for partition, _ in places}):
         rows = sorted(row for partition, row in places if partition == number)
-        table = read_columns(side.ledger / f"{side.partitions[number]}.parquet", SHOWN).take(rows)
+        table = read(side.ledger / f"{side.partitions[number]}.parquet", SHOWN).take(rows)
         found |= {(number, at): readable(row) for at, row in zip(rows, table.to_pylist(), strict=True)}
     return found

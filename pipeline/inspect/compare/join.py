@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.shuffle import in_range, starts_of, words
 from corpusmill.pipeline.report.survey import UNNAMED, read_columns
@@ -118,7 +119,7 @@ class Join:
     def _rows(self, side: Side, place: int, number: int, fates: Codes, sources: Codes) -> Rows:
         """The rows of one partition whose ids lie in the range."""
         name = side.partitions[place]
-        table = read_columns(side.ledger / f"{name}.parquet", COLUMNS)
+        table = read(side.ledger / f"{name}.parquet", COLUMNS)
         high, low = words(_one_array(table["doc_id"]))
         inside = np.flatnonzero(in_range(high, self.ranges) == number)
         table = table.take(inside)
@@ -133,12 +134,23 @@ class Join:
         )
         rows["fate"] = _coded(pc.if_else(kept, KEPT, by), lambda label: fates[Fate(*label.split("\0", 2))])
         if side.documents is not None and pc.any(kept).as_py():
-            texts = read_columns(side.documents / f"documents/{name}.parquet", ["doc_id", "text_hash"])
+            texts = read(side.documents / f"documents/{name}.parquet", ["doc_id", "text_hash"])
             where = pc.index_in(table["doc_id"], _one_array(texts["doc_id"]))
             known = np.flatnonzero(np.asarray(where.is_valid()))
             hashes = words(_one_array(texts["text_hash"].take(where.drop_null())))[0]
             rows["text"][known] = np.maximum(hashes, 1)  # 0 is for a text that is not known
         return rows
+
+
+def read(file: Folder, columns: list[str]) -> pa.Table:
+    """Columns of a published table; raises `WorkError` if it is not there, or no table."""
+    try:
+        table = read_columns(file, columns)
+    except (FileNotFoundError, pa.ArrowException) as error:
+        raise WorkError(f"{file}: missing or damaged ({error}); run `corpusmill verify`") from None
+    if absent := set(columns) - set(table.column_names):
+        raise WorkError(f"{file}: no column {min(absent)}; run `corpusmill verify`")
+    return table
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -136,7 +136,9 @@ def test_no_planted_address_is_shown_wherever_it_stands(make_run: Maker, stages:
     for number, secret in enumerate(PLANTED):
         place = f"mail/{PLANTED[number % 2]}/{number}.txt#0"
         text, clean = f"Write to {secret} soon. {LONG}", f"Write to <X> soon. {LONG}"
-        docs.append(Doc(f"k{place}", text, words=50 + number, redacted=clean))
+        edits = [("ip", 9, 3)] if "redact" in stages else []  # beside an address that the recipe leaves
+        clean = f"Write to <X> or {secret} soon. {LONG}" if number else clean
+        docs.append(Doc(f"k{place}", text, words=50 + number, redacted=clean, edits=edits))
         failed = [("quality.words", 49.0 - number, 50.0)]
         docs.append(
             Doc(f"r{place}", text, gone=("filter", "quality.words"), failed=failed, words=49 - number)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.inspect.compare.join import ABSENT, ROW, Fate, Join, Move, Side, Tally, paired
@@ -103,3 +104,14 @@ def test_texts_that_are_no_longer_there_are_not_compared(tmp_path: Path) -> None
     tally = Join(a, b, 1, 1)(0)
     assert not any(move.rewritten for move, _ in tally.documents)
     assert tally.repeated == 4  # both partitions of A hold the same documents
+
+
+@pytest.mark.parametrize("file", ["ledger/0.parquet", "last/documents/0.parquet"])
+def test_a_missing_or_damaged_file_is_named(tmp_path: Path, file: str) -> None:
+    a = side(tmp_path / "a", ledger(4, 1, {1}))
+    (tmp_path / "a" / file).write_bytes(b"PAR1 no table PAR1")
+    with pytest.raises(WorkError, match=f"{file}: missing or damaged .*corpusmill verify"):
+        Join(a, a, 1, 1)(0)
+    (tmp_path / "a" / file).unlink()
+    with pytest.raises(WorkError, match=f"{file}: missing or damaged"):
+        Join(a, a, 1, 1)(0)
