@@ -71,6 +71,17 @@ def validate(model: type[Model], config: dict[str, Any], where: str) -> Model:
         raise UserError("\n".join([*list(lines)[:MISTAKES], *more])) from None
 
 
+def differences(before: Any, after: Any, key: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted key -> (value before, value after) of every value of two configs that differs; a list is one value."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: dict[str, tuple[Any, Any]] = {}
+        for name in {**before, **after}:
+            below = f"{key}.{name}" if key else name
+            found |= differences(before.get(name), after.get(name), below)
+        return found
+    return {} if before == after else {key: (before, after)}
+
+
 def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}

@@ -12,6 +12,7 @@ from pydantic import Field
 from corpusmill.schemas.decontamination import ContaminationSection
 from corpusmill.schemas.dedup_results import CurvePoint, ExpectedRate, HotBucket, Precision, Rate, Stratum
 from corpusmill.schemas.manifest import Counts, SourceLost, Strict
+from corpusmill.schemas.report_samples import Distribution, Samples
 from corpusmill.schemas.shards import ShardSet
 from corpusmill.schemas.split import Similarity, SplitSummary
 from corpusmill.schemas.tokenizer import TokenizerStats
@@ -121,6 +122,19 @@ class ThresholdCurve(Strict):
     documents: Amounts
     bytes: Amounts
     tokens: Amounts | None
+
+
+class SourceWarning(Strict):
+    """What is seldom meant: a source that delivered nothing, of which nothing is left, or of which one stage took most."""
+
+    kind: Literal["nothing", "emptied", "stage"]
+    source: str
+    stage: str | None = Field(description="that took most of it")
+    documents: int = Field(description="that were lost, `of` so many; of `stage`, in it alone")
+    of: int
+    rule: str | None = Field(description="that took most of them in the stage")
+    by_rule: int
+    message: str
 
 
 class PlannedFigure(Strict):
@@ -260,6 +274,7 @@ class Lengths(Strict):
 class QuarantineExample(Strict):
     """A record that could not be read."""
 
+    doc_id: str
     source: str
     locator: str
     detail: str | None
@@ -313,57 +328,6 @@ class Reproduction(Strict):
     )
 
 
-class Excerpt(Strict):
-    """The beginning of a document, redacted."""
-
-    doc_id: str
-    source: str
-    locator: str
-    value: float | None
-    threshold: float | None
-    detail: str | None
-    text: str
-
-
-class RemovedExcerpts(Strict):
-    """Documents that one rule removed."""
-
-    stage: str
-    rule: str
-    texts: list[Excerpt]
-
-
-class PairExcerpt(Strict):
-    """A near-copy beside the document kept for it; differences are marked."""
-
-    jaccard: float | None
-    source: str
-    removed: str
-    kept: str
-    removed_text: Any
-    kept_text: Any
-
-
-class TagExcerpt(Strict):
-    """A replaced span in its context."""
-
-    kind: str
-    source: str
-    locator: str
-    before: str
-    tag: str
-    after: str
-
-
-class Samples(Strict):
-    """Texts shown, chosen by the hash of the document."""
-
-    kept: list[Excerpt]
-    removed: list[RemovedExcerpts]
-    pairs: list[PairExcerpt]
-    tags: list[TagExcerpt]
-
-
 class Report(Strict):
     """`report/report.json`. Sections of stages that did not run are null."""
 
@@ -371,12 +335,14 @@ class Report(Strict):
     name: str
     totals: Totals
     alarms: list[SourceLost]
+    warnings: list[SourceWarning]
     flow: list[FlowRow]
     sources: list[SourceRow]
     rules: list[RuleRow]
     overlap: Overlap | None
     cuts: list[CutRow]
     curves: list[ThresholdCurve]
+    distributions: list[Distribution]
     tokens_measured_on: str | None
     duplicates: Duplicates | None
     contamination: ContaminationSection | None

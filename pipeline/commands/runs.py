@@ -1,5 +1,5 @@
 """Commands that read a finished run or a stage's output: `report`, `why`, `verify`, `trace` (from a token to its source), `find` (from a
-document to its tokens), `shard-export` (a shard set for other tools)."""
+document to its tokens), `compare` (two runs), `shard-export` (a shard set for other tools)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.pipeline.commands.options import Json, Quiet, Set, print_json
+from corpusmill.pipeline.commands.options import Address, Json, Quiet, Set, print_json
 
 
 def report(
@@ -284,6 +284,44 @@ def find(
         for one in found:
             typer.echo(found_in_words(one))
     _log(f"{asked.count} reads, {asked.received:,} bytes")
+
+
+COMPARE_EXAMPLE = "corpusmill compare runs/before runs/after --html compare.html"
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="Folder or URL of a run or a stage's output.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="That of another run.")],
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page as well: a path or URL.")
+    ] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Documents to show of each kind of change.")] = 3,
+    scheduler: Address = None,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Two runs: which documents entered and left, and why."""
+    from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.cluster import Workers
+    from corpusmill.pipeline.engine.progress import Progress
+    from corpusmill.pipeline.inspect.compare.answer import compare as ask
+    from corpusmill.pipeline.inspect.compare.page import render
+    from corpusmill.pipeline.inspect.compare.runs import open_run
+    from corpusmill.pipeline.inspect.compare.words import show
+    from corpusmill.schemas.recipe import Cluster
+
+    runs = open_run(a), open_run(b)
+    with Workers(Cluster(workers=workers), scheduler, Progress(quiet=quiet or workers == 0)) as tasks:
+        found = ask(*runs, tasks, examples)
+    if html is not None:
+        Folder(html).write(render(found).encode())
+    if json:
+        print_json(found)
+        return
+    typer.echo(show(found))
+    if html is not None:
+        typer.echo(f"\n{Folder(html)}")
 
 
 EXPORT_EXAMPLE = "corpusmill shard-export runs/quickstart out/megatron --to megatron"

@@ -26,10 +26,12 @@ from corpusmill.pipeline.commands.rules import (
 )
 from corpusmill.pipeline.commands.run import RUN_EXAMPLE, run, run_stage
 from corpusmill.pipeline.commands.runs import (
+    COMPARE_EXAMPLE,
     EXPIRE_EXAMPLE,
     EXPORT_EXAMPLE,
     FIND_EXAMPLE,
     TRACE_EXAMPLE,
+    compare,
     expire,
     find,
     report,
@@ -67,6 +69,7 @@ def register(app: typer.Typer) -> None:
     app.command("why", epilog="Example: corpusmill why 1791_george_washington_n --run runs/quickstart")(why)
     app.command("signals", epilog=f"Example: {SIGNALS_EXAMPLE}")(signals)
     app.command("what-if", epilog=f"Example: {WHAT_IF_EXAMPLE}")(what_if)
+    app.command("compare", epilog=f"Example: {COMPARE_EXAMPLE}")(compare)
     app.command("parity", epilog=f"Example: {PARITY_EXAMPLE}")(parity)
     app.command("trace", epilog=f"Example: {TRACE_EXAMPLE}")(trace)
     app.command("find", epilog=f"Example: {FIND_EXAMPLE}")(find)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from corpusmill.common.config import validate
+from corpusmill.common.config import differences, validate
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.common.yaml import shortened
@@ -30,7 +30,8 @@ def check_recipe(recipe: Recipe, output: Folder, alone: bool) -> None:
         return
     if record.ended_early:
         return
-    changed = _differences(before, _publishing(recipe))
+    pairs = differences(before, _publishing(recipe))
+    changed = [f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in pairs.items()]
     if changed:
         more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
         raise UserError(
@@ -43,17 +44,6 @@ def _publishing(recipe: Recipe) -> dict[str, Any]:
     """What of a recipe changes what is published; the report can be written again at any time."""
     config = recipe.model_dump(mode="json", exclude={"cluster", "output", "retain", "report"})
     return {**config, "stages": [stage for stage in config["stages"] if stage != REPORT]}
-
-
-def _differences(before: Any, after: Any, key: str = "") -> list[str]:
-    """`key: old -> new` of each value that differs."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        return [
-            line
-            for name in {**before, **after}
-            for line in _differences(before.get(name), after.get(name), f"{key}.{name}".lstrip("."))
-        ]
-    return [] if before == after else [f"{key}: {_shown(before)} -> {_shown(after)}"]
 
 
 def _shown(value: Any) -> str:

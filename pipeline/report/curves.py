@@ -16,14 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.token_rates import TokenRates
-from corpusmill.pipeline.report.survey import (
-    Failures,
-    Places,
-    Rule,
-    failure_matrix,
-    numeric_columns,
-    read_columns,
-)
+from corpusmill.pipeline.report.survey import Failures, Rule, failure_matrix, numeric_columns
 from corpusmill.schemas.tables import REMOVED
 
 POINTS = 61
@@ -47,8 +40,8 @@ class Curve:
     grid: tuple[float, ...]
 
 
-def plan(params: dict[str, Any], stage: str, failures: Failures, most: int) -> list[Curve]:
-    """Curves for the `most` rules that fail most documents; `params` are those of the filter's manifest.
+def plan(params: dict[str, Any], stage: str, failures: Failures) -> list[Curve]:
+    """A curve for every rule that some document failed, those first that most fail; `params` are those of the filter's manifest.
 
     Rules without a number to move, or whose signal was not measured, have no curve.
     """
@@ -72,21 +65,68 @@ def plan(params: dict[str, Any], stage: str, failures: Failures, most: int) -> l
                 rule, entry["signal"], entry["comparison"], entry["threshold"], exempt, languages, log, grid
             )
         )
-    return sorted(curves, key=lambda c: (-failures.failed[c.rule], c.rule))[:most]
+    return sorted(curves, key=lambda c: (-failures.failed[c.rule], c.rule))
 
 
 def _grid(low: float, high: float, threshold: float) -> tuple[tuple[float, ...], bool]:
     """Thresholds to try: the bulk of the values, and the threshold; logarithmic over decades."""
-    low, high = min(low, threshold), max(high, threshold)
+    tried, log = steps(min(low, threshold), max(high, threshold), POINTS - 1)
+    return tuple(sorted([threshold, *tried])), log
+
+
+def steps(low: float, high: float, count: int) -> tuple[list[float], bool]:
+    """`count` values over a range and a margin, ascending, of six digits; logarithmic over decades, and whether they are."""
     if high <= low:
         low, high = low - 0.5, high + 0.5
     log = low >= 0 and high > 200 and high > 20 * max(low, 1)
     if log:
-        tried = np.geomspace(max(low, 1), high, POINTS - 1)
+        tried = np.geomspace(max(low, 1), high, count)
     else:
         margin = 0.02 * (high - low)
-        tried = np.linspace(max(low - margin, 0) if low >= 0 else low - margin, high + margin, POINTS - 1)
-    return tuple(sorted([threshold, *(float(f"{x:.6g}") for x in tried)])), log
+        tried = np.linspace(max(low - margin, 0) if low >= 0 else low - margin, high + margin, count)
+    return [float(f"{x:.6g}") for x in tried], log
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The documents of a partition that the filter measured, a row each."""
+
+    signals: pa.Table
+    columns: dict[str, npt.NDArray[np.float64]]  # signal -> values, NaN where it was not measured
+    ledger: pa.Table  # the rows of the ledger that belong to them
+    rules: list[Rule]
+    failed: npt.NDArray[np.bool_]  # bool[documents, rules]: which rules each failed
+
+    @classmethod
+    def of(cls, signals: pa.Table, ledger: pa.Table) -> Judged:
+        """From the tables of a partition."""
+        removed = ledger.filter(pc.equal(ledger["outcome"], REMOVED))
+        rules, hit = failure_matrix(removed)
+        where = pc.index_in(signals["doc_id"], removed["doc_id"].combine_chunks())
+        place = np.asarray(pc.fill_null(where, -1)).astype(np.int64)  # -1: not removed, the last row
+        failed = np.concatenate([hit > 0, np.zeros((1, len(rules)), bool)])[place]
+        row = pc.index_in(signals["doc_id"], ledger["doc_id"].combine_chunks())
+        return cls(signals, numeric_columns(signals), ledger.take(row), rules, failed)
+
+    def judged_by(self, curve: Curve) -> npt.NDArray[np.bool_]:
+        """bool[documents]: on which a rule was judged."""
+        here = np.isfinite(self.columns[curve.signal])
+        here &= ~np.asarray(pc.is_in(self.ledger["source"], pa.array(curve.exempt, pa.string())))
+        if curve.languages:
+            beside = pa.array(curve.languages, pa.string())
+            here &= ~np.asarray(pc.is_in(self.signals["language.code"], beside))
+        return here
+
+    def others(self, curve: Curve) -> npt.NDArray[np.int64]:
+        """int64[documents]: how many other rules of the stage each failed."""
+        mine = [i for i, r in enumerate(self.rules) if r.stage == curve.rule.stage and r != curve.rule]
+        counts: npt.NDArray[np.int64] = self.failed[:, mine].sum(axis=1)
+        return counts
+
+    def as_stored(self, curve: Curve, values: Any) -> npt.NDArray[np.float64]:
+        """Thresholds as the column stores its values: those that the judgement compared."""
+        stored = self.signals[curve.signal].type
+        return np.array(values, np.float32 if pa.types.is_float32(stored) else np.float64).astype(np.float64)
 
 
 class Sums(NamedTuple):
@@ -98,37 +138,27 @@ class Sums(NamedTuple):
     ]  # int64[curves, POINTS, 2, 3]: failing at each threshold, and of these marginal
 
 
-def count(places: Places, curves: list[Curve], rates: TokenRates | None, name: str) -> Sums:
-    """The sums of partition `name`."""
-    assert places.signals is not None
-    wanted = ["doc_id", "language.code", *sorted({curve.signal for curve in curves})]
-    signals = read_columns(places.signals / f"signals/{name}.parquet", wanted)
-    ledger = read_columns(
-        places.ledger / f"{name}.parquet",
-        ["doc_id", "source", "text_bytes", "outcome", "stage", "rule", "failed"],
-    )
-    removed = ledger.filter(pc.equal(ledger["outcome"], REMOVED))
-    rules, hit = failure_matrix(removed)
-    where = _places(signals, removed)
-    row = pc.index_in(signals["doc_id"], ledger["doc_id"].combine_chunks())
-    source, size = ledger["source"].take(row), ledger["text_bytes"].take(row)
-    weights = _weights(source, size, rates)
-    columns = numeric_columns(signals)
+def count(judged: Judged, curves: list[Curve], rates: TokenRates | None) -> Sums:
+    """The sums of a partition."""
+    weights = _weights(judged.ledger["source"], judged.ledger["text_bytes"], rates)
     failing = np.zeros((len(curves), POINTS, 2, len(MEASURES)), np.int64)
     for index, curve in enumerate(curves):
-        others = [i for i, rule in enumerate(rules) if rule.stage == curve.rule.stage and rule != curve.rule]
-        elsewhere = np.append(hit[:, others].any(axis=1), False)[where]  # -1: not removed, the last entry
-        values = columns[curve.signal]
-        judged = np.isfinite(values) & ~np.asarray(pc.is_in(source, pa.array(curve.exempt, pa.string())))
-        if curve.languages:
-            judged &= ~np.asarray(pc.is_in(signals["language.code"], pa.array(curve.languages, pa.string())))
-        stored = signals[curve.signal].type
-        grid = np.array(curve.grid, np.float32 if pa.types.is_float32(stored) else np.float64)
-        for which, mask in enumerate((judged, judged & ~elsewhere)):
-            failing[index, :, which] = _failing(
-                values[mask], weights[mask], curve.comparison, grid.astype(np.float64)
-            )
+        here, values = judged.judged_by(curve), judged.columns[curve.signal]
+        grid = judged.as_stored(curve, curve.grid)
+        for which, mask in enumerate((here, here & (judged.others(curve) == 0))):
+            failing[index, :, which] = _failing(values[mask], weights[mask], curve.comparison, grid)
     return Sums(weights.sum(axis=0), failing)
+
+
+def fails(
+    values: npt.NDArray[np.float64], comparison: str, threshold: npt.NDArray[np.float64]
+) -> npt.NDArray[np.bool_]:
+    """Which values fail at a threshold."""
+    failed = {
+        "at_least": np.less, "more_than": np.less_equal, "at_most": np.greater, "less_than": np.greater_equal,
+    }[comparison]  # fmt: skip
+    found: npt.NDArray[np.bool_] = failed(values, threshold)
+    return found
 
 
 def _weights(
@@ -140,12 +170,6 @@ def _weights(
     names = coded.dictionary.to_pylist()
     of = rates.rates(names) if rates else np.zeros(len(names), np.int64)
     return np.stack([np.ones_like(text), text, text * of[coded.indices.to_numpy()]], axis=1)
-
-
-def _places(signals: pa.Table, removed: pa.Table) -> npt.NDArray[np.int64]:
-    """Row in `removed` of every document measured, or -1."""
-    found = pc.index_in(signals["doc_id"], removed["doc_id"].combine_chunks())
-    return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
 
 
 def _failing(

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -218,3 +219,81 @@ def _mark(frame: Frame, point: dict[str, Any], what: str, kind: str, shift: floa
         corners = [(x, y - 4), (x + 4, y), (x, y + 4), (x - 4, y)]
         inside.append(element("path", d=path(corners) + "Z", class_="planted"))
     return element("g", element("title", title), *inside)
+
+
+class Spread(NamedTuple):
+    """Counts of one source by bin: below all edges, in each bin, above them."""
+
+    name: str
+    counts: Sequence[int]
+
+
+ALL_HIGH, ONE_HIGH, NAME_HIGH = (
+    62.0,
+    15.0,
+    14.0,
+)  # px: the histogram of all, that of a source, its name above it
+
+
+def distribution(
+    edges: Sequence[float], log: bool, every: Sequence[int], kept: Sequence[int], sources: Sequence[Spread],
+    marks: Sequence[tuple[float, str]], label: str,
+) -> Markup:  # fmt: skip
+    """A histogram of all documents with those kept over it, one of each source below, and vertical lines at `marks`.
+
+    Heights are square roots of the counts, so that a bin of few documents is seen beside one of most; each source has its
+    own scale. What lies outside the edges is drawn in the bins at the ends.
+    """
+    named = list(dict.fromkeys(marks))[:4]
+    top = 6.0 + 12 * len(named)
+    below = top + ALL_HIGH
+    height = below + len(sources) * (NAME_HIGH + ONE_HIGH) + 34
+    frame = Frame(max(edges[0], 1e-9) if log else edges[0], edges[-1], 1, height, log, 290, 8, top, margin=8)
+    most = max([1, *_folded(every)])
+    title = f"{number(sum(every))} documents, {number(sum(kept))} of them kept"
+    parts = [
+        element("path", element("title", title), d=_steps(frame, edges, every, most, below, ALL_HIGH), class_="c-all"),
+        element("path", d=_steps(frame, edges, kept, most, below, ALL_HIGH), class_="c-kept"),
+    ]  # fmt: skip
+    base = below
+    for one in sources:
+        base += NAME_HIGH + ONE_HIGH
+        shape = _steps(frame, edges, one.counts, max([1, *_folded(one.counts)]), base, ONE_HIGH)
+        title = f"{one.name}: {number(sum(one.counts))} documents"
+        parts.append(text(frame.left, base - ONE_HIGH - 3, one.name, "tick"))
+        parts.append(element("path", element("title", title), d=shape, class_="c-all"))
+    parts.append(element("line", x1=frame.left, x2=frame.right, y1=base, y2=base, class_="grid-line"))
+    for value in round_numbers(frame.x_low, frame.x_high, log):
+        place = min(max(frame.x(value), frame.left + 10), frame.right - 10)
+        parts.append(text(place, base + 14, tick(value), "tick", "middle"))
+    for row, (value, words) in enumerate(named):
+        x = frame.x(value)
+        anchor, shift = ("start", 4) if x < (frame.left + frame.right) / 2 else ("end", -4)
+        parts.append(element("line", x1=x, x2=x, y1=4 + 12 * row, y2=base, class_="now"))
+        parts.append(text(x + shift, 13 + 12 * row, words, "mark", anchor))
+    return figure(base + 20, label, *parts, width=frame.width)
+
+
+def _folded(counts: Sequence[int]) -> list[int]:
+    """Counts by bin, with what lies outside in the bins at the ends."""
+    inside = list(counts[1:-1])
+    inside[0] += counts[0]
+    inside[-1] += counts[-1]
+    return inside
+
+
+def _steps(
+    frame: Frame, edges: Sequence[float], counts: Sequence[int], most: int, base: float, high: float
+) -> str:
+    """The `d` of a histogram that stands on `base`; equal neighbours are one step."""
+    drawn = [f"M{coordinate(frame.x(edges[0]))},{coordinate(base)}"]
+    level = coordinate(base)
+    for count, (_, end) in zip(_folded(counts), pairwise(edges), strict=True):
+        y = coordinate(base - high * (count / most) ** 0.5)
+        x = coordinate(frame.x(end))
+        if y == level and drawn[-1].startswith("H"):
+            drawn[-1] = f"H{x}"
+        else:
+            drawn += [f"V{y}", f"H{x}"]
+        level = y
+    return "".join([*drawn, f"V{coordinate(base)}Z"])

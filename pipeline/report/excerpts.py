@@ -6,9 +6,10 @@ They are fetched by doc_id, and all are redacted first, also those that were rem
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,16 +18,19 @@ from corpusmill.common.checkpoints import parse
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Scheduler
+from corpusmill.pipeline.report.curves import Curve
+from corpusmill.pipeline.report.distributions import Plan, Seen
 from corpusmill.pipeline.report.survey import Places, Survey, read_columns
 from corpusmill.schemas.manifest import EXPIRED, Expired
 from corpusmill.schemas.private import PRIVATE, SET
 from corpusmill.schemas.recipe import Recipe
-from corpusmill.schemas.stages import DEFAULT_KINDS, ReportParams
+from corpusmill.schemas.stages import DEFAULT_KINDS, PiiKind, ReportParams
 from corpusmill.schemas.tables import DOCUMENTS, KEPT, REMOVED
 
 # A secret that the end of an excerpt would cut in half goes unseen: this much more is redacted, then dropped.
 MARGIN = 300
 PAIR_SEARCH = 50_000  # characters of two copies in which their first difference is looked for
+Row = dict[str, Any]
 Wanted = dict[bytes, tuple[int, int]]  # doc_id -> first character wanted, and one past the last
 _TAG = re.compile(r"<[^<>\n]{1,60}>|\[[^\[\]\n]{1,60}\]|\S{1,60}")
 
@@ -53,17 +57,26 @@ def _fetch(folder: Folder, wanted: Wanted, name: str) -> dict[bytes, str]:
     return {i: text[slice(*wanted[i])] for i, text in zip(ids.take(hits).to_pylist(), texts, strict=True)}
 
 
-def masked(recipe: Recipe, redacted: Folder | None, texts: dict[bytes, str], chars: int) -> dict[bytes, str]:
-    """`texts` with personal data and secrets replaced by tags, then cut to `chars` characters: of every kind that a
-    pattern finds, and whatever else the recipe redacts (names, private addresses).
+def masked(
+    recipe: Recipe,
+    redacted: Folder | None,
+    texts: dict[bytes, str],
+    chars: int,
+    kinds: Sequence[PiiKind] = (),
+) -> dict[bytes, str]:
+    """`texts` with personal data and secrets replaced by tags, then cut to `chars` characters: of `kinds`, or of every kind
+    that a pattern finds, and whatever else the recipe redacts (names, private addresses).
 
     The run's own redactor does it, which knows what was recognised elsewhere in the run (`redacted`: its folder, if it has one, with a set).
     A text that it will not pass on is left out.
     """
     if not texts:
         return {}
-    kinds = list(dict.fromkeys((*recipe.redact.kinds, *DEFAULT_KINDS)))
-    tags: dict[str, Any] = {"kinds": kinds, "replacement": "tag", "replacements": {}}
+    tags: dict[str, Any] = {"replacement": "tag", "replacements": {}}
+    if kinds:
+        tags |= {"kinds": list(kinds), "model": None}
+    else:
+        tags["kinds"] = list(dict.fromkeys((*recipe.redact.kinds, *DEFAULT_KINDS)))
     if redacted is None or not (redacted / PRIVATE / SET).exists():
         tags["everywhere"] = []
     safe = recipe.model_copy(update={"redact": recipe.redact.model_copy(update=tags)})
@@ -83,6 +96,22 @@ def masked(recipe: Recipe, redacted: Folder | None, texts: dict[bytes, str], cha
         i: cut(text, chars)
         for i, text in zip(kept["doc_id"].to_pylist(), kept["text"].to_pylist(), strict=True)
     }
+
+
+NAMED: Final[tuple[PiiKind, ...]] = ("email", "url_credential")  # what the name of a file may hold
+
+
+def hide_addresses(context: Context, groups: Iterable[list[Row]]) -> None:
+    """Replace addresses in the places and details of rows by tags: a mailbox is often a folder's name."""
+    rows = [row for group in groups for row in group]
+    names = sorted({row[key] for row in rows for key in ("locator", "detail") if row.get(key)})
+    if not names:
+        return
+    numbered = {at.to_bytes(16, "big"): name for at, name in enumerate(names)}
+    safe = masked(context.recipe, context.previous.get("redact"), numbered, max(map(len, names)) * 2, NAMED)
+    found = {name: safe.get(at, "") for at, name in numbered.items()}
+    for row in rows:
+        row.update({key: found.get(row[key], row[key]) for key in ("locator", "detail") if row.get(key)})
 
 
 def cut(text: str, chars: int) -> str:
@@ -134,12 +163,13 @@ def tag_in_context(text: str, at: int) -> dict[str, str]:
 
 
 AROUND = 90  # characters of context on either side of a redacted span
-Row = dict[str, Any]
+NEAR_CHARS = 240  # of a document near a threshold
 
 
 def examples(
-    context: Context, places: Places, partitions: list[str], found: Survey, params: ReportParams
-) -> dict[str, Any]:
+    context: Context, places: Places, partitions: list[str], found: Survey, seen: Seen, judged: Plan,
+    params: ReportParams,
+) -> dict[str, Any]:  # fmt: skip
     """What `report.json` holds as `samples`. Chosen by doc_id, a hash: a fair draw, the same in every run."""
     kept = [row for (outcome, _, _), rows in sorted(found.picks.items()) if outcome == KEPT for row in rows]
     removed = {
@@ -156,8 +186,10 @@ def examples(
     ]
 
     excerpt = (0, params.sample_chars + MARGIN)
-    final: Wanted = {row["doc_id"]: excerpt for row in kept}
-    raw: Wanted = {row["doc_id"]: excerpt for rows in removed.values() for row in rows}
+    near = [(what, row) for (_, what), rows in seen.nearest.items() for row in rows]
+    final: Wanted = {row["doc_id"]: excerpt for row in [*kept, *(row for what, row in near if what == KEPT)]}
+    gone = [*(row for rows in removed.values() for row in rows), *(row for what, row in near if what != KEPT)]
+    raw: Wanted = {row["doc_id"]: excerpt for row in gone}
     copies: Wanted = {
         i: (0, PAIR_SEARCH) for row in pairs.values() for i in (row["doc_id"], row["duplicate_of"])
     }
@@ -186,19 +218,51 @@ def examples(
             for row in sorted(pairs.values(), key=lambda row: (row["jaccard"], row["doc_id"]))
             if {row["doc_id"], row["duplicate_of"]} <= copy_texts.keys()
         ],
-        "tags": [
-            _tag(kind, row, tag_texts[row["doc_id"]]) for kind, row in edited if row["doc_id"] in tag_texts
-        ],
+        "near": _near(seen, judged, kept_texts, removed_texts),
+        "tags": _tags(context, edited, tag_texts),
     }
+
+
+def _near(seen: Seen, judged: Plan, kept: dict[bytes, str], removed: dict[bytes, str]) -> list[Row]:
+    """By rule: what it failed last, and what it all but failed; one whose text the redactor kept back is left out."""
+
+    def shown(curve: Curve, outcome: str, texts: dict[bytes, str]) -> list[Row]:
+        return [
+            {
+                "doc_id": row["doc_id"].hex(), **{n: row[n] for n in ("source", "locator", "value", "others")},
+                "text": cut(texts[row["doc_id"]], NEAR_CHARS),
+            }
+            for row in seen.nearest.get((curve.rule, outcome), [])
+            if row["doc_id"] in texts
+        ]  # fmt: skip
+
+    return [
+        {
+            "rule": one.rule.rule, "signal": one.signal, "comparison": one.comparison, "threshold": one.threshold,
+            "removed": shown(one, REMOVED, removed), "kept": shown(one, KEPT, kept),
+        }
+        for one in judged.curves
+    ]  # fmt: skip
 
 
 def _around(offset: int) -> tuple[int, int]:
     return max(0, offset - AROUND), offset + 2 * AROUND
 
 
+def _tags(context: Context, edited: list[tuple[str, Row]], texts: dict[bytes, str]) -> list[Row]:
+    """Replaced spans in their context, which may hold what the recipe does not redact."""
+    tags = [_tag(kind, row, texts[row["doc_id"]]) for kind, row in edited if row["doc_id"] in texts]
+    sides = [(tag, side) for tag in tags for side in ("before", "after")]
+    numbered = {at.to_bytes(16, "big"): tag[side] for at, (tag, side) in enumerate(sides)}
+    safe = masked(context.recipe, context.previous.get("redact"), numbered, 4 * AROUND)
+    for at, (tag, side) in enumerate(sides):
+        tag[side] = safe.get(at.to_bytes(16, "big"), "")
+    return tags
+
+
 def _tag(kind: str, row: Row, text: str) -> Row:
     shown = tag_in_context(text, row["offset"] - _around(row["offset"])[0])
-    place = {"kind": kind, "source": row["source"], "locator": row["locator"]}
+    place = {"kind": kind, "doc_id": row["doc_id"].hex(), "source": row["source"], "locator": row["locator"]}
     before = shown["before"]
     if (
         row["offset"] > AROUND

@@ -7,15 +7,16 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import numpy as np
-
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.engine.layout import read_inputs
 from corpusmill.pipeline.engine.losses import lost_sources
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.engine.token_rates import TokenRates, token_rates, tokens
 from corpusmill.pipeline.report import curves as curve
-from corpusmill.pipeline.report.excerpts import examples
+from corpusmill.pipeline.report import distributions
+from corpusmill.pipeline.report.alarms import warnings
+from corpusmill.pipeline.report.distributions import Plan, Seen
+from corpusmill.pipeline.report.excerpts import examples, hide_addresses
 from corpusmill.pipeline.report.planted import judge, load_labels
 from corpusmill.pipeline.report.sections import (
     contamination,
@@ -59,23 +60,29 @@ def gather(context: Context, params: ReportParams) -> Facts:
     partitions = manifests[local[0]].partitions
     flow = {name: manifests[name] for name in local}
     losses = lost_sources(context.recipe, flow, places.ledger, command=False)
+    rates = token_rates(context.previous.get("shard"), context.previous.get("tokenizer"))
     found = Survey()
     for part in context.scheduler.map(partial(survey, places, params.samples), partitions, "report"):
         found.add(part, params.samples)
     _check(found, manifests[local[0]], manifests[local[-1]])
+    seen, wanted = _second_pass(context, places, manifests.get("filter"), partitions, found, rates, params)
+    hide_addresses(context, [*found.picks.values(), *seen.nearest.values(), found.pairs, found.typical])
     shard_set = shards(context.previous.get("shard"))
-    rates = token_rates(context.previous.get("shard"), context.previous.get("tokenizer"))
     facts: Facts = {
         "kind": "corpusmill-report-v1",
         "name": context.recipe.name,
         "totals": {},
         "alarms": [loss.model_dump() for loss in losses],
+        "warnings": warnings(context.recipe, flow, found, losses),
         "flow": [_step(manifests[name], found) for name in local],
         "sources": _sources(context, found, manifests[local[0]], shard_set),
         "rules": _rules(found, rates),
         "overlap": _overlap(found),
         "cuts": cuts(found),
-        "curves": _curves(context, places, manifests.get("filter"), partitions, found, rates),
+        "curves": _curves(seen, wanted),
+        "distributions": distributions.section(
+            seen, wanted, _filter_rules(manifests.get("filter")), found.failures.failed
+        ),
         "tokens_measured_on": rates.measured if rates else None,
         "duplicates": duplicates(context.previous.get("dedup"), manifests.get("dedup"), found),
         "contamination": contamination(context.previous.get("decontaminate")),
@@ -97,7 +104,7 @@ def gather(context: Context, params: ReportParams) -> Facts:
             labels, context.scheduler, places.ledger, places.ingested, partitions, similarity
         )
     facts["totals"] = _totals(facts, found, manifests[local[0]])
-    facts["samples"] = examples(context, places, partitions, found, params)
+    facts["samples"] = examples(context, places, partitions, found, seen, wanted, params)
     order = {(rule["stage"], rule["rule"]): place for place, rule in enumerate(facts["rules"])}
     facts["samples"]["removed"].sort(key=lambda sample: order[sample["stage"], sample["rule"]])
     return facts
@@ -209,19 +216,27 @@ def _overlap(found: Survey) -> Facts | None:
     return {"rules": [rule.rule for rule in rules], "counts": counts}
 
 
-def _curves(
+def _filter_rules(manifest: StageManifest | None) -> list[Facts]:
+    rules = manifest.params.get("rules") or () if manifest else ()
+    return [rule for rule in rules if isinstance(rule, dict)]
+
+
+def _second_pass(
     context: Context, places: Places, manifest: StageManifest | None, partitions: list[str], found: Survey,
-    rates: TokenRates | None,
-) -> list[Facts]:  # fmt: skip
+    rates: TokenRates | None, params: ReportParams,
+) -> tuple[Seen, Plan]:  # fmt: skip
+    """What is counted once the first pass knows the range of every signal; without a filter nothing is."""
+    curves = curve.plan(manifest.params, "filter", found.failures) if manifest else []
+    drawn = min(CURVES, len(curves))
+    wanted = distributions.plan(
+        _filter_rules(manifest), found.failures.spread, curves, drawn, params.samples, rates
+    )
+    return distributions.look(context.scheduler, places, wanted, partitions if wanted.bins else []), wanted
+
+
+def _curves(seen: Seen, wanted: Plan) -> list[Facts]:
     """Each with the sums of `curves.MEASURES`: `of` all documents judged, `failed` and `marginal` by threshold."""
-    planned = curve.plan(manifest.params, "filter", found.failures, CURVES) if manifest else []
-    if not planned:
-        return []
-    # Python's integers: a product of bytes and a rate does not fit into 64 bits over a large corpus.
-    whole = np.zeros(len(curve.MEASURES), dtype=object)
-    total = np.zeros((len(planned), curve.POINTS, 2, len(curve.MEASURES)), dtype=object)
-    for part in context.scheduler.map(partial(curve.count, places, planned, rates), partitions, "curves"):
-        whole, total = whole + part.whole, total + part.failing
+    whole, total = seen.sums
     return [
         {
             "rule": one.rule.rule,
@@ -232,12 +247,12 @@ def _curves(
             "grid": list(one.grid),
             **{
                 name: _measure(name, whole[i], sums[:, 0, i].tolist(), sums[:, 1, i].tolist())
-                if rates or name != "tokens"
+                if wanted.rates or name != "tokens"
                 else None
                 for i, name in enumerate(curve.MEASURES)
             },
         }
-        for one, sums in zip(planned, total, strict=True)
+        for one, sums in zip(wanted.curves[: wanted.drawn], total, strict=True)
     ]
 
 
@@ -259,7 +274,10 @@ def _quarantine(found: Survey) -> list[Facts]:
             "rule": rule.rule,
             "records": count,
             "examples": [
-                {name: row[name] for name in ("source", "locator", "detail")}
+                {
+                    "doc_id": row["doc_id"].hex(),
+                    **{name: row[name] for name in ("source", "locator", "detail")},
+                }
                 for row in found.picks.get((QUARANTINED, rule.stage, rule.rule), [])
             ],
         }

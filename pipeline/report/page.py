@@ -1,7 +1,10 @@
-"""The HTML page: one file, no script, nothing fetched. Charts come from `drawings`, words from the templates."""
+"""The HTML page: one file, nothing fetched, of bounded size; its one script searches ids on the page. Charts come from `drawings`,
+words from the templates, and what is left out of a large page is decided in `trim`."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,13 +13,16 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from corpusmill.common.charts import bar, columns
+from corpusmill.common.charts import bar, columns, tick
 from corpusmill.common.format import binary_size, number, share, short, size
 from corpusmill.pipeline.report import drawings
+from corpusmill.pipeline.report.trim import LEVELS, Detail, letters, total, trim
 from corpusmill.pipeline.text import escape
 
 Facts = dict[str, Any]
-BAR_RULES = 40  # rules with a row in the table; the rest are summed up
+LIMIT = 2_000_000  # bytes of the page
+ALARMS = 8  # and so many warnings
+OPEN = 9  # distributions that are not folded away
 MISSED_SHOWN = 30
 TABLE_POINTS = 10  # thresholds in the table of a curve
 
@@ -36,30 +42,96 @@ def environment() -> Environment:
         visible=escape.visible,
         wbr=escape.breakable,
         token=escape.token,
+        total=total,
     )
     jinja.globals.update(share=share, bar=bar, cell=heat, missed_shown=MISSED_SHOWN, points=points)
     return jinja
 
 
-def render(facts: Facts) -> str:
-    """The page for the figures of `corpusmill.pipeline.report.facts.gather`. Equal figures give equal bytes."""
+def render(facts: Facts, limit: int = LIMIT) -> str:
+    """The page for the figures of `corpusmill.pipeline.report.facts.gather`. Equal figures give equal bytes: the most detailed
+    page of at most `limit` bytes, or else the least detailed one."""
+    page = ""
+    for detail in LEVELS:
+        shown = trim(facts, detail)
+        if letters(shown["samples"]) > limit and detail != LEVELS[-1]:
+            continue
+        page = _page(facts, shown, detail)
+        if len(page.encode()) <= limit:
+            break
+    return page
+
+
+def _page(facts: Facts, shown: Facts, detail: Detail) -> str:
+    judged, unjudged = (
+        [one for one in facts["distributions"] if bool(one["rules"]) == on] for on in (True, False)
+    )
+    spreads = [*judged[: detail.rows], *unjudged[: detail.unjudged]]
     charts = {
-        "flow": _flow(facts),
-        "bytes": _bytes_flow(facts),
-        "lengths": _lengths(facts["lengths"]),
-        "curves": [_curve(one) for one in facts["curves"]],
-        "s_curve": _s_curve(facts["duplicates"]),
-        "clusters": _clusters(facts["duplicates"]),
-        "similarity": _similarity(facts["similarity"], "jaccard"),
-        "inside": _similarity(facts["similarity"], "inside"),
+        "flow": _flow(shown),
+        "bytes": _bytes_flow(shown),
+        "lengths": _lengths(shown["lengths"]),
+        "curves": [_curve(one) for one in shown["curves"]],
+        "distributions": [_distribution(one, detail) for one in spreads],
+        "s_curve": _s_curve(shown["duplicates"]),
+        "clusters": _clusters(shown["duplicates"]),
+        "similarity": _similarity(shown["similarity"], "jaccard"),
+        "inside": _similarity(shown["similarity"], "inside"),
     }
     recipe = json.dumps(facts["reproduce"]["recipe"], indent=1, ensure_ascii=False)
+    if len(recipe) > detail.recipe:
+        recipe = f"{recipe[: detail.recipe]} …\n\nThe rest is in report.json."
+    script = _script()
     page = (
         environment()
         .get_template("report.html.j2")
-        .render(f=facts, charts=charts, recipe=recipe, rules_shown=BAR_RULES)
-    )
+        .render(
+            f=shown, charts=charts, recipe=recipe, alarms_shown=ALARMS, open=OPEN, script=Markup(script), script_hash=_hash(script),
+            unjudged=max(0, len(unjudged) - detail.unjudged),
+        )
+    )  # fmt: skip
     return page if page.endswith("\n") else page + "\n"
+
+
+@lru_cache(maxsize=1)
+def _script() -> str:
+    loader = environment().loader
+    assert loader is not None
+    return loader.get_source(environment(), "search.js")[0]
+
+
+def _hash(script: str) -> str:
+    """What the page's policy names its script by: no other one runs."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+SIGNS = {"at_least": "≥", "at_most": "≤", "more_than": ">", "less_than": "<"}
+
+
+def _distribution(one: Facts, detail: Detail) -> Facts:
+    """The chart of a signal; `more`: sources without a histogram of their own."""
+    sources = [
+        drawings.Spread(fitted(name), counts)
+        for name, counts in list(one["sources"].items())[: detail.spread]
+    ]
+    marks = [
+        (rule["threshold"], f"{SIGNS[rule['comparison']]} {tick(rule['threshold'])}") for rule in one["rules"]
+    ]
+    chart = drawings.distribution(
+        one["edges"], one["log"], one["documents"], one["kept"], sources if len(one["sources"]) > 1 else (), marks,
+        f"Distribution of {one['signal']}, in all and by source",
+    )  # fmt: skip
+    return {
+        "signal": one["signal"],
+        "judged": bool(one["rules"]),
+        "chart": chart,
+        "more": max(0, len(one["sources"]) - detail.spread),
+    }
+
+
+def fitted(name: str, chars: int = 38) -> str:
+    """A name that fits into a drawing."""
+    return name if len(name) <= chars else f"{name[: chars - 1]}…"
 
 
 def _size2(low: int) -> str:

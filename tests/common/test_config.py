@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corpusmill.common.config import load, override, validate
+from corpusmill.common.config import differences, load, override, validate
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.recipe import Recipe
 
@@ -96,3 +96,12 @@ def test_broken_yaml(tmp_path: Path, text: str, message: str) -> None:
 def test_missing_file() -> None:
     with pytest.raises(UserError, match="nothing.yaml: no such file"):
         load(Recipe, "nothing.yaml")
+
+
+def test_differences_name_every_value_that_differs() -> None:
+    before = {"a": {"b": 1, "c": [1, 2]}, "d": None, "same": {"x": 1}}
+    after = {"a": {"b": 1, "c": [2, 1], "e": 3}, "d": {"f": 1}, "same": {"x": 1}}
+    assert differences(before, after) == {
+        "a.c": ([1, 2], [2, 1]), "a.e": (None, 3), "d": (None, {"f": 1}),
+    }  # fmt: skip
+    assert differences(before, before) == {}

@@ -111,7 +111,7 @@ def test_a_second_run_finds_everything_done(finished: Path, corpus: Path) -> Non
 @pytest.mark.browser
 def test_the_report_in_a_browser(finished: Path, browser: Browser) -> None:
     """No console error, no request leaving the page, no sideways scrolling, wide or narrow."""
-    check_page(browser, finished / "report.html")
+    check_page(browser, finished / "report.html", scripts=1)
 
 
 def test_report_writes_the_same_page_again(finished: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from corpusmill.common.config import differences
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import recipe_of, stage_folders
@@ -40,8 +41,7 @@ def changes(before: Recipe, after: Recipe) -> Changes:
 
     Raises `UserError` for the first that stored signals cannot answer, naming the stage that must run again.
     """
-    found: Changes = {}
-    _walk("", _matters(before), _matters(after), found)
+    found: Changes = differences(matters(before), matters(after))
     for key, (old, new) in found.items():
         stage, why = _needs(key, old, new, after)
         if stage:
@@ -63,18 +63,10 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _matters(recipe: Recipe) -> dict[str, Any]:
+def matters(recipe: Recipe) -> dict[str, Any]:
+    """A recipe without the keys that decide nothing about a document."""
     config = recipe.model_dump(mode="json")
     return {name: value for name, value in config.items() if name not in WITHOUT_EFFECT}
-
-
-def _walk(key: str, before: Any, after: Any, found: Changes) -> None:
-    """Every leaf that differs. `language`, `toxicity` and `quality` switched on or off are leaves."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in dict.fromkeys([*before, *after]):
-            _walk(f"{key}.{name}" if key else name, before.get(name), after.get(name), found)
-    elif before != after:
-        found[key] = before, after
 
 
 def _needs(key: str, old: Any, new: Any, after: Recipe) -> tuple[str, str]:

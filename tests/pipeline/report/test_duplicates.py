@@ -169,7 +169,7 @@ def test_fits_in_a_browser(browser: Browser, make_run: Maker, corpus: Any) -> No
     run = make_run(corpus())
     copies.publish(run.previous["dedup"])
     file = run.report() / "report.html"
-    check_page(browser, file)
+    check_page(browser, file, scripts=1)
     page = browser.new_page(viewport={"width": 360, "height": 900})
     page.goto(file.as_uri())
     outside = """[...document.querySelectorAll('#duplicates svg.chart text')].filter(t => {
