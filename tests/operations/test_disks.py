@@ -1,0 +1,106 @@
+"""Disks that become full or read-only, before a run and in the middle of it: one line that says what to do, and then the same command
+goes on to the same bytes, of a pipeline as of a training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench._chaos_faults import fill, lock
+from tests.e2e.cli import corpusmill, difference, published, write_recipe
+from tests.e2e.test_train import write_config
+from tests.forks import Finished, launch
+
+TIMES = ("tokens_per_second", "loader_stall", "memory_mib", "mfu")
+
+
+@pytest.fixture
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A disk of its own, of 4 MB or as many as the test's parameter says."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    size = f"size={getattr(request, 'param', 4)}m"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", place], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def when(pattern: str, what: str, disk: str, *arguments: str) -> None:
+    """`corpusmill ARGUMENTS` in this process; as soon as a path on the disk fits `pattern` it becomes `full` or `read-only`."""
+    from corpusmill.__main__ import main
+
+    def watch() -> None:
+        while next(Path(disk).glob(pattern), None) is None:
+            time.sleep(0.002)
+        while not (fill(Path(disk)) if what == "full" else lock(Path(disk))):
+            time.sleep(0.002)
+
+    threading.Thread(target=watch, daemon=True).start()
+    sys.argv = ["corpusmill", *arguments]
+    main()
+
+
+def disturbed(
+    pattern: str, what: str, disk: Path, *arguments: str | Path, preload: str = "commands"
+) -> Finished:
+    return launch(1, f"{__name__}:when", pattern, what, disk, *arguments, preload=preload)
+
+
+def one_line(failed: Finished, *parts: str) -> None:
+    """Exit code 1, no traceback, and a last line with these parts."""
+    assert failed.returncode == 1 and "Traceback" not in failed.stderr, failed.stderr
+    (line,) = [line for line in failed.stderr.splitlines() if line.startswith("error: ")]
+    assert all(part in line for part in parts), line
+    assert failed.stderr.rstrip().endswith(line)
+
+
+def free(disk: Path) -> None:
+    (disk / "filler").unlink()
+
+
+FULL = "no space is left on its disk; free some and give the same command again: finished work is kept"
+
+
+@pytest.mark.parametrize("disk", [64], indirect=True)
+def test_a_run_whose_disk_becomes_full_and_read_only(
+    disk: Path, corpus: Path, finished: Path, tmp_path: Path
+) -> None:
+    recipe = write_recipe(tmp_path / "small.yaml", corpus, disk / "run")
+    command = ("run", recipe, "--workers", "0")
+    one_line(disturbed("run/ingest/parts/*.json", "full", disk, *command), f"{disk}/run", FULL)
+    free(disk)
+    one_line(disturbed("run/ledger/*.parquet", "read-only", disk, *command), f"{disk}/run", "is read-only")
+    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+    one_line(disturbed("run/shards/scratch/**/*.json", "full", disk, *command), f"{disk}/run", FULL)
+    free(disk)
+    corpusmill(*command)
+    assert difference(published(finished), published(disk / "run")) == []
+
+
+@pytest.mark.parametrize("disk", [8], indirect=True)
+def test_a_training_whose_disk_becomes_full(disk: Path, finished: Path, tmp_path: Path) -> None:
+    rows, weights = [], []
+    for place in (tmp_path, disk):
+        config = write_config(place, finished / "shards", place / "out")
+        command = ("train", config, "--set", "log.every=1")
+        if place == disk:
+            one_line(
+                disturbed("out/checkpoints/*/manifest.json", "full", disk, *command, preload="train"),
+                f"{disk}/out",
+                FULL,
+            )
+            free(disk)
+        corpusmill(*command)
+        lines = (place / "out/metrics.jsonl").read_text().splitlines()
+        rows.append([{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in lines])
+        newest = max((place / "out/checkpoints").iterdir())
+        weights.append({file.name: file.read_bytes() for file in newest.glob("*.safetensors")})
+    assert len(rows[0]) == 60 and rows[0] == rows[1] and weights[0] == weights[1] != {}
