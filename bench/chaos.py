@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -66,12 +67,12 @@ KINDS = (
     Kind("pipeline", "Ctrl-C", "interrupt", 4),
     Kind("pipeline", "disk full", "fill disk", 5, disk=True),
     Kind("pipeline", "disk read-only", "read-only", 4, disk=True),
-    Kind("pipeline with workers", "driver and workers killed", "kill all", 4),
-    Kind("pipeline with workers", "driver alone killed", "kill one", 4),
-    Kind("pipeline with workers", "a worker killed", "kill worker", 6),
+    Kind("pipeline with workers", "driver and workers killed", "kill all", 3),
+    Kind("pipeline with workers", "driver alone killed", "kill one", 3),
+    Kind("pipeline with workers", "a worker killed", "kill worker", 5),
     Kind("pipeline with workers", "a worker paused 0.5 to 3 s", "pause worker", 3),
-    Kind("pipeline with workers", "SIGTERM", "terminate", 3),
-    Kind("pipeline with workers", "Ctrl-C", "interrupt", 3),
+    Kind("pipeline with workers", "SIGTERM", "terminate", 2),
+    Kind("pipeline with workers", "Ctrl-C", "interrupt", 2),
     Kind("pipeline with workers", "disk full", "fill disk", 2, disk=True),
     Kind("pipeline by a scheduler", "a worker and its nanny killed", "kill node", 4),
     Kind("pipeline by a scheduler", "a worker killed", "kill worker", 3),
@@ -80,7 +81,7 @@ KINDS = (
     Kind("pipeline into a store", "answers cut, connections reset", "cut", 3),
     Kind("pipeline into a store", "answers late (1 s)", "late", 2),
     Kind("pipeline into a store", "access denied until the end", "denied", 3),
-    Kind("training", "killed (SIGKILL)", "kill all", 10),
+    Kind("training", "killed (SIGKILL)", "kill all", 12),
     Kind("training", "killed within a checkpoint", "write", 8),
     Kind("training", "SIGTERM", "terminate", 4),
     Kind("training", "killed, and the last checkpoint damaged", "damage", 6),
@@ -132,15 +133,16 @@ class Try:
                 stack.enter_context(disk(self.folder / "at"))
             at = self.setup.place(self.case, self.folder)
             first = self._disturbed(at)
-            if not first.hit:
+            if not first.hit:  # it had less to do than the run that was measured
+                self.case.cpu = min(self.case.cpu, first.cpu)
                 return Outcome(False)
             self._remove_cause(at)
             ends = [first]
             if again := any(first.codes) or self.kind.fault == "damage":
                 ends.append(self.setup.run(self.case, at, None))
-            return self._judged(at, ends, again)
+            return self.judged(at, ends, again)
 
-    def _judged(self, at: Path, ends: list[Ended], again: bool) -> Outcome:
+    def judged(self, at: Path, ends: list[Ended], again: bool) -> Outcome:
         why = [f"exit codes {ends[-1].codes}: {ends[-1].error[-2000:]}"] if any(ends[-1].codes) else []
         # Of a training whose peer was killed the others may say what they saw.
         judged = ends[1:] if self.case.size > 1 else ends
@@ -271,8 +273,9 @@ def shares(tries: int, kinds: Sequence[Kind]) -> list[tuple[Kind, int, int]]:
     return found
 
 
-def attempt(setup: Setup, kind: Kind, number: int, count: int, seed: int, failures: Path) -> Outcome:
-    """One try, with another moment where the run ended before it. Its folder is kept in `failures` if it failed."""
+def attempt(setup: Setup, kind: Kind, number: int, count: int, seed: int, failures: Path) -> Outcome | None:
+    """One try, with another moment where the run ended before it; None if that happens `DRAWS` times. Its folder is kept in
+    `failures` if it failed."""
     for draw in range(DRAWS):
         name = f"{kind.name} {number} {draw}"
         chance = random.Random(f"{seed} {name}")
@@ -281,15 +284,16 @@ def attempt(setup: Setup, kind: Kind, number: int, count: int, seed: int, failur
         found = Try(setup, kind, share, f"{seed} {name}", folder).outcome()
         if found.hit and not found.identical:
             shutil.copytree(folder, failures / folder.name, dirs_exist_ok=True)
-            print(
-                f"{name} (share {share:.3f}, {failures / folder.name}): {found.why}",
-                file=sys.stderr,
-                flush=True,
-            )
+            log(f"{name} (share {share:.3f}, {failures / folder.name}): {found.why}")
         shutil.rmtree(folder, ignore_errors=True)
         if found.hit:
             return found
-    raise RuntimeError(f"{kind.name}: {DRAWS} runs ended before the fault")
+    log(f"{kind.name}: {DRAWS} runs ended before the fault")
+    return None
+
+
+def log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def measure(
@@ -299,13 +303,15 @@ def measure(
     jobs: int = 2,
     failures: Path = Path("chaos-failures"),
 ) -> dict[Kind, list[Outcome]]:
-    """The outcomes of so many tries. Kinds that are not possible on this machine have none."""
+    """The outcomes of so many tries. Kinds that are not possible on this machine have none; Ctrl-C begins no further try."""
     planned = shares(tries, kinds)
+    random.Random(seed).shuffle(planned)
     alone = [
         one for one in planned if one[0].case == "pipeline by a scheduler"
     ]  # they kill each other's workers
     work = [alone, *([one] for one in planned if one not in alone)]
-    found: dict[Kind, list[Outcome]] = {kind: [] for kind, _, count in planned if count}
+    found: dict[Kind, list[Outcome]] = {kind: [] for kind in kinds if any(one[0] is kind for one in planned)}
+    begun = itertools.count(1)
     with tempfile.TemporaryDirectory(prefix="chaos-") as place:
         setup = Setup(Path(place))
         try:
@@ -313,12 +319,17 @@ def measure(
 
             def some(part: list[tuple[Kind, int, int]]) -> None:
                 for kind, number, count in part:
+                    log(f"  {next(begun)} of {len(planned)}: {kind.name}")
                     with contextlib.suppress(NotPossible):
-                        found[kind].append(attempt(setup, kind, number, count, seed, failures))
+                        outcome = attempt(setup, kind, number, count, seed, failures)
+                        found[kind] += [outcome] if outcome else []
 
             with ThreadPoolExecutor(jobs) as lanes:
-                for done in [lanes.submit(some, part) for part in work]:
-                    done.result()
+                try:
+                    for done in [lanes.submit(some, part) for part in work]:
+                        done.result()
+                except KeyboardInterrupt:
+                    lanes.shutdown(cancel_futures=True)
         finally:
             setup.close()
     return found

@@ -69,6 +69,31 @@ def free(disk: Path) -> None:
 FULL = "no space is left on its disk; free some and give the same command again: finished work is kept"
 
 
+def test_a_disk_that_is_too_small(disk: Path, tmp_path: Path) -> None:
+    file = tmp_path / "docs.jsonl"
+    with file.open("w") as out:
+        for n in range(20_000):
+            out.write(f'{{"text": "{n} {"some words of a text " * 50}"}}\n')
+    for options in ((), ("--dry-run",)):
+        recipe = tmp_path / "r.yaml"
+        recipe.write_text(f"name: r\noutput: {disk}/out\nsources: {{web: {{paths: [{file}]}}}}\n")
+        failed = corpusmill("run", recipe, "--workers", "0", *options, check=False)
+        assert (
+            failed.returncode == 2 and "are free on its disk; give an output on a larger one" in failed.stderr
+        )
+    assert not (disk / "out").exists()
+
+
+def test_a_disk_that_cannot_be_written(disk: Path, corpus: Path, tmp_path: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"name: r\noutput: {disk}/out\nsources: {{web: {{paths: [{corpus}/planted]}}}}\n")
+    dry = corpusmill("run", recipe, "--workers", "0", "--dry-run", check=False)
+    assert dry.returncode == 2 and f"{disk} cannot be written to; give another output" in dry.stderr
+    failed = corpusmill("run", recipe, "--workers", "0", check=False)
+    assert failed.returncode == 1 and "its disk is read-only; make it writable" in failed.stderr
+
+
 @pytest.mark.parametrize("disk", [64], indirect=True)
 def test_a_run_whose_disk_becomes_full_and_read_only(
     disk: Path, corpus: Path, finished: Path, tmp_path: Path

@@ -3,7 +3,6 @@ models, and rules that judge languages that they are not made for."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,19 +30,6 @@ def documents(tmp_path: Path) -> Path:
     text = "Please write to jane.doe@example.org about the history of the harbour. " * 10
     file.write_text("".join(f'{{"id": "{n}", "text": "{n} {text}"}}\n' for n in range(20)))
     return file
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 4 MB of its own."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", place], capture_output=True
-    ).returncode:
-        pytest.skip("no disk can be mounted here")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_no_scheduler_and_no_worker(cluster: DaskCluster, documents: Path, tmp_path: Path) -> None:
@@ -117,45 +103,6 @@ def test_evaluation_files_are_parsed_first(documents: Path, tmp_path: Path, opti
         and "LICENSES.tsv: none of its fields (file, licence) is known" in failed.stderr
     )
     assert not (tmp_path / "out").exists()
-
-
-def test_a_disk_that_is_too_small(small_disk: Path, tmp_path: Path) -> None:
-    file = tmp_path / "docs.jsonl"
-    with file.open("w") as out:
-        for n in range(20_000):
-            out.write(f'{{"text": "{n} {"some words of a text " * 50}"}}\n')
-    for options in ((), ("--dry-run",)):
-        recipe = tmp_path / "r.yaml"
-        recipe.write_text(f"name: r\noutput: {small_disk}/out\nsources: {{web: {{paths: [{file}]}}}}\n")
-        failed = corpusmill("run", recipe, "--workers", "0", *options, check=False)
-        assert (
-            failed.returncode == 2 and "are free on its disk; give an output on a larger one" in failed.stderr
-        )
-    assert not (small_disk / "out").exists()
-
-
-def test_a_disk_that_is_full_in_the_middle(small_disk: Path, documents: Path, tmp_path: Path) -> None:
-    """One line, exit code 1; with space again the same command goes on."""
-    filler = small_disk / "filler"
-    filler.write_bytes(b"0" * (4 * 2**20 - 16_384))
-    full = corpusmill("ingest", documents, small_disk / "out", "--workers", "0", check=False)
-    assert full.returncode == 1 and "Traceback" not in full.stderr
-    assert (
-        "no space is left on its disk; free some and give the same command again"
-        in full.stderr.splitlines()[-1]
-    )
-    filler.unlink()
-    corpusmill("ingest", documents, small_disk / "out", "--workers", "0")
-
-
-def test_a_disk_that_cannot_be_written(small_disk: Path, documents: Path, tmp_path: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    recipe = tmp_path / "r.yaml"
-    recipe.write_text(f"name: r\noutput: {small_disk}/out\nsources: {{web: {{paths: [{documents}]}}}}\n")
-    dry = corpusmill("run", recipe, "--workers", "0", "--dry-run", check=False)
-    assert dry.returncode == 2 and f"{small_disk} cannot be written to; give another output" in dry.stderr
-    failed = corpusmill("run", recipe, "--workers", "0", check=False)
-    assert failed.returncode == 1 and "Read-only file system" in failed.stderr.splitlines()[-1]
 
 
 def test_rules_for_other_languages_are_named(documents: Path, tmp_path: Path) -> None:

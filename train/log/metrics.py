@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.stores import failure
 
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
@@ -75,11 +76,13 @@ class MetricsLog:
         return self.rows[-TAIL:]
 
     def close(self) -> None:
-        self.flush()
-        if self._stream:
-            self._stream.close()
-        for sink in self._sinks:
-            sink.close()
+        try:
+            self.flush()
+        finally:
+            if self._stream:
+                self._stream.close()
+            for sink in self._sinks:
+                sink.close()
 
 
 def _append(stream: IO[bytes], line: bytes, file: Folder) -> None:
@@ -88,8 +91,6 @@ def _append(stream: IO[bytes], line: bytes, file: Folder) -> None:
         while line:
             line = line[stream.write(line) :]
     except OSError as error:
-        from corpusmill.common.stores import failure
-
         raise failure(file.url, file.root, "write", error) from None
 
 
