@@ -24,7 +24,9 @@ from corpusmill.schemas.manifest import Owner
 OWNER = "owner.json"
 RENEWAL = 15.0  # seconds between renewals
 STALE = 90.0  # seconds without a renewal after which an owner on another machine counts as gone
-_HELD: set[str] = set()  # tokens of this process's claims: one that a broken-off block left behind is nobody's
+_HELD: set[str] = (
+    set()
+)  # tokens of this process's claims: one that a broken-off block left behind is nobody's
 
 
 class Claim:

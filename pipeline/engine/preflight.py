@@ -88,7 +88,8 @@ def check_writable(output: Folder) -> None:
 
 
 def check_space(output: Folder, text_bytes: int, todo: Sequence[Planned]) -> list[str]:
-    """A warning if the disk of a local output may be too small; raises `UserError` if it certainly is."""
+    """A warning if the disk of a local output may be too small; raises `UserError` if it certainly is. What a run that was
+    broken off has written is kept, or written over: it needs no more space."""
     if not output.local:
         return []
     place = Path(output.url)
@@ -98,6 +99,9 @@ def check_space(output: Folder, text_bytes: int, todo: Sequence[Planned]) -> lis
     local = sum(isinstance(entry.stage, SourceStage | LocalStage) for entry in todo)
     shards = any(entry.name == "shard" for entry in todo)
     wanted = int(text_bytes * (DOCUMENTS * local + SHARDS * shards + REST))
+    if free >= wanted:
+        return []
+    wanted -= sum(file.size for entry in todo for file in entry.folder.list())
     if free >= wanted:
         return []
     line = (

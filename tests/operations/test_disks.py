@@ -14,6 +14,12 @@ from pathlib import Path
 import pytest
 
 from bench._chaos_faults import fill, lock
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine import preflight
+from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.planned import Planned
+from corpusmill.schemas.recipe import Recipe
 from tests.e2e.cli import corpusmill, difference, published, write_recipe
 from tests.e2e.test_train import write_config
 from tests.forks import Finished, launch
@@ -82,6 +88,21 @@ def test_a_disk_that_is_too_small(disk: Path, tmp_path: Path) -> None:
             failed.returncode == 2 and "are free on its disk; give an output on a larger one" in failed.stderr
         )
     assert not (disk / "out").exists()
+
+
+def test_what_was_written_before_needs_no_more_space(disk: Path) -> None:
+    """A run that filled its disk goes on with as little space as the rest of its work needs."""
+    recipe = Recipe.model_validate({"name": "r", "sources": {"web": {"paths": ["/x"]}}, "stages": ["ingest"]})
+    out = Folder(disk / "out")
+    todo = [Planned(load_stage("ingest", recipe), out / "ingest", "key", {})]
+    text = 6_600_000  # 3.6 MB will be written
+    assert preflight.check_space(out, text, todo) == []
+    (disk / "other").write_bytes(bytes(3_400_000))
+    with pytest.raises(UserError, match="give an output on a larger one"):
+        preflight.check_space(out, text, todo)
+    (disk / "other").unlink()
+    (out / "ingest/documents/a.parquet").write(bytes(3_400_000))
+    assert preflight.check_space(out, text, todo) == []
 
 
 def test_a_disk_that_cannot_be_written(disk: Path, corpus: Path, tmp_path: Path) -> None:
