@@ -25,7 +25,7 @@ from bench.object_store import free_ports
 
 LIMIT = 240.0  # seconds that a command may take: one that hangs has not survived
 GRACE = 5.0  # seconds in which the other processes of a training must notice that one is gone
-TICK = 0.004
+TICK, LOOK = 0.004, 0.3  # seconds between two looks at the clock, and at which processes there are
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class Watch:
         ]  # not on a disk that gets full
         self.pids = [_fork(command, rank, port, self.logs[rank]) for rank in range(command.size)]
         self.codes: dict[int, int] = {}
+        self.family: list[psutil.Process] = []
+        self.looked = 0.0
 
     def alive(self) -> list[int]:
         """The command's own processes that have not ended."""
@@ -81,11 +83,15 @@ class Watch:
 
     def cpu(self) -> float:
         """CPU seconds of all its processes so far, workers among them."""
-        mine = [psutil.Process(pid) for pid in self.alive() if psutil.pid_exists(pid)]
-        family = [*mine, *self.others]
-        with contextlib.suppress(psutil.NoSuchProcess):
-            family += [child for process in family for child in _children(process)]
-        return sum(map(_cpu, family)) - self.before
+        if time.monotonic() > self.looked + LOOK:  # it goes through all processes of the machine
+            mine = [psutil.Process(pid) for pid in self.alive() if psutil.pid_exists(pid)]
+            self.family = [
+                *mine,
+                *self.others,
+                *(child for process in [*mine, *self.others] for child in _children(process)),
+            ]
+            self.looked = time.monotonic()
+        return sum(map(_cpu, self.family)) - self.before
 
     def workers(self) -> list[psutil.Process]:
         """Dask's workers that are at work: those of a cluster, or this command's own that have imported something."""

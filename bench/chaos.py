@@ -67,24 +67,24 @@ KINDS = (
     Kind("pipeline", "Ctrl-C", "interrupt", 4),
     Kind("pipeline", "disk full", "fill disk", 5, disk=True),
     Kind("pipeline", "disk read-only", "read-only", 4, disk=True),
-    Kind("pipeline with workers", "driver and workers killed", "kill all", 3),
-    Kind("pipeline with workers", "driver alone killed", "kill one", 3),
-    Kind("pipeline with workers", "a worker killed", "kill worker", 5),
-    Kind("pipeline with workers", "a worker paused 0.5 to 3 s", "pause worker", 3),
-    Kind("pipeline with workers", "SIGTERM", "terminate", 2),
-    Kind("pipeline with workers", "Ctrl-C", "interrupt", 2),
-    Kind("pipeline with workers", "disk full", "fill disk", 2, disk=True),
-    Kind("pipeline by a scheduler", "a worker and its nanny killed", "kill node", 4),
-    Kind("pipeline by a scheduler", "a worker killed", "kill worker", 3),
+    Kind("pipeline with workers", "driver and workers killed", "kill all", 2),
+    Kind("pipeline with workers", "driver alone killed", "kill one", 2),
+    Kind("pipeline with workers", "a worker killed", "kill worker", 4),
+    Kind("pipeline with workers", "a worker paused 0.5 to 3 s", "pause worker", 2),
+    Kind("pipeline with workers", "SIGTERM", "terminate", 1),
+    Kind("pipeline with workers", "Ctrl-C", "interrupt", 1),
+    Kind("pipeline with workers", "disk full", "fill disk", 1, disk=True),
+    Kind("pipeline by a scheduler", "a worker and its nanny killed", "kill node", 3),
+    Kind("pipeline by a scheduler", "a worker killed", "kill worker", 2),
     Kind("pipeline into a store", "killed (SIGKILL)", "kill all", 5),
     Kind("pipeline into a store", "requests refused (429, 500, 503)", "refused", 3),
     Kind("pipeline into a store", "answers cut, connections reset", "cut", 3),
     Kind("pipeline into a store", "answers late (1 s)", "late", 2),
     Kind("pipeline into a store", "access denied until the end", "denied", 3),
-    Kind("training", "killed (SIGKILL)", "kill all", 12),
-    Kind("training", "killed within a checkpoint", "write", 8),
+    Kind("training", "killed (SIGKILL)", "kill all", 16),
+    Kind("training", "killed within a checkpoint", "write", 10),
     Kind("training", "SIGTERM", "terminate", 4),
-    Kind("training", "killed, and the last checkpoint damaged", "damage", 6),
+    Kind("training", "killed, and the last checkpoint damaged", "damage", 8),
     Kind("training", "disk full", "fill disk", 4, disk=True),
     Kind("training in two processes", "one killed", "kill one", 4),
     Kind("training in two processes", "both killed", "kill all", 4),
@@ -311,7 +311,7 @@ def measure(
     ]  # they kill each other's workers
     work = [alone, *([one] for one in planned if one not in alone)]
     found: dict[Kind, list[Outcome]] = {kind: [] for kind in kinds if any(one[0] is kind for one in planned)}
-    begun = itertools.count(1)
+    begun, over = itertools.count(1), threading.Event()
     with tempfile.TemporaryDirectory(prefix="chaos-") as place:
         setup = Setup(Path(place))
         try:
@@ -319,6 +319,8 @@ def measure(
 
             def some(part: list[tuple[Kind, int, int]]) -> None:
                 for kind, number, count in part:
+                    if over.is_set():
+                        return
                     log(f"  {next(begun)} of {len(planned)}: {kind.name}")
                     with contextlib.suppress(NotPossible):
                         outcome = attempt(setup, kind, number, count, seed, failures)
@@ -329,6 +331,7 @@ def measure(
                     for done in [lanes.submit(some, part) for part in work]:
                         done.result()
                 except KeyboardInterrupt:
+                    over.set()
                     lanes.shutdown(cancel_futures=True)
         finally:
             setup.close()
