@@ -3,16 +3,20 @@ models, and rules that judge languages that they are not made for."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from corpusmill.__main__ import main
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine import cluster as cluster_module
 from corpusmill.pipeline.engine.preflight import Environment, compare, environment
 from corpusmill.schemas.recipe import Recipe
 from tests.e2e.cli import corpusmill, started
+from tests.forks import launch
 from tests.operations.cluster import DaskCluster, dask_cluster
 
 KEY = {"CORPUSMILL_REDACT_KEY": "0123456789abcdef0123456789abcdef"}
@@ -32,10 +36,17 @@ def documents(tmp_path: Path) -> Path:
     return file
 
 
+def impatient(recipe: str) -> None:
+    """A run at an address where nobody is, which is tried for a second."""
+    cluster_module.ANSWER = 1.0
+    sys.argv = ["corpusmill", "run", recipe, "--scheduler", "tcp://127.0.0.1:9"]
+    main()
+
+
 def test_no_scheduler_and_no_worker(cluster: DaskCluster, documents: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
     recipe.write_text(f"name: r\noutput: {tmp_path}/out\nsources: {{web: {{paths: [{documents}]}}}}\n")
-    gone = started("run", recipe, "--scheduler", "tcp://127.0.0.1:9", check=False)
+    gone = launch(1, f"{__name__}:impatient", recipe, preload="commands")
     assert gone.returncode == 2 and "no Dask scheduler answers there" in gone.stderr
     alone = started("run", recipe, "--scheduler", cluster.address, "--dry-run", check=False)
     assert alone.returncode == 2 and "it has no worker; start some with `dask worker tcp://" in alone.stderr
