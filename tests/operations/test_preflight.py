@@ -80,6 +80,23 @@ def test_a_key_that_workers_lack(cluster: DaskCluster, documents: Path, tmp_path
     assert "redact" in done.stdout
 
 
+def test_a_worker_without_the_package(cluster: DaskCluster, documents: Path, tmp_path: Path) -> None:
+    """It is named, and what is to be installed there."""
+    other = tmp_path / "other/corpusmill/__init__.py"
+    other.parent.mkdir(parents=True)
+    other.write_text("'''Another package of this name.'''")
+    worker = cluster.add_worker(tmp_path / "bare", {"PYTHONPATH": str(tmp_path / "other")})
+    try:
+        failed = started("ingest", documents, tmp_path / "out", "--scheduler", cluster.address, check=False)
+        assert failed.returncode == 2 and len(failed.stderr.splitlines()) == 1, failed.stderr
+        assert "it has not the same version of corpusmill as this command (" in failed.stderr
+        assert "No module named" in failed.stderr
+        assert failed.stderr.rstrip().endswith("install it there") and not (tmp_path / "out").exists()
+    finally:
+        worker.kill()
+        worker.wait()
+
+
 def test_what_a_worker_does_not_see(documents: Path, tmp_path: Path) -> None:
     recipe = Recipe.model_validate(
         {"name": "r", "sources": {"web": {"paths": [str(documents)]}}}
