@@ -55,11 +55,9 @@ def main() -> None:
         command = [sys.executable, "-c", f"from bench.{name} import main; main()", *options]
         result = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
         seconds = time.monotonic() - start
-        body = (
-            result.stdout.strip()
-            if result.returncode == 0
-            else f"**failed** with exit code {result.returncode}"
-        )
+        body = result.stdout.strip()
+        if result.returncode:
+            body = f"**failed** with exit code {result.returncode}\n\n{body}".strip()
         sections.append(f"## {name}\n\n`python -m bench {name}` ({seconds:.0f} s)\n\n{body}\n")
         print(body, flush=True)
         failed += [name] if result.returncode != 0 else []

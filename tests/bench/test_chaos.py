@@ -12,6 +12,7 @@ import pytest
 from bench import chaos
 from bench._chaos_cases import Case
 from bench._chaos_command import Ended, where
+from bench._chaos_tries import Try, damage
 
 CHEAP = [
     kind
@@ -61,7 +62,7 @@ def test_what_counts_as_survived_and_identical(
     tmp_path: Path, code: int, error: str, found: dict[str, str], survived: bool, identical: bool
 ) -> None:
     kind = next(kind for kind in chaos.KINDS if kind.case == "training")
-    one = chaos.Try(Undisturbed(**found), kind, 0.5, "", tmp_path / "try")  # type: ignore[arg-type]
+    one = Try(Undisturbed(**found), kind, 0.5, "", tmp_path / "try")  # type: ignore[arg-type]
     outcome = one.judged(tmp_path, [Ended([-9], "", 1.0), Ended([code], error, 1.0)], True)
     assert (outcome.survived, outcome.identical) == (survived, identical)
     assert bool(outcome.why) != identical
@@ -79,11 +80,11 @@ def test_the_last_whole_checkpoint_is_damaged(tmp_path: Path) -> None:
         return {file.relative_to(tmp_path).as_posix(): file.read_bytes() for file in files}
 
     before = contents()
-    assert chaos.damage(tmp_path, random.Random(3))
+    assert damage(tmp_path, random.Random(3))
     after = contents()
     changed = {name for name in before if before[name] != after.get(name)}
     assert len(changed) == 1 and changed.pop().startswith("checkpoints/step-000012/")
-    assert not chaos.damage(tmp_path / "checkpoints", random.Random(3))
+    assert not damage(tmp_path / "checkpoints", random.Random(3))
 
 
 def test_where_a_fault_came(tmp_path: Path) -> None:

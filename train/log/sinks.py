@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.common.stores import failure
@@ -117,8 +117,12 @@ class TensorBoard:
         self.folder = run / "tensorboard"
         self._hook = threading.excepthook
         threading.excepthook = self._in_thread
-        with self._failing():
-            self._writer = SummaryWriter(self.folder.url, purge_step=step + 1)
+        try:
+            with self._failing():
+                self._writer = SummaryWriter(self.folder.url, purge_step=step + 1)
+        except WorkError:
+            threading.excepthook = self._hook
+            raise
 
     def write(self, row: dict[str, Any]) -> None:
         with self._failing():
