@@ -236,12 +236,11 @@ class Folder:
         self._ask("write", lambda: self.store.put(self.path, bytes(data)))
 
     def write_new(self, data: bytes) -> bool:
-        """Publish the object if there is none of this name; whether it did. Of several writers with data of their own one does."""
+        """Publish the object if there is none of this name; whether it did. Of several writers one does."""
         return self._conditional(data, "create")
 
     def write_over(self, data: bytes, tag: str) -> bool:
-        """Publish the object if the present one has this tag (`Entry.tag`); whether it did. Of several writers with data of their
-        own one does."""
+        """Publish the object if the present one has this tag (`Entry.tag`); whether it did. Of several writers one does."""
         if not self.local:
             return self._conditional(data, {"e_tag": tag})
         try:
@@ -250,24 +249,21 @@ class Folder:
                 if self.entry().tag != tag:
                     return False
                 self.store.put(self.path, data)
-                return True
+            return True
         except FileNotFoundError:
             return False
         except Exception as error:
             raise self._failed("write", error) from None
 
     def _conditional(self, data: bytes, mode: Any) -> bool:
-        """`put` in this mode; whether the condition held. A write whose answer was lost has happened: asked again, by us or by
-        the store's client, it fails on its own object."""
+        """`put` in this mode, with data that no other writer has; whether the condition held. A write whose answer was lost has
+        happened: asked again, by us or by the store's client, it fails on its own object."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
             again(lambda: self.store.put(self.path, data, mode=mode), self._repeats)
         except (AlreadyExistsError, PreconditionError):
-            try:
-                return not self.local and self.read() == data
-            except FileNotFoundError:
-                return False
+            return not self.local and self.exists() and self.read() == data
         except Exception as error:
             if isinstance(error, FileNotFoundError) and mode != "create":
                 return False  # there is no object to write over
