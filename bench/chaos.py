@@ -171,7 +171,7 @@ def table(found: dict[Kind, list[Outcome]]) -> list[str]:
         cells = (
             [str(len(outcomes)), *map(str, counts), places(outcomes) if kind else ""]
             if outcomes
-            else ["not possible here", *[""] * 4]
+            else ["not tried", *[""] * 4]
         )
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
