@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # What the benches share: no benches themselves.
 HELPERS = {"corpus", "dedup_run", "labelled", "natural", "object_store", "peers"}
-WITH_OPTIONS = {"fuzz"}
+WITH_OPTIONS = {"chaos", "fuzz"}
 BENCHES = sorted(f.stem for f in HERE.glob("*.py") if not f.stem.startswith("_") and f.stem not in HELPERS)
 INTRODUCTION = """\
 # Measured
@@ -55,11 +55,9 @@ def main() -> None:
         command = [sys.executable, "-c", f"from bench.{name} import main; main()", *options]
         result = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
         seconds = time.monotonic() - start
-        body = (
-            result.stdout.strip()
-            if result.returncode == 0
-            else f"**failed** with exit code {result.returncode}"
-        )
+        body = result.stdout.strip()
+        if result.returncode:
+            body = f"**failed** with exit code {result.returncode}\n\n{body}".strip()
         sections.append(f"## {name}\n\n`python -m bench {name}` ({seconds:.0f} s)\n\n{body}\n")
         print(body, flush=True)
         failed += [name] if result.returncode != 0 else []

@@ -248,40 +248,49 @@ class Folder:
 
     def write_new(self, data: bytes) -> bool:
         """Publish the object if there is none of this name; whether it did. Of several writers one does."""
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
-        try:
-            self.store.put(self.path, data, mode="create")
-        except (AlreadyExistsError, PreconditionError):
-            return False
-        except Exception as error:
-            raise self._failed("write", error) from None
-        return True
+        return self._conditional(data, "create")
 
     def write_over(self, data: bytes, tag: str) -> bool:
         """Publish the object if the present one has this tag (`Entry.tag`); whether it did. Of several writers one does."""
-        from obstore.exceptions import PreconditionError
-
-        try:
-            if not self.local:
-                mode: dict[str, str] = {"e_tag": tag}
-                if self.root.startswith("gs://"):  # its condition is a generation
+        if not self.local:
+            mode = {"e_tag": tag}
+            if self.root.startswith("gs://"):  # its condition is a generation
+                try:
                     meta = self.store.head(self.path)
-                    if meta["e_tag"] != tag:
-                        return False
-                    mode["version"] = meta["version"]
-                self.store.put(self.path, data, mode=mode)
-                return True
+                except FileNotFoundError:
+                    return False
+                except Exception as error:
+                    raise self._failed("write", error) from None
+                if meta["e_tag"] != tag:
+                    return False
+                mode["version"] = meta["version"]
+            return self._conditional(data, mode)
+        try:
             with Path(self.url).open("rb") as file:  # a rename has no condition: writers wait for each other
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if self.entry().tag != tag:
                     return False
                 self.store.put(self.path, data)
-                return True
-        except (PreconditionError, FileNotFoundError):
+            return True
+        except FileNotFoundError:
             return False
         except Exception as error:
             raise self._failed("write", error) from None
+
+    def _conditional(self, data: bytes, mode: Any) -> bool:
+        """`put` in this mode, with data that no other writer has; whether the condition held. A write whose answer was lost has
+        happened: asked again, by us or by the store's client, it fails on its own object."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            again(lambda: self.store.put(self.path, data, mode=mode), self._repeats)
+        except (AlreadyExistsError, PreconditionError):
+            return not self.local and self.exists() and self.read() == data
+        except Exception as error:
+            if isinstance(error, FileNotFoundError) and mode != "create":
+                return False  # there is no object to write over
+            raise self._failed("write", error) from None
+        return True
 
     @contextlib.contextmanager
     def create(self) -> Iterator[IO[bytes]]:

@@ -153,7 +153,11 @@ def failure(url: str, root: str, what: str, error: BaseException) -> Exception:
     # Below a file there is nothing to find; a write there fails with that reason.
     if isinstance(error, FileNotFoundError) or ("Not a directory" in text and what != "write"):
         return Missing(f"{url}: not found")
-    if "No space left on device" in text:
+    if "Read-only file system" in text:
+        return WorkError(
+            f"{url}: cannot {what}: its disk is read-only; make it writable and give the same command again: finished work is kept"
+        )
+    if "No space left on device" in text or "Disk quota exceeded" in text:
         return WorkError(
             f"{url}: cannot {what}: no space is left on its disk; free some and give the same command again: finished work is kept"
         )

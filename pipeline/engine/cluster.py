@@ -101,7 +101,9 @@ class Workers:
                 ) from None
         found: dict[str, Any] = client.run(function, *arguments, on_error="return")
         for address, result in found.items():
-            if isinstance(result, ModuleNotFoundError | ImportError | AttributeError):
+            # Dask sends what it cannot unpack there as an `Exception` with the text of the error.
+            lacking = ("ModuleNotFoundError(", "ImportError(", "AttributeError(")
+            if isinstance(result, ImportError | AttributeError) or str(result).startswith(lacking):
                 raise UserError(
                     f"worker {address}: it has not the same version of corpusmill as this command ({result}); install it there"
                 )

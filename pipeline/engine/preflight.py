@@ -56,7 +56,7 @@ def preflight(
     warnings = [warning for entry in todo for warning in entry.stage.check()]
     source = next((entry.stage for entry in planned if isinstance(entry.stage, SourceStage)), None)
     if todo:
-        warnings += check_space(output, plan)
+        warnings += check_space(output, plan, todo)
     if not claimed:
         check_writable(output)
     if workers.address and todo:
@@ -87,8 +87,9 @@ def check_writable(output: Folder) -> None:
         )
 
 
-def check_space(output: Folder, plan: RunPlan) -> list[str]:
-    """A warning if the disk of a local output may be too small; raises `UserError` if it certainly is."""
+def check_space(output: Folder, plan: RunPlan, todo: Sequence[Planned]) -> list[str]:
+    """A warning if the disk of a local output may be too small; raises `UserError` if it certainly is. What an interrupted run
+    has written is kept, or written over: it needs no more space."""
     if not output.local:
         return []
     place = Path(output.url)
@@ -96,6 +97,9 @@ def check_space(output: Folder, plan: RunPlan) -> list[str]:
         place = place.parent
     free = shutil.disk_usage(place).free
     wanted = int(plan.disk_bytes)
+    if free >= wanted:
+        return []
+    wanted -= sum(file.size for entry in todo for file in entry.folder.list())
     if free >= wanted:
         return []
     line = (

@@ -12,7 +12,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import masked
 from corpusmill.common.storage import Folder
 from corpusmill.common.stores import Missing, open_store
-from tests.faults.proxy import Fault, Request, Server, cut, proxy, refused, reset
+from tests.faults.proxy import Fault, Request, Server, cut, lost, proxy, refused, reset
 
 CLOUD = ("AWS_", "GOOGLE_", "AZURE_")
 
@@ -60,7 +60,8 @@ def test_missing_credentials_name_the_variables(bare: None, url: str, variable: 
 @pytest.mark.s3
 def test_wrong_credentials_and_a_missing_bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (Folder(s3) / "x").write(b"1")
-    for call in (Folder("s3://no-such-bucket/x").read, lambda: Folder("s3://no-such-bucket/x").write(b"")):
+    nowhere = Folder("s3://no-such-bucket/x")
+    for call in (nowhere.read, lambda: nowhere.write(b""), lambda: nowhere.write_new(b"")):
         with pytest.raises(UserError, match="s3://no-such-bucket: no such bucket"):
             call()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
@@ -126,3 +127,21 @@ def test_what_does_not_pass_is_asked_once(broken: tuple[Folder, Server]) -> None
     server.asked.clear()
     (folder / "y").write(b"0123456789")
     assert (folder / "y").read() == b"0123456789"
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("fault", [refused(503), reset, cut, lost], ids=["503", "reset", "cut", "lost"])
+def test_conditional_writes_are_asked_again(broken: tuple[Folder, Server], fault: Fault) -> None:
+    """A write whose answer was lost has happened: asked again, it meets its own object."""
+    folder, server = broken
+    server.policy = lambda request: fault if request.method == "PUT" and request.times < 2 else None
+    file = folder / "claim"
+    assert file.write_new(b"mine") and file.read() == b"mine"
+    assert not file.write_new(b"another")
+    tag = file.entry().tag
+    server.asked.clear()
+    assert file.write_over(b"mine again", tag) and file.read() == b"mine again"
+    server.asked.clear()
+    assert not file.write_over(b"another", tag) and file.read() == b"mine again"
+    assert not (folder / "none").write_over(b"1", tag) and not (folder / "none").exists()
+    assert server.faults >= 4

@@ -208,6 +208,12 @@ def reset(exchange: Exchange) -> None:
     exchange.end(reset=True)
 
 
+def lost(exchange: Exchange) -> None:
+    """The store does what it was asked, and the connection is reset before its answer."""
+    exchange.ask()
+    exchange.end(reset=True)
+
+
 def cut(exchange: Exchange) -> None:
     """Half of the promised body, then the connection ends."""
     answer = exchange.ask()

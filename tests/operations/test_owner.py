@@ -10,17 +10,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+from corpusmill.__main__ import main
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine import owner as module
 from corpusmill.pipeline.engine.owner import OWNER, Claim, owner_of
 from tests.conftest import IMPORT_PATH
-from tests.e2e.cli import corpusmill, write_recipe
+from tests.e2e.cli import corpusmill, difference, published, write_recipe
+from tests.e2e.killing import killed_without_workers
+from tests.forks import launch
+
+RUNS = 4  # that start at the same moment
 
 HOLD = """
 import sys, time
@@ -274,3 +280,57 @@ def test_output_and_input_are_apart(corpus: Path, tmp_path: Path) -> None:
     assert refused.returncode == 2 and "would be read as input" in refused.stderr
     assert sorted(path.name for path in place.rglob("*")) == ["a.jsonl", "sub"]
     corpusmill("ingest", f"{place}/*.jsonl", place / "out", "--workers", "0")
+
+
+def claims_at_once(folder: str, number: str, *arguments: str) -> None:
+    """`corpusmill ARGUMENTS` in this process, begun when all of `RUNS` are there; the one that owns the output goes on when all
+    others have ended."""
+
+    def wait_for(pattern: str, count: int) -> None:
+        while len(list(Path(folder).glob(pattern))) < count:
+            time.sleep(0.001)
+
+    enter = Claim.__enter__
+
+    def entered(claim: Claim) -> Claim:
+        enter(claim)
+        wait_for("ended-*", RUNS - 1)
+        return claim
+
+    Claim.__enter__ = entered  # type: ignore[method-assign]
+    sys.argv = ["corpusmill", *arguments]
+    Path(folder, f"ready-{number}").touch()
+    wait_for("ready-*", RUNS)
+    try:
+        main()
+    finally:
+        Path(folder, f"ended-{number}").touch()
+
+
+def test_runs_that_start_at_the_same_moment(corpus: Path, tmp_path: Path) -> None:
+    """One works, and each other is refused with one line."""
+    command = ("ingest", corpus / "planted", tmp_path / "out", "--workers", "0")
+    with ThreadPoolExecutor(RUNS) as threads:
+        runs = [
+            threads.submit(
+                launch, 1, f"{__name__}:claims_at_once", tmp_path, number, *command, preload="commands"
+            )
+            for number in range(RUNS)
+        ]
+    ended = sorted((run.result() for run in runs), key=lambda run: run.returncode)
+    assert [run.returncode for run in ended] == [0] + [2] * (RUNS - 1)
+    for run in ended[1:]:
+        assert run.stderr.startswith(f"error: {tmp_path}/out: in use by process ")
+        assert run.stderr.count("\n") == 1
+    corpusmill(*command[:2], tmp_path / "alone", *command[3:])
+    assert not difference(published(tmp_path / "out"), published(tmp_path / "alone"))
+
+
+def test_a_killed_run_goes_on_at_once(corpus: Path, tmp_path: Path) -> None:
+    """Nobody waits until the claim of a process of this machine that was killed is stale."""
+    command = ("ingest", corpus, tmp_path / "out", "--workers", "0")
+    assert killed_without_workers(tmp_path / "out", "parts/*.json", *command)
+    assert (tmp_path / "out" / OWNER).exists()
+    after = corpusmill(*command)
+    assert "taken over from process" in after.stderr and "which is gone" in after.stderr
+    assert not (tmp_path / "out" / OWNER).exists()

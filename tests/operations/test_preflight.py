@@ -3,17 +3,20 @@ models, and rules that judge languages that they are not made for."""
 
 from __future__ import annotations
 
-import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from corpusmill.__main__ import main
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine import cluster as cluster_module
 from corpusmill.pipeline.engine.preflight import Environment, compare, environment
 from corpusmill.schemas.recipe import Recipe
 from tests.e2e.cli import corpusmill, started
+from tests.forks import launch
 from tests.operations.cluster import DaskCluster, dask_cluster
 
 KEY = {"CORPUSMILL_REDACT_KEY": "0123456789abcdef0123456789abcdef"}
@@ -33,23 +36,17 @@ def documents(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 4 MB of its own."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", place], capture_output=True
-    ).returncode:
-        pytest.skip("no disk can be mounted here")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+def impatient(recipe: str) -> None:
+    """A run at an address where nobody is, which is tried for a second."""
+    cluster_module.ANSWER = 1.0
+    sys.argv = ["corpusmill", "run", recipe, "--scheduler", "tcp://127.0.0.1:9"]
+    main()
 
 
 def test_no_scheduler_and_no_worker(cluster: DaskCluster, documents: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
     recipe.write_text(f"name: r\noutput: {tmp_path}/out\nsources: {{web: {{paths: [{documents}]}}}}\n")
-    gone = started("run", recipe, "--scheduler", "tcp://127.0.0.1:9", check=False)
+    gone = launch(1, f"{__name__}:impatient", recipe, preload="commands")
     assert gone.returncode == 2 and "no Dask scheduler answers there" in gone.stderr
     alone = started("run", recipe, "--scheduler", cluster.address, "--dry-run", check=False)
     assert alone.returncode == 2 and "it has no worker; start some with `dask worker tcp://" in alone.stderr
@@ -81,6 +78,23 @@ def test_a_key_that_workers_lack(cluster: DaskCluster, documents: Path, tmp_path
     cluster.add_worker(tmp_path / "with_key", KEY)
     done = started(*arguments, env=KEY)
     assert "redact" in done.stdout
+
+
+def test_a_worker_without_the_package(cluster: DaskCluster, documents: Path, tmp_path: Path) -> None:
+    """It is named, and what is to be installed there."""
+    other = tmp_path / "other/corpusmill/__init__.py"
+    other.parent.mkdir(parents=True)
+    other.write_text("'''Another package of this name.'''")
+    worker = cluster.add_worker(tmp_path / "bare", {"PYTHONPATH": str(tmp_path / "other")})
+    try:
+        failed = started("ingest", documents, tmp_path / "out", "--scheduler", cluster.address, check=False)
+        assert failed.returncode == 2 and len(failed.stderr.splitlines()) == 1, failed.stderr
+        assert "it has not the same version of corpusmill as this command (" in failed.stderr
+        assert "No module named" in failed.stderr
+        assert failed.stderr.rstrip().endswith("install it there") and not (tmp_path / "out").exists()
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_what_a_worker_does_not_see(documents: Path, tmp_path: Path) -> None:
@@ -117,45 +131,6 @@ def test_evaluation_files_are_parsed_first(documents: Path, tmp_path: Path, opti
         and "LICENSES.tsv: none of its fields (file, licence) is known" in failed.stderr
     )
     assert not (tmp_path / "out").exists()
-
-
-def test_a_disk_that_is_too_small(small_disk: Path, tmp_path: Path) -> None:
-    file = tmp_path / "docs.jsonl"
-    with file.open("w") as out:
-        for n in range(20_000):
-            out.write(f'{{"text": "{n} {"some words of a text " * 50}"}}\n')
-    for options in ((), ("--dry-run",)):
-        recipe = tmp_path / "r.yaml"
-        recipe.write_text(f"name: r\noutput: {small_disk}/out\nsources: {{web: {{paths: [{file}]}}}}\n")
-        failed = corpusmill("run", recipe, "--workers", "0", *options, check=False)
-        assert (
-            failed.returncode == 2 and "are free on its disk; give an output on a larger one" in failed.stderr
-        )
-    assert not (small_disk / "out").exists()
-
-
-def test_a_disk_that_is_full_in_the_middle(small_disk: Path, documents: Path, tmp_path: Path) -> None:
-    """One line, exit code 1; with space again the same command goes on."""
-    filler = small_disk / "filler"
-    filler.write_bytes(b"0" * (4 * 2**20 - 16_384))
-    full = corpusmill("ingest", documents, small_disk / "out", "--workers", "0", check=False)
-    assert full.returncode == 1 and "Traceback" not in full.stderr
-    assert (
-        "no space is left on its disk; free some and give the same command again"
-        in full.stderr.splitlines()[-1]
-    )
-    filler.unlink()
-    corpusmill("ingest", documents, small_disk / "out", "--workers", "0")
-
-
-def test_a_disk_that_cannot_be_written(small_disk: Path, documents: Path, tmp_path: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    recipe = tmp_path / "r.yaml"
-    recipe.write_text(f"name: r\noutput: {small_disk}/out\nsources: {{web: {{paths: [{documents}]}}}}\n")
-    dry = corpusmill("run", recipe, "--workers", "0", "--dry-run", check=False)
-    assert dry.returncode == 2 and f"{small_disk} cannot be written to; give another output" in dry.stderr
-    failed = corpusmill("run", recipe, "--workers", "0", check=False)
-    assert failed.returncode == 1 and "Read-only file system" in failed.stderr.splitlines()[-1]
 
 
 def test_rules_for_other_languages_are_named(documents: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.stores import failure
 
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
@@ -53,14 +54,13 @@ class MetricsLog:
         self._stream: IO[bytes] | None = None
         self.flush()
         if run.local:
-            self._stream = Path("/" + self.file.path).open("ab")  # noqa: SIM115 (closed by `close`)
+            self._stream = Path("/" + self.file.path).open("ab", buffering=0)  # noqa: SIM115 (closed by `close`)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add a row; on a local disk it is written at once, on an object store with the next `flush`."""
+        """Add a row; on a local disk it is written at once, on an object store with the next `flush`. Raises `WorkError`."""
         self.rows.append(row)
         if self._stream:
-            self._stream.write(_line(row))
-            self._stream.flush()
+            _append(self._stream, _line(row), self.file)
         for sink in self._sinks:
             sink.write(row)
 
@@ -76,11 +76,22 @@ class MetricsLog:
         return self.rows[-TAIL:]
 
     def close(self) -> None:
-        self.flush()
-        if self._stream:
-            self._stream.close()
-        for sink in self._sinks:
-            sink.close()
+        try:
+            self.flush()
+        finally:
+            if self._stream:
+                self._stream.close()
+            for sink in self._sinks:
+                sink.close()
+
+
+def _append(stream: IO[bytes], line: bytes, file: Folder) -> None:
+    """Without a buffer: what a full disk does not take would be written again, and fail again, when the stream is closed."""
+    try:
+        while line:
+            line = line[stream.write(line) :]
+    except OSError as error:
+        raise failure(file.url, file.root, "write", error) from None
 
 
 def _line(row: dict[str, Any]) -> bytes:

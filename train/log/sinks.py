@@ -3,16 +3,20 @@ TensorBoard, Weights & Biases, a live dashboard."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.common.stores import failure
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.log.metrics import MetricsLog, Sink, flatten, rows_up_to
 
@@ -105,22 +109,47 @@ def open_sinks(run: Folder, config: TrainConfig, step: int, rows: list[dict[str,
 
 
 class TensorBoard:
-    """`tensorboard/` in the run's folder; rows after the resumed step are purged."""
+    """`tensorboard/` in the run's folder; rows after the resumed step are purged. Raises `WorkError` where nothing can be written."""
 
     def __init__(self, run: Folder, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter("/" + (run / "tensorboard").path, purge_step=step + 1)
+        self.folder = run / "tensorboard"
+        self._hook = threading.excepthook
+        threading.excepthook = self._in_thread
+        try:
+            with self._failing():
+                self._writer = SummaryWriter(self.folder.url, purge_step=step + 1)
+        except WorkError:
+            threading.excepthook = self._hook
+            raise
 
     def write(self, row: dict[str, Any]) -> None:
-        for name, value in flatten(row):
-            self._writer.add_scalar(name, value, row["step"])
+        with self._failing():
+            for name, value in flatten(row):
+                self._writer.add_scalar(name, value, row["step"])
 
     def flush(self) -> None:
-        self._writer.flush()
+        with self._failing():
+            self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        with contextlib.suppress(OSError):  # `flush` has raised it
+            self._writer.close()
+        threading.excepthook = self._hook
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise failure(self.folder.url, self.folder.root, "write", error) from None
+
+    def _in_thread(self, args: threading.ExceptHookArgs) -> None:
+        """The writer's thread prints a traceback of what it then raises from the next `write` or `flush` too."""
+        ours = type(args.thread).__module__.startswith("tensorboard.")
+        if not (ours and issubclass(args.exc_type, OSError)):
+            self._hook(args)
 
 
 class WeightsAndBiases:
