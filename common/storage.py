@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.stores import WEB, Missing, again, failure, open_store, passing
+from corpusmill.common.stores import WEB, Missing, again, delete, failure, open_store, passing, present
 from corpusmill.common.traffic import TRAFFIC
 
 IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
@@ -253,18 +253,13 @@ class Folder:
     def write_over(self, data: bytes, tag: str) -> bool:
         """Publish the object if the present one has this tag (`Entry.tag`); whether it did. Of several writers one does."""
         if not self.local:
-            mode = {"e_tag": tag}
-            if self.root.startswith("gs://"):  # its condition is a generation
-                try:
-                    meta = self.store.head(self.path)
-                except FileNotFoundError:
-                    return False
-                except Exception as error:
-                    raise self._failed("write", error) from None
-                if meta["e_tag"] != tag:
-                    return False
-                mode["version"] = meta["version"]
-            return self._conditional(data, mode)
+            try:
+                condition = present(self.store, self.root, self.path, tag)
+            except FileNotFoundError:
+                return False
+            except Exception as error:
+                raise self._failed("write", error) from None
+            return bool(condition) and self._conditional(data, condition)
         try:
             with Path(self.url).open("rb") as file:  # a rename has no condition: writers wait for each other
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -369,25 +364,16 @@ class Folder:
         """Delete these objects below the folder, or all of them."""
         names = [entry.path for entry in self.list()] if paths is None else paths
         prefix = f"{self.path}/" if self.path else ""
-        objects = [prefix + name for name in names]
-        if self.local:
-            for path in objects:
-                self._delete_one(path)
-        elif objects:
-            try:  # many at once
-                self._ask("delete", partial(self.store.delete, objects))
-            except FileNotFoundError:  # S3 does not mind; others may stop at one that is missing
-                list(self.at_once(self._delete_one, objects))
+        # Object stores delete many at once; files go one by one.
+        batches = [[prefix + name] for name in names] if self.local else [[prefix + name for name in names]]
+        for batch in filter(None, batches):
+            self._ask("delete", partial(delete, self.store, batch))
         if self.local:  # a store has no empty folders: nor do we leave any behind
             emptied = {up for name in names for up in (self / name).above(self)}
             everywhere = (folder for folder, _, _ in os.walk(self.url, topdown=False))
             for folder in everywhere if paths is None else sorted(emptied, key=len, reverse=True):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
-
-    def _delete_one(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._ask("delete", partial(self.store.delete, path))
 
     def above(self, top: Folder) -> Iterator[str]:
         """The URLs of the folders that this is in, up to `top`."""

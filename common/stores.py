@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -16,6 +18,7 @@ WEB = ("https", "http", "hf")  # read by `corpusmill.common.http_files`
 S3 = ("s3", "s3a")
 AZURE = ("az", "abfs", "abfss")
 
+AT_ONCE = 16  # deletions
 TRIES = 6  # of one call
 PAUSE = 0.25  # seconds before the second try, doubled for each further one
 LONG = 30.0  # a call that failed after so many seconds has been repeated long enough by the store's client
@@ -93,6 +96,28 @@ def _plain_http(scheme: str) -> bool:
         return True
     endpoint = next((os.environ[name] for name in _ENDPOINTS.get(scheme, ()) if os.environ.get(name)), "")
     return endpoint.startswith("http://")
+
+
+def present(store: Any, root: str, path: str, tag: str) -> dict[str, Any]:
+    """The condition of a write that the present object has this tag; empty if it is known to have another."""
+    if not root.startswith("gs://"):
+        return {"e_tag": tag}
+    meta = store.head(path)  # Google's condition is a generation
+    return {"e_tag": tag, "version": meta["version"]} if meta["e_tag"] == tag else {}
+
+
+def delete(store: Any, paths: list[str]) -> None:
+    """Delete objects, whether they are there or not."""
+
+    def one(path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            store.delete(path)
+
+    try:
+        store.delete(paths)
+    except FileNotFoundError:  # S3 does not mind one that is missing; others may stop there
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(one, paths))
 
 
 def first_line(error: BaseException) -> str:
