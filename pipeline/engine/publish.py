@@ -31,23 +31,29 @@ def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema
     """Write `tables`, one after the other, as one Parquet file (zstd), atomically; one is held at a time. The
     bytes do not show where one ended and the next began."""
     with (folder / path).create() as stream:
-        sink = _Checked(stream)
-        rows = 0
-        with pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, **_PARQUET) as writer:
-            rest = schema.empty_table()
-            for table in tables:
-                rows += len(table)
-                rest = pa.concat_tables([rest, table])
-                whole = len(rest) // _ROWS * _ROWS
-                if whole:
-                    writer.write_table(rest.slice(0, whole).combine_chunks(), row_group_size=_ROWS)
-                rest = rest.slice(whole)
-            if len(rest):
-                writer.write_table(rest.combine_chunks(), row_group_size=_ROWS)
+        sink = Checked(stream)
+        rows = write_tables(sink, tables, schema)
     return PublishedFile(path=path, rows=rows, bytes=sink.size, xxh3=sink.hash.hexdigest())
 
 
-class _Checked:
+def write_tables(sink: Checked, tables: Iterable[pa.Table], schema: pa.Schema) -> int:
+    """The bytes of `publish_tables` into an open sink; the number of rows."""
+    rows = 0
+    with pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, **_PARQUET) as writer:
+        rest = schema.empty_table()
+        for table in tables:
+            rows += len(table)
+            rest = pa.concat_tables([rest, table])
+            whole = len(rest) // _ROWS * _ROWS
+            if whole:
+                writer.write_table(rest.slice(0, whole).combine_chunks(), row_group_size=_ROWS)
+            rest = rest.slice(whole)
+        if len(rest):
+            writer.write_table(rest.combine_chunks(), row_group_size=_ROWS)
+    return rows
+
+
+class Checked:
     """What is written to a stream, counted and hashed on the way."""
 
     def __init__(self, stream: IO[bytes]) -> None:
