@@ -1,4 +1,5 @@
-"""`corpusmill verify`: recompute every checksum and the conservation law of a run or of one stage's folder."""
+"""`corpusmill verify`: recompute every checksum and the conservation law of a run or of one stage's folder; of a publication its
+checksums and counts."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from corpusmill.pipeline.engine.layout import RUN, Record, read_record, stage_ma
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
+from corpusmill.pipeline.inspect.publication.check import check as check_publication
 from corpusmill.schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
 from corpusmill.schemas.recipe import LOCAL, is_local
 from corpusmill.schemas.shards import INDEX
@@ -49,6 +51,8 @@ def verify(run: Folder, scheduler: Scheduler | None = None, sample: int | None =
     shards read back, a sample of their documents decoded.
     Raises `UserError` if there is nothing to verify.
     """
+    if (published := check_publication(run, scheduler)) is not None:
+        return Verified(files=published.files, bytes=published.bytes, problems=published.problems)
     result = Verified()
     names = [entry.path for entry in run.list()]
     files = stage_manifests(run, names)

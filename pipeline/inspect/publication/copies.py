@@ -45,7 +45,9 @@ def publish_tokenizer(found: Finished, dest: Folder) -> list[Written]:
     """Copy the tokenizer's files, tokenizer.json the first; none if the run has no tokenizer."""
     files = {file.path: file for file in found.files(TOKENIZER)}
     return [
-        _copy(found.folders[TOKENIZER], dest, "tokenizer", files[name]) for name in TOKENIZER_FILES if name in files
+        _copy(found.folders[TOKENIZER], dest, "tokenizer", files[name])
+        for name in TOKENIZER_FILES
+        if name in files
     ]
 
 

@@ -148,4 +148,3 @@ def end(dest: Folder, publication: Publication, files: list[Written]) -> None:
 def sweep(dest: Folder) -> None:
     """Delete the markers."""
     (dest / UNFINISHED).delete()
-

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,17 +58,21 @@ class Reader:
                 ["doc_id", "source", "cluster_id"], use_threads=False
             )
         docs = self._present(docs)
-        sides = pa.array(self._sides(docs))
+        sides = self._sides(docs)
         rows = pa.table({"source": docs["source"], "validation": sides})
         found: Counter[Key] = Counter()
-        for row in rows.group_by(["source", "validation"], use_threads=False).aggregate([([], "count_all")]).to_pylist():
+        for row in (
+            rows.group_by(["source", "validation"], use_threads=False)
+            .aggregate([([], "count_all")])
+            .to_pylist()
+        ):
             found[row["source"], VALIDATION_SPLIT if row["validation"] else TRAIN] += row["count_all"]
         return found
 
     def read(self, partition: Partition, source: str, split: str) -> pa.Table:
         """The documents of a source and split, with the columns that are published."""
         docs = self._present(partition.read(DOCUMENTS.names))
-        sides = pa.array(self._sides(docs))
+        sides = self._sides(docs)
         mine = sides if split == VALIDATION_SPLIT else pc.invert(sides)
         docs = self.cleaning.table(docs.filter(pc.and_(pc.equal(docs["source"], source), mine)))
         columns = [
@@ -78,10 +83,11 @@ class Reader:
     def _present(self, docs: pa.Table) -> pa.Table:
         return docs if self.shards is None else left(self.shards, docs)
 
-    def _sides(self, docs: pa.Table) -> list[bool]:
+    def _sides(self, docs: pa.Table) -> pa.Array:
+        """Whether each document is validation; without a split none is."""
         if self.split is None:
-            return [False] * len(docs)
-        return split_of(docs, read_validation_groups(self.split)).tolist()
+            return pa.repeat(False, len(docs))
+        return pa.array(split_of(docs, read_validation_groups(self.split)))
 
 
 @dataclass(frozen=True)
@@ -98,9 +104,7 @@ class File:
         return f"data/{self.source}/{self.split}-{self.number:05}-of-{self.of:05}.{SUFFIX[form]}"
 
 
-def plan_files(
-    partitions: list[Partition], counts: list[Counter[Key]], file_bytes: float
-) -> list[File]:
+def plan_files(partitions: list[Partition], counts: list[Counter[Key]], file_bytes: float) -> list[File]:
     """The files: of each source and split neighbouring partitions, as many as have about `file_bytes` of text."""
     groups: dict[Key, list[list[Partition]]] = {}
     sizes: dict[Key, float] = {}
@@ -121,7 +125,12 @@ def plan_files(
 
 
 def publish_documents(
-    found: Finished, dest: Folder, form: DocumentFormat, file_mb: float, cleaning: Cleaning, scheduler: Scheduler
+    found: Finished,
+    dest: Folder,
+    form: DocumentFormat,
+    file_mb: float,
+    cleaning: Cleaning,
+    scheduler: Scheduler,
 ) -> tuple[PublishedDocuments, list[Written]]:
     """Write the final documents that were not taken down, and count them.
 
@@ -148,7 +157,9 @@ def publish_documents(
         )  # fmt: skip
     total, planned = sum(one.rows for one in written), sum(sum(each.values()) for each in counts)
     if total != planned:
-        raise WorkError(f"{dest}: {planned} documents are there, {total} were written; run `corpusmill verify {found.run}`")
+        raise WorkError(
+            f"{dest}: {planned} documents are there, {total} were written; run `corpusmill verify {found.run}`"
+        )
     return PublishedDocuments(format=form, columns=schema.names, sets=list(sets.values())), written
 
 
@@ -170,7 +181,7 @@ def _write(dest: Folder, reader: Reader, form: DocumentFormat, common: str, file
     return make_file(dest, file.path(form), key, fill)
 
 
-def _lines(sink: Sink, tables: Iterator[pa.Table]) -> int:
+def _lines(sink: Any, tables: Iterator[pa.Table]) -> int:
     """Write tables as lines of JSON, compressed; the number of rows."""
     rows = 0
     with zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).stream_writer(sink, closefd=False) as out:

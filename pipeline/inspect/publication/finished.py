@@ -95,7 +95,9 @@ def open_finished(run: Folder, unredacted: bool) -> Finished:
         try:
             manifests[one.stage] = StageManifest.model_validate_json(one.manifest.read())
         except (FileNotFoundError, ValidationError):
-            raise UserError(f"{one.folder}: {one.stage} is not finished; give the run's command again") from None
+            raise UserError(
+                f"{one.folder}: {one.stage} is not finished; give the run's command again"
+            ) from None
         if manifests[one.stage].key != one.key:
             raise UserError(
                 f"{run}: a later run changed {one.stage} and was not finished; give its command again"

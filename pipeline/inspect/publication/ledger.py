@@ -30,10 +30,13 @@ def publish_ledger(
             groups.append([])
         groups[-1].append(file)
     jobs = [
-        (f"ledger/ledger-{number:05}-of-{len(groups):05}.parquet", group) for number, group in enumerate(groups)
+        (f"ledger/ledger-{number:05}-of-{len(groups):05}.parquet", group)
+        for number, group in enumerate(groups)
     ]
     written = scheduler.map(partial(_write, dest, found.folders[LEDGER]), jobs, "publish: ledger")
-    return PublishedLedger(rows=sum(one.rows for one in written), files=[one.path for one in written]), written
+    return PublishedLedger(
+        rows=sum(one.rows for one in written), files=[one.path for one in written]
+    ), written
 
 
 def _write(dest: Folder, ledger: Folder, job: tuple[str, list[PublishedFile]]) -> Written:

@@ -9,7 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.ids import ID_BYTES
-from corpusmill.pipeline.shard.text_members import Bytes, Longs, escaped, escaped_size, id_bytes, plain, same, strings_of
+from corpusmill.pipeline.shard.text_members import (
+    Bytes,
+    Longs,
+    escaped,
+    escaped_size,
+    id_bytes,
+    plain,
+    same,
+    strings_of,
+)
 
 ROWS = 4096  # rendered at once
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -29,7 +38,7 @@ def hex_ids(column: pa.ChunkedArray) -> pa.StringArray:
 def json_lines(table: pa.Table) -> Iterator[memoryview]:
     """The rows of a table of strings as lines of JSON (RFC 8259, UTF-8 as it is), some thousand at a time; a null is `null`."""
     for start in range(0, len(table), ROWS):
-        yield memoryview(_rendered(table.slice(start, ROWS)))
+        yield _rendered(table.slice(start, ROWS)).data
 
 
 def _rendered(rows: pa.Table) -> Bytes:
