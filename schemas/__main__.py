@@ -23,6 +23,7 @@ def models() -> dict[str, type[BaseModel]]:
         TensorTable,
         UnitManifest,
     )
+    from corpusmill.schemas.private import PrivateSet
     from corpusmill.schemas.publication import About, Publication
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.report import Report
@@ -59,6 +60,7 @@ def models() -> dict[str, type[BaseModel]]:
         RunRecord,
         RunInputs,
         UnitManifest,
+        PrivateSet,
         DedupPlan,
         DedupQuality,
         IndexFile,

@@ -138,6 +138,14 @@ Replacement = Literal["tag", "pseudonym", "remove"]
 # Found by a model that the user names, never by default.
 MODEL_KINDS: tuple[PiiKind, ...] = ("name", "address")
 DEFAULT_KINDS: tuple[PiiKind, ...] = tuple(kind for kind in get_args(PiiKind) if kind not in MODEL_KINDS)
+# Numbers and addresses that are the same datum wherever they stand, whether a word beside them says so or not.
+EverywhereKind = Literal[
+    "email", "phone", "card", "iban", "ssn",
+    "br_cpf", "ca_sin", "de_idnr", "es_dni", "fr_nir", "gb_nhs", "gb_nino", "in_aadhaar", "it_cf", "nl_bsn", "pl_pesel",
+    "se_pnr",
+]  # fmt: skip
+EVERYWHERE: tuple[EverywhereKind, ...] = get_args(EverywhereKind)
+RedactedField = Literal["url", "metadata", "source_id"]
 
 
 class RedactParams(Strict):
@@ -156,6 +164,14 @@ class RedactParams(Strict):
     )
     ip: Literal["public", "all"] = Field(
         default="public", description="all: private, reserved and documentation addresses too"
+    )
+    fields: list[RedactedField] = Field(
+        default=["url", "metadata"],
+        description="columns besides the text that are redacted: url, metadata (keys, strings and numbers of the JSON), source_id",
+    )
+    everywhere: list[EverywhereKind] = Field(
+        default=list(EVERYWHERE),
+        description="kinds of which a datum recognised in one document is replaced in all; []: each document by itself",
     )
     phone_regions: list[str] = Field(
         default=["US", "GB"], description="numbering plans tried for numbers without +"
@@ -180,7 +196,15 @@ class RedactParams(Strict):
             )
         if self.model is not None and not wanted:
             raise ValueError(f"model: nothing to find; add {' or '.join(MODEL_KINDS)} to the kinds")
+        for name in ("fields", "everywhere"):
+            if len(set(getattr(self, name))) != len(getattr(self, name)):
+                raise ValueError(f"{name}: each may be named once")
         return self
+
+    @property
+    def known_kinds(self) -> tuple[PiiKind, ...]:
+        """The kinds that are looked for everywhere: those of `everywhere` that are redacted at all."""
+        return tuple(kind for kind in self.everywhere if kind in self.kinds)
 
     def replacement_of(self, kind: PiiKind) -> Replacement:
         """How finds of a kind are replaced."""

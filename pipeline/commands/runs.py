@@ -68,10 +68,22 @@ def verify(
     ] = 400,
     all_: Annotated[bool, typer.Option("--all", help="Decode every document.")] = False,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
+    private: Annotated[
+        bool, typer.Option("--private", help="Search for what redact recognised instead: 0 must be left.")
+    ] = False,
+    run: Annotated[
+        str, typer.Option("--run", metavar="DIR", help="With --private: the run of a publication.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """Recompute checksums and counts; decode a sample of the shards."""
     import time
+
+    if private:
+        _verify_private(path, run, json)
+        return
+    if run:
+        raise UserError("--run: belongs to --private; give the folder of the run itself")
 
     from corpusmill.pipeline.engine.progress import explained
 
@@ -112,6 +124,31 @@ def verify(
         )
     if result.problems:
         raise WorkError("\n".join(result.problems))
+
+
+def _verify_private(path: str, run: str, json: bool) -> None:
+    from dataclasses import asdict
+
+    from corpusmill.pipeline.inspect.private import search_published
+
+    found = search_published(path, run)
+    if json:
+        print_json({**asdict(found), "left": found.counts})
+    else:
+        for kind, count in found.counts.items():
+            typer.echo(f"{kind:<12} {count:>9,}")
+        left = sum(found.counts.values())
+        typer.echo(f"{found.files} files, {found.bytes / 1e6:.1f} MB searched: {left:,} originals left")
+        if not run:
+            typer.echo(
+                "note: of a run, what publish takes was searched, without the columns source_id and locator, which it cleans"
+            )
+    places = [
+        f"{path}/{one.file}: {one.count:,} {one.kind} left, first at {one.first}" for one in found.finds
+    ]
+    problems = [*places, *(f"{path}/{line} (not searched)" for line in found.skipped)]
+    if problems:
+        raise WorkError("\n".join(problems))
 
 
 TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quickstart"

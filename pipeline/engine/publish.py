@@ -27,6 +27,15 @@ def publish_bytes(folder: Folder, path: str, data: bytes, rows: int | None = Non
     return PublishedFile(path=path, rows=rows, bytes=len(data), xxh3=checksum(data))
 
 
+def publish_chunks(folder: Folder, path: str, chunks: Iterable[bytes]) -> PublishedFile:
+    """Write `chunks`, one after the other, as one file, atomically."""
+    with (folder / path).create() as stream:
+        sink = _Checked(stream)
+        for chunk in chunks:
+            sink.write(chunk)
+    return PublishedFile(path=path, bytes=sink.size, xxh3=sink.hash.hexdigest())
+
+
 def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema: pa.Schema) -> PublishedFile:
     """Write `tables`, one after the other, as one Parquet file (zstd), atomically; one is held at a time. The
     bytes do not show where one ended and the next began."""

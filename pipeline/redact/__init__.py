@@ -1,7 +1,8 @@
 """Personal data and secrets: found by one pass over a batch's bytes, confirmed by validators, replaced.
 
-`apply.py` turns documents into an outcome, `batch.py` is the loop over a batch; `kernels/` finds candidates;
-`addresses`, `identity_numbers`, `secrets`, `phones` and `models` decide; `pseudonyms` replaces. What the detectors share stands
+`apply.py` turns documents into an outcome, `fields.py` does so with their other columns, `batch.py` is the loop over a batch;
+`kernels/` finds candidates; `addresses`, `identity_numbers`, `secrets`, `phones` and `models` decide; `pseudonyms` replaces.
+`prepare.py` collects what is recognised in the run, `known.py` finds it wherever it stands. What the detectors share stands
 here: hits, and looks at a hit's neighbourhood.
 
 A buffer is the texts of a batch, each followed by `SEPARATOR`, a byte that no detector accepts: a hit never spans two
@@ -35,6 +36,7 @@ class Hit(NamedTuple):
     start: int
     end: int
     kind: Kind
+    known: bool = False  # recognised elsewhere, not here
 
 
 def before(buffer: bytes, start: int, size: int) -> bytes:

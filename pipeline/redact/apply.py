@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
 from corpusmill.pipeline.redact import Kind, models
-from corpusmill.pipeline.redact.batch import Edit, Look, find_edits, rewrite
+from corpusmill.pipeline.redact.batch import KNOWN, Edit, Look, Replace, find_edits, rewrite
+from corpusmill.pipeline.redact.fields import redact_column
+from corpusmill.pipeline.redact.known import Known
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, tag
 from corpusmill.schemas.stages import RedactParams
 from corpusmill.schemas.tables import KEPT, REMOVED
@@ -21,48 +23,113 @@ STAGE = "redact"
 BATCH_BYTES = 4 << 20  # text scanned at once
 
 
-def redact(docs: pa.Table, params: RedactParams, key: bytes = b"") -> Outcome:
+class Redactor:
+    """What is looked for, and what is written in its place. `known`: what was recognised elsewhere in the run."""
+
+    def __init__(self, params: RedactParams, key: bytes = b"", known: Known | None = None) -> None:
+        self.params, self.key = params, key
+        self._how = {kind: params.replacement_of(kind) for kind in params.kinds}
+        self.known = None if known is None else known._replace(kinds=frozenset(params.known_kinds))
+        detector = models.load(params.model) if params.model else None
+        own = "pseudonym" in self._how.values()
+        self.look = Look(
+            params.kinds, tuple(params.phone_regions), params.ip == "all", own, detector, self.known
+        )
+
+    def replacement(self, kind: Kind, value: bytes) -> bytes:
+        """What is written in a datum's place."""
+        if self._how[kind] != "pseudonym":
+            return tag(kind)
+        if self.known is not None:
+            value = self.known.spelled(kind, value)
+        return pseudonym(self.key, kind, value, self.params.phone_regions)
+
+    def find(
+        self, texts: pa.LargeStringArray, replace: Replace | None = None
+    ) -> tuple[dict[int, list[Edit]], dict[int, Counter[str]]]:
+        """(row -> its edits, row -> finds by kind) of the texts that have any. `replace`: in place of `replacement`."""
+        return find_edits(texts, self.look, replace or self.replacement)
+
+    @property
+    def removing(self) -> list[Kind]:
+        """Kinds whose documents are removed."""
+        return [kind for kind in self.params.kinds if self._how[kind] == "remove"]
+
+
+def redact(docs: pa.Table, params: RedactParams, key: bytes = b"", known: Known | None = None) -> Outcome:
     """`docs` (schema `DOCUMENTS`) with personal data replaced, and without those that hold a kind to be removed for.
 
-    A decision per edited or removed document. `edits` count characters of the text as it came; a removed document has
-    the rule `redact.<kind>` of the first such kind in `params.kinds`, the number of its finds, and all such kinds in
-    `failed`. Counters: finds replaced per kind and per source and kind, documents removed per kind. A second pass over
-    the output changes nothing, for the patterns; for a model this cannot be guaranteed.
+    A decision per edited or removed document. `edits` count characters of the text as it came; what was replaced in other
+    columns is in `detail` alone, by kind. A removed document has the rule `redact.<kind>` of the first such kind in
+    `params.kinds`, the number of its finds in text and fields, and all such kinds in `failed`. Counters: finds replaced per kind
+    and per source and kind; of these in each field, and those that were recognised elsewhere; documents removed per kind. A
+    second pass over the output changes nothing, for the patterns; for a model this cannot be guaranteed.
     """
-    how = {kind: params.replacement_of(kind) for kind in params.kinds}
-    own = "pseudonym" in how.values()
-    detector = models.load(params.model) if params.model else None
-    look = Look(params.kinds, tuple(params.phone_regions), params.ip == "all", own, detector)
-
-    def replace(kind: Kind, value: bytes) -> bytes:
-        named = how[kind] == "pseudonym"
-        return pseudonym(key, kind, value, params.phone_regions) if named else tag(kind)
-
-    removing = [kind for kind in params.kinds if how[kind] == "remove"]
+    redactor = Redactor(params, key, known)
     batches, rows, counters = [], [], Counter[str]()
-    for batch in _batches(docs):
+    for batch in batches_of(docs):
         texts = batch["text"].combine_chunks()
-        edits, finds = find_edits(texts, look, replace)
+        edits, in_text = redactor.find(texts)
+        changed, finds = _fields(batch, redactor)
+        finds["text"] = in_text
+        touched = sorted({row for found in finds.values() for row in found})
         ids, sources = (
-            batch[name].take(pa.array(sorted(edits), pa.int64())).to_pylist() for name in ("doc_id", "source")
+            batch[name].take(pa.array(touched, pa.int64())).to_pylist() for name in ("doc_id", "source")
         )
         gone, edited = [], {}
-        for row, doc_id, source in zip(sorted(edits), ids, sources, strict=True):
-            reasons = [kind for kind in removing if finds[row][kind]]
+        for row, doc_id, source in zip(touched, ids, sources, strict=True):
+            total = sum((found[row] for found in finds.values() if row in found), Counter[str]())
+            where = _where({name: found[row] for name, found in finds.items() if row in found})
+            reasons = [kind for kind in redactor.removing if total[kind]]
             if reasons:
                 gone.append(row)
-                rows.append(_removed(doc_id, reasons, finds[row]))
+                rows.append({**_removed(doc_id, reasons, total), "detail": where})
                 counters.update(f"removed/{kind}" for kind in reasons)
                 continue
-            edited[row] = edits[row]
             counters["documents_edited"] += 1
-            for edit in edits[row]:
-                counters.update((edit.kind, f"source/{source}/{edit.kind}"))
-            spans = _ledger(texts[row].as_buffer(), edits[row])
-            rows.append({"doc_id": doc_id, "outcome": KEPT, "stage": STAGE, "edits": spans})
-        batches.append(_without(_edited(batch, texts, edited), gone))
+            spans = []
+            if row in edits:
+                edited[row] = edits[row]
+                spans = _ledger(texts[row].as_buffer(), edits[row])
+                kinds = [edit.kind for edit in edits[row]]
+                counters.update([*kinds, *(f"source/{source}/{kind}" for kind in kinds)])
+            _count(counters, source, {name: found[row] for name, found in finds.items() if row in found})
+            rows.append({"doc_id": doc_id, "outcome": KEPT, "stage": STAGE, "edits": spans, "detail": where})
+        batches.append(_without(_edited(changed, texts, edited), gone))
     kept = pa.concat_tables(batches).cast(docs.schema) if batches else docs
     return Outcome(kept, decisions(rows), counters=dict(sorted(counters.items())))
+
+
+def _fields(batch: pa.Table, redactor: Redactor) -> tuple[pa.Table, dict[str, dict[int, Counter[str]]]]:
+    """The batch with its fields redacted, and the finds by field, row and kind."""
+    finds: dict[str, dict[int, Counter[str]]] = {}
+    for name in redactor.params.fields:
+        column, found = redact_column(batch[name].combine_chunks(), name, redactor.find)
+        if found:
+            finds[name] = found
+            batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), column)
+    return batch, finds
+
+
+def _where(finds: dict[str, Counter[str]]) -> str | None:
+    """What was found in which field; None where it was in the text alone."""
+    shown = [
+        f"{name}: " + ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts) if "/" not in kind)
+        for name, counts in finds.items()
+        if name != "text"
+    ]
+    return "; ".join(shown) or None
+
+
+def _count(counters: Counter[str], source: str, finds: dict[str, Counter[str]]) -> None:
+    """Finds in fields, in all and by field; and everywhere those that were recognised elsewhere."""
+    for name, counts in finds.items():
+        for kind, number in counts.items():
+            if kind.startswith(KNOWN):
+                counters[kind] += number
+            elif name != "text":
+                for counter in (kind, f"source/{source}/{kind}", f"field/{name}/{kind}"):
+                    counters[counter] += number
 
 
 def _edited(batch: pa.Table, texts: pa.LargeStringArray, edits: dict[int, list[Edit]]) -> pa.Table:
@@ -90,7 +157,7 @@ def _removed(doc_id: bytes, kinds: list[Kind], finds: Counter[str]) -> dict[str,
     return {"doc_id": doc_id, "outcome": REMOVED, **failed[0], "failed": failed}
 
 
-def _batches(docs: pa.Table) -> list[pa.Table]:
+def batches_of(docs: pa.Table) -> list[pa.Table]:
     """Slices of about `BATCH_BYTES` of text."""
     if len(docs) == 0:
         return []

@@ -35,12 +35,14 @@ from corpusmill.pipeline.redact.kernels import (
     WORD,
 )  # fmt: skip
 from corpusmill.pipeline.redact.kernels.candidates import candidates
+from corpusmill.pipeline.redact.known import Known
 from corpusmill.pipeline.redact.models import Detector, find_spans
 from corpusmill.pipeline.redact.phones import phones, plans
 from corpusmill.pipeline.redact.pseudonyms import is_own, is_tag
 from corpusmill.pipeline.redact.secrets import armoured, assigned, formats, query, userinfo
 from corpusmill.schemas.stages import MODEL_KINDS
 
+KNOWN = "everywhere/"  # prefix of counts
 MAX_ROUNDS = 32  # far more than a text needs: a word reaches 60 bytes, and a tag is no such word
 Replace = Callable[[Kind, bytes], bytes]
 
@@ -52,6 +54,7 @@ class Edit(NamedTuple):
     end: int
     kind: Kind
     replacement: bytes
+    known: bool = False  # recognised elsewhere, not here
 
 
 class Look(NamedTuple):
@@ -62,14 +65,16 @@ class Look(NamedTuple):
     every_ip: bool = False  # private ones too
     own: bool = False  # leave alone what `pseudonyms` makes
     detector: Detector | None = None  # of names and addresses
+    known: Known | None = None  # what was recognised elsewhere
 
 
 def find(buffer: bytes, look: Look, more: Sequence[Hit] = ()) -> list[Hit]:
     """Non-overlapping finds in a buffer of separated texts, in order. Of finds that overlap, the earliest
-    start wins, then the longest, then the kind named first. `more`: finds made elsewhere."""
-    hits = [*_all(buffer, look), *more]
+    start wins, then the longest, then what was recognised here, then the kind named first. `more`: finds made elsewhere."""
+    known = look.known.find(buffer) if look.known is not None else ()
+    hits = [*_all(buffer, look), *more, *known]
     rank = {kind: place for place, kind in enumerate(look.kinds)}
-    hits.sort(key=lambda hit: (hit.start, -hit.end, rank[hit.kind]))
+    hits.sort(key=lambda hit: (hit.start, -hit.end, hit.known, rank.get(hit.kind, 0)))
     chosen: list[Hit] = []
     for hit in hits:
         if chosen and hit.start < chosen[-1].end:
@@ -147,7 +152,8 @@ def find_edits(
 
     What was written is scanned again until nothing is found, since a replacement moves its neighbours closer
     to a context word: so a second pass over the output has nothing left to do. A find may so
-    take the place of an earlier one, and its edit that of the earlier edit; `finds` counts both.
+    take the place of an earlier one, and its edit that of the earlier edit; `finds` counts both. It counts those that were
+    recognised elsewhere also as `everywhere/<kind>`.
     """
     edits: dict[int, list[Edit]] = {}
     finds: dict[int, Counter[str]] = {}
@@ -160,7 +166,9 @@ def find_edits(
         for place, new in found.items():
             row = int(rows[place])
             edits[row] = compose(edits.get(row, []), new)
-            finds.setdefault(row, Counter()).update(edit.kind for edit in new)
+            counts = finds.setdefault(row, Counter())
+            counts.update(edit.kind for edit in new)
+            counts.update(f"{KNOWN}{edit.kind}" for edit in new if edit.known)
         places = sorted(found)
         current = rewrite(current.take(pa.array(places)), {i: found[row] for i, row in enumerate(places)})
         rows = rows[places]
@@ -181,7 +189,7 @@ def _scan(texts: pa.LargeStringArray, look: Look, replace: Replace) -> dict[int,
     for hit, row in zip(hits, rows.tolist(), strict=True):
         base = int(offsets[row])
         value = replace(hit.kind, buffer[hit.start : hit.end])
-        found.setdefault(row, []).append(Edit(hit.start - base, hit.end - base, hit.kind, value))
+        found.setdefault(row, []).append(Edit(hit.start - base, hit.end - base, hit.kind, value, hit.known))
     return found
 
 

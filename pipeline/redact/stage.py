@@ -5,22 +5,27 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.stage import LocalStage, Transform
+from corpusmill.pipeline.engine.stage import Context, LocalStage, Transform
+from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.stages import RedactParams
 
 
 class Redact(LocalStage):
-    """Replaces personal data and secrets, or removes the documents that hold them (`corpusmill.schemas.stages.PiiKind`)."""
+    """Replaces personal data and secrets, or removes the documents that hold them (`corpusmill.schemas.stages.PiiKind`).
+
+    First what is recognised in any document is collected (`prepare`), then every document is edited.
+    """
 
     name = "redact"
-    version = "4"
+    version = "5"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         params: RedactParams = self.params
+        self.looks_across = bool(params.known_kinds)
         if len(set(params.kinds)) != len(params.kinds):
             raise UserError("redact.kinds: each kind may be named once")
         self.key = b""
@@ -57,10 +62,22 @@ class Redact(LocalStage):
             params["model_identity"] = identity(self.params.model)
         return params
 
+    def prepare(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
+        from corpusmill.pipeline.redact.prepare import collect
+
+        return collect(context, self.params, self.key, self.version)
+
     def transform(self, folder: Folder, partition: str) -> Transform:
         from corpusmill.pipeline.redact.apply import redact
 
-        return partial(redact, params=self.params, key=self.key)
+        known = None
+        if self.looks_across:
+            from corpusmill.pipeline.redact.prepare import load
+
+            known = load(folder)
+            if known is None:
+                raise WorkError(f"{folder}: the set of what was recognised is missing; run redact again")
+        return partial(redact, params=self.params, key=self.key, known=known)
 
 
 STAGE = Redact

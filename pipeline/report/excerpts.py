@@ -50,16 +50,19 @@ def _fetch(folder: Folder, wanted: Wanted, name: str) -> dict[bytes, str]:
     return {i: text[slice(*wanted[i])] for i, text in zip(ids.take(hits).to_pylist(), texts, strict=True)}
 
 
-def masked(recipe: Recipe, folder: Folder, texts: dict[bytes, str], chars: int) -> dict[bytes, str]:
+def masked(recipe: Recipe, redacted: Folder | None, texts: dict[bytes, str], chars: int) -> dict[bytes, str]:
     """`texts` with personal data and secrets replaced by tags, then cut to `chars` characters: of every kind that a
     pattern finds, and whatever else the recipe redacts (names, private addresses).
 
-    The run's own redactor does it. A text that it will not pass on is left out.
+    The run's own redactor does it, which knows what was recognised elsewhere in the run (`redacted`: its folder, if it has one).
+    A text that it will not pass on is left out.
     """
     if not texts:
         return {}
     kinds = list(dict.fromkeys((*recipe.redact.kinds, *DEFAULT_KINDS)))
-    tags = {"kinds": kinds, "replacement": "tag", "replacements": {}}
+    tags: dict[str, Any] = {"kinds": kinds, "replacement": "tag", "replacements": {}}
+    if redacted is None:
+        tags["everywhere"] = []
     safe = recipe.model_copy(update={"redact": recipe.redact.model_copy(update=tags)})
     stage = load_stage("redact", safe)
     assert isinstance(stage, LocalStage)
@@ -70,7 +73,9 @@ def masked(recipe: Recipe, folder: Folder, texts: dict[bytes, str], chars: int) 
         pa.array(filled[f.name], f.type) if f.name in filled else pa.nulls(len(ids), f.type)
         for f in DOCUMENTS
     ]
-    kept = stage.transform(folder, "report")(pa.Table.from_arrays(columns, schema=DOCUMENTS)).kept
+    kept = stage.transform(redacted or Folder("."), "report")(
+        pa.Table.from_arrays(columns, schema=DOCUMENTS)
+    ).kept
     return {
         i: cut(text, chars)
         for i, text in zip(kept["doc_id"].to_pylist(), kept["text"].to_pylist(), strict=True)
@@ -157,7 +162,7 @@ def examples(
 
     def texts(folder: Any, wanted: Wanted, chars: int) -> dict[bytes, str]:
         found = fetch(context.scheduler, folder, partitions, wanted, "samples")
-        return masked(context.recipe, context.folder, found, chars)
+        return masked(context.recipe, context.previous.get("redact"), found, chars)
 
     kept_texts = texts(places.kept, final, params.sample_chars)
     removed_texts = texts(places.ingested, raw, params.sample_chars)

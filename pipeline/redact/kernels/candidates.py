@@ -15,11 +15,8 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels import (
     ASSIGNED,
     AT,
-    BLANK,
-    BLANK_OPEN,
     CARD,
     CLASSES,
-    CLOSE,
     COIN,
     COLON,
     COMMERCIAL_AT,
@@ -27,20 +24,17 @@ from corpusmill.pipeline.redact.kernels import (
     DIGIT,
     EQUALS,
     FORMAT,
-    HYPHEN,
     IBAN,
     IP4,
     IP6,
     IS_DIGIT,
     MAC,
     NUMBER,
-    OPEN,
     OTHER,
     PEM,
     PHONE,
     POINT,
     QUERY,
-    SLASH,
     SSN,
     USERINFO,
     WORD,
@@ -56,72 +50,12 @@ from corpusmill.pipeline.redact.kernels.around import (
     userinfo,
 )
 from corpusmill.pipeline.redact.kernels.digit_groups import may_hold_phones, numbers
+from corpusmill.pipeline.redact.kernels.separators import separator, skip_separators
 from corpusmill.pipeline.redact.kernels.tokens import token
 
 MAX_GROUPS: Final = 4096  # a longer run is taken in pieces,
 OVERLAP: Final = 16  # which share so many groups
 TABLE_BYTES: Final = 48  # a longer run with neither '(' nor '-' nor '+' is a row of measures
-
-
-@compiled
-def _separator(data: Any, start: int, end: int) -> int:
-    """The class of the 1 to 3 separators between two groups; no-break spaces and dashes count as ' ' and '-'."""
-    a: Any = 0
-    b: Any = 0
-    count, i = 0, start
-    while i < end:
-        c: Any = np.int64(data[i])
-        step = 1
-        if c == 0xC2:
-            c, step = 32, 2
-        elif c == 0xE2:
-            c, step = 32 if data[i + 2] == 0xAF else 45, 3
-        if count == 0:
-            a = c
-        else:
-            b = c
-        count += 1
-        i += step
-    if count == 1:
-        if a == 32:
-            return BLANK
-        if a == 45:
-            return HYPHEN
-        if a == 46:
-            return POINT
-        if a == 47:
-            return SLASH
-        return CLOSE if a == 41 else OTHER
-    if count == 2:
-        if a == 41 and (b == 32 or b == 45):
-            return CLOSE
-        if b == 40:
-            return BLANK_OPEN if a == 32 else OPEN if a == 45 or a == 46 else OTHER
-    return OTHER
-
-
-@compiled
-def _skip_separators(data: Any, i: int) -> int:
-    """The first byte past at most three separators that begin at `i`."""
-    n = len(data)
-    for _ in range(3):
-        if i >= n:
-            break
-        c = data[i]
-        if c == 32 or 45 <= c <= 47 or c == 40 or c == 41 or c == 9:
-            i += 1
-        elif c == 0xC2 and i + 1 < n and data[i + 1] == 0xA0:
-            i += 2
-        elif (
-            c == 0xE2
-            and i + 2 < n
-            and data[i + 1] == 0x80
-            and (0x90 <= data[i + 2] <= 0x95 or data[i + 2] == 0xAF)
-        ):
-            i += 3
-        else:
-            break
-    return i
 
 
 @compiled
@@ -138,10 +72,10 @@ def run(data: Any, start: int, wanted: Any, plans: Any, groups: Any, found: Any,
         while i < n and IS_DIGIT[data[i]]:
             i += 1
         groups[size, 0], groups[size, 1] = first, i
-        groups[size, 2] = _separator(data, groups[size - 1, 1], first) if size else 0
+        groups[size, 2] = separator(data, groups[size - 1, 1], first) if size else 0
         size += 1
         digits += i - first
-        after = _skip_separators(data, i)
+        after = skip_separators(data, i)
         if after == i or after >= n or not IS_DIGIT[data[after]]:
             break
         if size == MAX_GROUPS:

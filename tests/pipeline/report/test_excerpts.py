@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.common.storage import Folder
 from corpusmill.pipeline.report.excerpts import cut, marked, masked, tag_in_context, window
 from tests.pipeline.corpus import recipe
 
@@ -63,7 +62,7 @@ def test_what_the_run_redacts_is_in_no_excerpt() -> None:
     """Nor what it does not redact, as far as patterns find it; whatever the run puts in its place."""
     text = "Ann Lee (ann@site.org) logs in to host 192.168.17.4."
     shown = {
-        name: masked(recipe(redact=params), Folder("unused"), {b"x" * 16: text}, 200)[b"x" * 16]
+        name: masked(recipe(redact=params), None, {b"x" * 16: text}, 200)[b"x" * 16]
         for name, params in {
             "plain": {}, "one kind": {"kinds": ["ssn"], "replacement": "remove"},
             "more": {
