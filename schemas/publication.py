@@ -30,8 +30,6 @@ PUBLISHED_DOCUMENTS = pa.schema(
         pa.field("text", pa.large_string(), nullable=False),
     ]
 )
-# Columns that hold what the record carried: they go out where `redact` read them.
-CARRIED: Final = ("url", "metadata")
 
 # `ledger/ledger-<number>-of-<count>.parquet`: one row for every record that ingest saw; no text, and nothing that names a record
 # but its id.
@@ -148,6 +146,9 @@ class Publication(Strict):
     key: str = Field(description="hash of all that the publication's bytes depend on")
     run: PublishedRun
     redacted: bool = Field(description="whether the run has a `redact` stage")
+    searched: bool = Field(
+        description="whether all files were searched for what `redact` recognised in the run, and nothing of it is left"
+    )
     taken_down: int = Field(ge=0, description="documents left out because of takedowns")
     documents: PublishedDocuments | None
     shards: PublishedShards | None

@@ -30,7 +30,7 @@ def publish_bytes(folder: Folder, path: str, data: bytes, rows: int | None = Non
 def publish_chunks(folder: Folder, path: str, chunks: Iterable[bytes]) -> PublishedFile:
     """Write `chunks`, one after the other, as one file, atomically."""
     with (folder / path).create() as stream:
-        sink = _Checked(stream)
+        sink = Checked(stream)
         for chunk in chunks:
             sink.write(chunk)
     return PublishedFile(path=path, bytes=sink.size, xxh3=sink.hash.hexdigest())

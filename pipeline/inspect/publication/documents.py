@@ -49,7 +49,6 @@ class Reader:
     split: Folder | None  # of the stage that chose the validation documents
     shards: Folder | None  # that know what was taken down
     cleaning: Cleaning
-    schema: pa.Schema
 
     def count(self, partition: Partition) -> Counter[Key]:
         """Documents by source and split."""
@@ -76,9 +75,10 @@ class Reader:
         mine = sides if split == VALIDATION_SPLIT else pc.invert(sides)
         docs = self.cleaning.table(docs.filter(pc.and_(pc.equal(docs["source"], source), mine)))
         columns = [
-            hex_ids(docs["doc_id"]) if field.name == "doc_id" else docs[field.name] for field in self.schema
+            hex_ids(docs["doc_id"]) if field.name == "doc_id" else docs[field.name]
+            for field in PUBLISHED_DOCUMENTS
         ]
-        return pa.table(columns, schema=self.schema)
+        return pa.table(columns, schema=PUBLISHED_DOCUMENTS)
 
     def _present(self, docs: pa.Table) -> pa.Table:
         return docs if self.shards is None else left(self.shards, docs)
@@ -136,14 +136,15 @@ def publish_documents(
 
     Raises `WorkError` if there are not as many as the run counts.
     """
-    schema = pa.schema([field for field in PUBLISHED_DOCUMENTS if field.name in cleaning.columns])
     shards = found.folders[SHARD] if found.taken else None
-    reader = Reader(found.folders.get(SPLIT), shards, cleaning, schema)
+    reader = Reader(found.folders.get(SPLIT), shards, cleaning)
     partitions = found.partitions()
     counts = scheduler.map(reader.count, partitions, "publish: count")
     files = plan_files(partitions, counts, file_mb * 2**20)
     split = checksum((found.folders[SPLIT] / VALIDATION).read()) if SPLIT in found.folders else ""
-    common = hash_json([VERSION, form, schema.names, split, [i.hex() for i in found.taken], cleaning.key])
+    common = hash_json(
+        [VERSION, form, PUBLISHED_DOCUMENTS.names, split, [i.hex() for i in found.taken], cleaning.key]
+    )
     sizes = [sum(part.text_bytes for part in file.partitions) for file in files]
     written = scheduler.map(partial(_write, dest, reader, form, common), files, "publish: documents", sizes)
     sets: dict[Key, DocumentSet] = {}
@@ -160,7 +161,9 @@ def publish_documents(
         raise WorkError(
             f"{dest}: {planned} documents are there, {total} were written; run `corpusmill verify {found.run}`"
         )
-    return PublishedDocuments(format=form, columns=schema.names, sets=list(sets.values())), written
+    return PublishedDocuments(
+        format=form, columns=PUBLISHED_DOCUMENTS.names, sets=list(sets.values())
+    ), written
 
 
 def _write(dest: Folder, reader: Reader, form: DocumentFormat, common: str, file: File) -> Written:
@@ -175,7 +178,9 @@ def _write(dest: Folder, reader: Reader, form: DocumentFormat, common: str, file
             yield docs
 
     def fill(sink: Sink) -> tuple[int, int]:
-        rows = write_tables(sink, tables(), reader.schema) if form == "parquet" else _lines(sink, tables())
+        rows = (
+            write_tables(sink, tables(), PUBLISHED_DOCUMENTS) if form == "parquet" else _lines(sink, tables())
+        )
         return rows, bytes_of_text
 
     return make_file(dest, file.path(form), key, fill)

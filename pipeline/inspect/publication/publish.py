@@ -37,7 +37,7 @@ from corpusmill.pipeline.inspect.publication.finished import (
     check_destination,
     open_finished,
 )
-from corpusmill.pipeline.inspect.publication.private import cleaning_of
+from corpusmill.pipeline.inspect.publication.private import cleaning_of, search_originals
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.publication import (
     SUMS,
@@ -87,7 +87,7 @@ def publish(
         for one in (source for source, about in found.recipe.sources.items() if not about.license):
             log(f"warning: sources.{one}.license: not stated in the recipe")
         begin(dest, key)
-        publication, files = _write(found, dest, wanted, key, scheduler)
+        publication, files = _write(found, dest, wanted, key, scheduler, log)
         claim.check()
         end(dest, publication, files)
     return publication
@@ -105,13 +105,13 @@ def _key(found: Finished, wanted: Wanted) -> str:
 
 
 def _write(
-    found: Finished, dest: Folder, wanted: Wanted, key: str, scheduler: Scheduler
+    found: Finished, dest: Folder, wanted: Wanted, key: str, scheduler: Scheduler, log: Callable[[str], None]
 ) -> tuple[Publication, list[Written]]:
     """All files but `publication.json`."""
     files: list[Written] = []
     documents = shards = ledger = None
     if wanted.documents is not None:
-        cleaning = cleaning_of(found, wanted.unredacted)
+        cleaning = cleaning_of(found)
         documents, some = texts.publish_documents(
             found, dest, wanted.documents, wanted.file_mb, cleaning, scheduler
         )
@@ -136,13 +136,14 @@ def _write(
         raise WorkError(
             f"{dest}: nothing to publish: the run has no shards and no tokenizer, and documents are not wanted"
         )
+    searched = search_originals(found, dest, [file.path for file in files], scheduler, log)
     publication = Publication(
         key=key,
         run=PublishedRun(
             name=found.recipe.name, corpusmill=found.record.corpusmill, record_xxh3=found.record_xxh3,
             stages={stage: one.key for stage, one in found.record.stages.items()},
         ),
-        redacted=found.redacted, taken_down=len(found.taken), documents=documents, shards=shards,
+        redacted=found.redacted, searched=searched, taken_down=len(found.taken), documents=documents, shards=shards,
         tokenizer=tokenizer[0].path if tokenizer else None, ledger=ledger, sources=terms, files=len(files),
         bytes=sum(file.bytes for file in files), checksums=Checksums(path=SUMS, sha256=sums.sha256),
     )  # fmt: skip
