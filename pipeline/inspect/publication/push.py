@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import masked
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.inspect.publication.check import parse_sums
@@ -65,9 +66,9 @@ def push(dest: Folder, repository: str, public: bool, log: Callable[[str], None]
         ) from None
     except (UserError, WorkError):
         raise
-    except (
-        Exception
-    ) as error:  # of whatever its client is made of; a message might hold an address with a signature
+    except ValueError as error:  # of the card's head
+        raise WorkError(f"--push {repository}: {masked(' '.join(str(error).split()))}") from None
+    except Exception as error:  # of whatever its client raises; messages may hold signed addresses
         raise WorkError(f"--push {repository}: {type(error).__name__}; give the same command again") from None
     log(f"{repository}: pushed, the files there equal those of {dest}")
     return url
