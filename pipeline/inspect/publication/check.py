@@ -15,7 +15,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.publication.destination import UNFINISHED, pieces, read_publication
+from corpusmill.pipeline.inspect.publication.destination import BEGUN, UNFINISHED, pieces, read_publication
 from corpusmill.pipeline.shard.read import read_set
 from corpusmill.schemas.publication import PUBLICATION, Publication, PublishedShards
 
@@ -50,6 +50,11 @@ def check(folder: Folder, scheduler: Scheduler | None = None) -> Checked | None:
         publication = read_publication(folder)
     except WorkError as error:
         result.problems.append(str(error))
+        return result
+    if publication is None and (folder / BEGUN).exists():
+        result.problems.append(
+            f"{folder}: a publication that is not finished: {PUBLICATION} is written last; give its command again"
+        )
         return result
     if publication is None:
         return None
