@@ -16,6 +16,7 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
+        Expired,
         PartitionManifest,
         RunInputs,
         RunRecord,
@@ -61,6 +62,7 @@ def models() -> dict[str, type[BaseModel]]:
         RunInputs,
         UnitManifest,
         PrivateSet,
+        Expired,
         DedupPlan,
         DedupQuality,
         IndexFile,

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from corpusmill.common.errors import WorkError
 
 MANIFEST = "manifest.json"
+EXPIRED = "expired.json"
+TEXTS = "documents/"  # of a stage: what expires
 
 
 def manifest_name(stage: str) -> str:
@@ -215,6 +217,14 @@ class Owner(Strict):
     process_start: float = Field(description="Unix time: ids are used again")
     since: float = Field(description="Unix time of the claim, by the owner's clock")
     renewed: float = Field(description="Unix time of the last renewal, by the owner's clock")
+
+
+class Expired(Strict):
+    """`expired.json` of a stage: its documents were deleted on purpose, and are not missing."""
+
+    kind: Literal["corpusmill-expired-v1"] = "corpusmill-expired-v1"
+    key: str = Field(description="of the stage's manifest, which names them")
+    why: str = Field(description="what asked for it, such as `retain: none`")
 
 
 class RunInputs(Strict):

@@ -161,6 +161,9 @@ Entry = Annotated[
 ]
 
 
+Retain = Literal["all", "none"] | Annotated[int, Field(ge=1)]
+
+
 class Recipe(Strict):
     """A pipeline: sources in, shards and an account of them out."""
 
@@ -244,6 +247,12 @@ class Recipe(Strict):
         ReportParams, Declaration("global", "Report and data card of the run.", reads_all=True)
     ] = ReportParams()
     cluster: Cluster = Cluster()
+    retain: Retain = Field(
+        default="all",
+        description="text of the local stages before the last: `all` keeps it, `none` deletes it when the run is finished, a"
+        " number does so after as many days (at the next run, or by `corpusmill expire`); what changes later starts from the"
+        " raw input",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -214,8 +214,11 @@ def redact(
     documents: Documents, *, text_column: str = "text", id_column: str | None = None, workers: int = 0,
     output: str | None = None, **params: Any,
 ) -> Kept:  # fmt: skip
-    """Replace personal data and secrets; every edit is in `decisions` (`RedactParams`)."""
-    return _of_kept("redact", documents, params, text_column, id_column, workers, output)
+    """Replace personal data and secrets; every edit is in `decisions` (`RedactParams`). What is recognised in one of the documents
+    is replaced in all of them. An `output` keeps no text as it came in, but for the input itself."""
+    with _run("redact", documents, params, text_column, id_column, workers, output, retain="none") as out:
+        kept = out.kept()
+        return Kept(kept, out.decisions(len(kept)))
 
 
 def split(

@@ -151,6 +151,33 @@ def _verify_private(path: str, run: str, json: bool) -> None:
         raise WorkError("\n".join(problems))
 
 
+EXPIRE_EXAMPLE = "corpusmill expire runs/quickstart --now"
+
+
+def expire(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run or a stage's output.")],
+    now: Annotated[bool, typer.Option("--now", help="Whatever the recipe's `retain` is.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete the text of stages before the last local one."""
+    from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.engine.expire import expire as delete
+    from corpusmill.pipeline.engine.expire import intermediate
+    from corpusmill.pipeline.engine.layout import folders_of, recipe_of
+    from corpusmill.pipeline.engine.owner import Claim
+
+    recipe, alone = recipe_of(run)
+    if recipe.retain == "all" and not now:
+        raise UserError(f"{run}: its recipe keeps all text (retain: all); give --now to delete it")
+    places = folders_of(Folder(run), recipe.stage_names, alone)
+    with Claim(Folder(run), _log):
+        gone = delete(intermediate(recipe, places.__getitem__), recipe.retain, _log, now=now)
+    if json:
+        print_json({"run": Folder(run).url, "bytes": gone})
+    elif not gone:
+        typer.echo("nothing to delete: it is deleted already, or it is not time yet")
+
+
 TRACE_EXAMPLE = "corpusmill trace books-train-000000:2:100-120 --run runs/quickstart"
 FIND_EXAMPLE = "corpusmill find 1791_george_washington_n --run runs/quickstart"
 

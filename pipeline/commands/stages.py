@@ -26,9 +26,11 @@ from corpusmill.pipeline.commands.rules import (
 )
 from corpusmill.pipeline.commands.run import RUN_EXAMPLE, run, run_stage
 from corpusmill.pipeline.commands.runs import (
+    EXPIRE_EXAMPLE,
     EXPORT_EXAMPLE,
     FIND_EXAMPLE,
     TRACE_EXAMPLE,
+    expire,
     find,
     report,
     shard_export,
@@ -70,6 +72,7 @@ def register(app: typer.Typer) -> None:
     app.command("shard-export", epilog=f"Example: {EXPORT_EXAMPLE}")(shard_export)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
     app.command("publish", epilog=f"Example: {PUBLISH_EXAMPLE}")(publish)
+    app.command("expire", epilog=f"Example: {EXPIRE_EXAMPLE}")(expire)
     app.command("takedown", epilog=f"Example: {TAKEDOWN_EXAMPLE}")(takedown)
     app.command("dedup-plan", epilog=f"Example: {PLAN_EXAMPLE}")(dedup_plan)
     app.command("warmup", epilog=f"Example: {WARMUP_EXAMPLE}")(warmup)
@@ -79,6 +82,10 @@ def register(app: typer.Typer) -> None:
 def _plain(spec: StageSpec) -> Callable[..., None]:
     """The command of a stage that has none below: its parameters are reached by `--set`."""
     return stage_command(partial(run_stage, spec.name))
+
+
+def _redact(given: dict[str, Any]) -> None:
+    run_stage("redact", given, {"retain": "none"})  # or what was redacted would lie in OUT/before
 
 
 def _tokenizer(given: dict[str, Any]) -> None:
@@ -103,7 +110,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "filter": stage_command(partial(run_stage, "filter"), FilterParams),
     "dedup": dedup,
     "decontaminate": stage_command(partial(run_stage, "decontaminate"), DecontaminateParams),
-    "redact": stage_command(partial(run_stage, "redact"), RedactParams),
+    "redact": stage_command(_redact, RedactParams),
     "tokenizer": stage_command(_tokenizer, TokenizerParams),
     "shard": stage_command(_shard, ShardParams, (*IN_OUT, Given("tokenizer", ExistingTokenizer))),
 }

@@ -129,7 +129,7 @@ def read_record(run: Folder) -> Record | None:
             continue
         try:
             found = RunRecord.model_validate_json(data)
-            places = _places(run, list(found.stages), name == RUN)
+            places = folders_of(run, list(found.stages), name == RUN)
             return Record(file, [Listed(name, places[name], one.key) for name, one in found.stages.items()])
         except ValidationError as error:
             other = any(mistake["loc"] == ("kind",) for mistake in error.errors())
@@ -139,7 +139,8 @@ def read_record(run: Folder) -> Record | None:
     return None
 
 
-def _places(run: Folder, stages: list[str], alone: bool) -> dict[str, Folder]:
+def folders_of(run: Folder, stages: list[str], alone: bool) -> dict[str, Folder]:
+    """Where each stage of a run (`alone`: of a stage's command) published."""
     if not alone:
         return {stage: run / FOLDERS.get(stage, stage) for stage in stages}
     return {stage: Folder(url) for stage, url in stage_folders(stages, run.url).items()}

@@ -16,7 +16,7 @@ SHOWN = 3  # differences in an error
 
 
 def check_recipe(recipe: Recipe, output: Folder, alone: bool) -> None:
-    """Raise `UserError` if the output is the finished run of another recipe, but for `cluster`, `output` and `report`.
+    """Raise `UserError` if the output is the finished run of another recipe, but for `cluster`, `output`, `retain` and `report`.
 
     `alone`: a stage's command, whose record has another name.
     """
@@ -41,7 +41,7 @@ def check_recipe(recipe: Recipe, output: Folder, alone: bool) -> None:
 
 def _publishing(recipe: Recipe) -> dict[str, Any]:
     """What of a recipe changes what is published; the report can be written again at any time."""
-    config = recipe.model_dump(mode="json", exclude={"cluster", "output", "report"})
+    config = recipe.model_dump(mode="json", exclude={"cluster", "output", "retain", "report"})
     return {**config, "stages": [stage for stage in config["stages"] if stage != REPORT]}
 
 

@@ -7,11 +7,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from corpusmill.common.checkpoints import parse
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import LocalStage, Stage
 from corpusmill.pipeline.engine.tasks import Step
-from corpusmill.schemas.manifest import PartitionManifest, StageManifest, manifest_name
+from corpusmill.schemas.manifest import (
+    EXPIRED,
+    TEXTS,
+    Expired,
+    PartitionManifest,
+    StageManifest,
+    manifest_name,
+)
 
 
 @dataclass
@@ -25,6 +33,7 @@ class Planned:
     done: StageManifest | None = None
     why: str = ""
     reads: list[str] = field(default_factory=list)
+    expired: Expired | None = None  # the text of a finished stage is gone on purpose
     old_files: set[str] = field(default_factory=set)  # what an outdated manifest names: deleted when replaced
 
     @property
@@ -61,17 +70,24 @@ def status(entry: Planned, params: dict[str, Any]) -> tuple[StageManifest | None
             None,
             f"input changed: {', '.join(_differences(manifest.inputs, entry.inputs)[:3]) or 'order'}",
         )
+    entry.expired = expired_of(entry.folder, manifest.key)
     sizes = {e.path: e.size for e in entry.folder.list()}
     wanted = list(manifest.files)
     for name in manifest.partitions:
         part = part_of(entry.folder, name)
         if part is None:
             return None, f"partition {name} is missing"
-        wanted += part.files
+        wanted += [f for f in part.files if entry.expired is None or not f.path.startswith(TEXTS)]
     for file in wanted:
         if sizes.get(file.path) != file.bytes:
             return None, f"{file.path} is missing or has another size"
     return manifest, ""
+
+
+def expired_of(folder: Folder, key: str) -> Expired | None:
+    """What a stage of that key says of its text, if it was deleted on purpose."""
+    found = parse(Expired, folder / EXPIRED)
+    return found if found is not None and found.key == key else None
 
 
 def groups(local: list[Planned]) -> list[list[Planned]]:

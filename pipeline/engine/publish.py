@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from corpusmill.common.checkpoints import parse
 from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.manifest import PublishedFile
+from corpusmill.schemas.manifest import EXPIRED, TEXTS, Expired, PublishedFile
 
 _ROWS = 16_384  # in a row group
 _PARQUET: dict[str, Any] = {
@@ -96,7 +97,15 @@ def publish_table(folder: Folder, path: str, table: pa.Table) -> PublishedFile:
 
 def read_table(file: Folder, xxh3: str = "", columns: Sequence[str] | None = None) -> pa.Table:
     """The Parquet file as a table; raises `WorkError` if its bytes are not the published ones."""
-    data = file.read()
+    try:
+        data = file.read()
+    except FileNotFoundError:
+        gone = parse(Expired, file.parent.parent / EXPIRED)
+        if gone is None or f"{file.parent.name}/" != TEXTS:
+            raise
+        raise WorkError(
+            f"{file}: the text of this stage was deleted on purpose ({gone.why}); with retain: all a run keeps it"
+        ) from None
     if xxh3 and checksum(data) != xxh3:
         raise WorkError(
             f"{file}: its bytes changed since they were published (checksum differs); delete it, run again"

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.expire import expire, intermediate, restore
 from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
@@ -42,6 +43,7 @@ from corpusmill.pipeline.engine.tasks import (
     unit_marker,
 )
 from corpusmill.schemas.manifest import (
+    EXPIRED,
     MANIFEST,
     Counts,
     PartitionManifest,
@@ -149,6 +151,7 @@ class Run:
             entry = Planned(stage, self.folder_of(name), key, inputs, reads=reads)
             entry.done, entry.why = status(entry, params)
             planned.append(entry)
+        restore(planned)
         return planned
 
     @staticmethod
@@ -196,7 +199,9 @@ class Run:
             publish_bytes(self.folder, INPUTS, data)
         for entry in planned:
             if entry.done is None:  # no reader may take the old result for the new one
-                entry.folder.delete([entry.manifest] if (entry.folder / entry.manifest).exists() else [])
+                entry.folder.delete(
+                    [name for name in (entry.manifest, EXPIRED) if (entry.folder / name).exists()]
+                )
         local = [entry for entry in planned if isinstance(entry.stage, SourceStage | LocalStage)]
         partitions: list[Partition] = []
         for group in groups(local):
@@ -209,6 +214,7 @@ class Run:
                 raise LostSources(losses, manifests)
         manifests = [entry.done for entry in planned if entry.done is not None]
         self._publish_run(manifests)
+        expire(intermediate(self.recipe, self.folder_of), self.recipe.retain, self.progress.log)
         return manifests
 
     def _losses(self, planned: list[Planned]) -> list[SourceLost]:

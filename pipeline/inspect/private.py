@@ -23,7 +23,7 @@ import zstandard
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.bpe.load import Bpe
-from corpusmill.pipeline.engine.layout import recipe_of, stage_folders
+from corpusmill.pipeline.engine.layout import folders_of, recipe_of
 from corpusmill.pipeline.inspect.shards.contents import text_of
 from corpusmill.pipeline.redact import SEPARATOR
 from corpusmill.pipeline.redact.batch import Look, find_edits
@@ -34,7 +34,6 @@ from corpusmill.pipeline.redact.prepare import load
 from corpusmill.pipeline.redact.pseudonyms import tag
 from corpusmill.pipeline.shard.read import above, read_index, read_tokenizer
 from corpusmill.schemas.private import PRIVATE, SET
-from corpusmill.schemas.recipe import FOLDERS
 from corpusmill.schemas.shards import INDEX
 from corpusmill.schemas.tables import DOCUMENTS
 
@@ -86,12 +85,8 @@ def published(run: Folder) -> list[str]:
     """Of a run's files those that a publication is made of: the documents of its last local stage, split, tokenizer, shards and
     the report; of a stage's command its documents and report."""
     recipe, alone = recipe_of(run.url)
-    last = recipe.local[-1]
-    if alone:
-        folders = stage_folders(recipe.stage_names, run.url)
-        place = Folder(folders[last]).url.removeprefix(run.url).lstrip("/")
-    else:
-        place = FOLDERS.get(last, last)
+    last = folders_of(run, recipe.stage_names, alone)[recipe.local[-1]]
+    place = last.url.removeprefix(run.url).lstrip("/")
     roots = (f"{place}/documents/".lstrip("/"), "split/", "tokenizer/", "shards/", "report/")
     return [entry.path for entry in run.list() if entry.path.startswith(roots) or entry.path == "report.html"]
 

@@ -14,11 +14,19 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import RUN, Record, read_record, stage_manifests, without_manifest
+from corpusmill.pipeline.engine.planned import expired_of
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
 from corpusmill.pipeline.inspect.publication.check import check as check_publication
-from corpusmill.schemas.manifest import MANIFEST, Counts, PartitionManifest, PublishedFile, StageManifest
+from corpusmill.schemas.manifest import (
+    MANIFEST,
+    TEXTS,
+    Counts,
+    PartitionManifest,
+    PublishedFile,
+    StageManifest,
+)
 from corpusmill.schemas.recipe import LOCAL, is_local
 from corpusmill.schemas.shards import INDEX
 from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
@@ -154,6 +162,9 @@ def _stage(file: Folder, data: bytes, result: Verified) -> StageManifest | None:
             _count_ledger(content, result)
     total = Counts()
     per_source: dict[str, Counts] = {}
+    gone = expired_of(folder, manifest.key)
+    if gone is not None:
+        result.notes.append(f"{folder}: its text was deleted on purpose ({gone.why}), and is not checked")
     for name in manifest.partitions:
         try:
             part = PartitionManifest.model_validate_json((folder / f"parts/{name}.json").read())
@@ -167,6 +178,8 @@ def _stage(file: Folder, data: bytes, result: Verified) -> StageManifest | None:
         for source, counts in part.per_source.items():
             per_source[source] = per_source.get(source, Counts()) + counts
         for published in part.files:
+            if gone is not None and published.path.startswith(TEXTS):
+                continue
             content, where = _file(folder, published, result), f"{folder}/{published.path}"
             if content is None:
                 continue

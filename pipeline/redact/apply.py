@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.stage import Outcome, decisions, with_texts
 from corpusmill.pipeline.redact import Kind, models
-from corpusmill.pipeline.redact.batch import KNOWN, Edit, Look, Replace, find_edits, rewrite
+from corpusmill.pipeline.redact.batch import KNOWN, Edit, Look, find_edits, rewrite
 from corpusmill.pipeline.redact.fields import redact_column
 from corpusmill.pipeline.redact.known import Known
 from corpusmill.pipeline.redact.pseudonyms import pseudonym, tag
@@ -44,11 +44,14 @@ class Redactor:
             value = self.known.spelled(kind, value)
         return pseudonym(self.key, kind, value, self.params.phone_regions)
 
-    def find(
-        self, texts: pa.LargeStringArray, replace: Replace | None = None
-    ) -> tuple[dict[int, list[Edit]], dict[int, Counter[str]]]:
-        """(row -> its edits, row -> finds by kind) of the texts that have any. `replace`: in place of `replacement`."""
-        return find_edits(texts, self.look, replace or self.replacement)
+    def find(self, texts: pa.LargeStringArray) -> tuple[dict[int, list[Edit]], dict[int, Counter[str]]]:
+        """(row -> its edits, row -> finds by kind) of the texts that have any."""
+        return find_edits(texts, self.look, self.replacement)
+
+    def column(self, values: pa.Array, name: str) -> tuple[pa.Array, dict[int, Counter[str]]]:
+        """(the column, row -> finds by kind) of a column besides the text. A model reads no URLs and no ids."""
+        look = self.look if name == "metadata" else self.look._replace(detector=None)
+        return redact_column(values, name, lambda texts: find_edits(texts, look, self.replacement))
 
     @property
     def removing(self) -> list[Kind]:
@@ -104,7 +107,7 @@ def _fields(batch: pa.Table, redactor: Redactor) -> tuple[pa.Table, dict[str, di
     """The batch with its fields redacted, and the finds by field, row and kind."""
     finds: dict[str, dict[int, Counter[str]]] = {}
     for name in redactor.params.fields:
-        column, found = redact_column(batch[name].combine_chunks(), name, redactor.find)
+        column, found = redactor.column(batch[name].combine_chunks(), name)
         if found:
             finds[name] = found
             batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), column)

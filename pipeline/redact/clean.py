@@ -9,11 +9,9 @@ from typing import Final
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.layout import recipe_of, stage_folders
+from corpusmill.pipeline.engine.layout import folders_of, recipe_of
 from corpusmill.pipeline.redact.apply import Redactor
-from corpusmill.pipeline.redact.fields import redact_column
 from corpusmill.pipeline.redact.prepare import load
-from corpusmill.schemas.recipe import FOLDERS
 
 # Columns of published tables that hold names of ours, and the text, which the stage itself has cleaned.
 _CLEAN: Final = frozenset(("text", "source", "language", "outcome", "stage", "rule", "change", "set", "part"))
@@ -25,9 +23,7 @@ def redact_folder(run: Folder) -> Folder | None:
     recipe, alone = recipe_of(run.url)
     if NAME not in recipe.stage_names:
         return None
-    if alone:
-        return Folder(stage_folders(recipe.stage_names, run.url)[NAME])
-    return run / FOLDERS.get(NAME, NAME)
+    return folders_of(run, recipe.stage_names, alone)[NAME]
 
 
 class Cleaner:
@@ -61,12 +57,11 @@ class Cleaner:
         return table
 
     def _column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-        chunks = [redact_column(chunk, name, self.redactor.find)[0] for chunk in column.chunks]
+        chunks = [self.redactor.column(chunk, name)[0] for chunk in column.chunks]
         return pa.chunked_array(chunks, column.type)
 
     def text(self, value: str) -> str:
         """A text, edited."""
-        cleaned: str = redact_column(pa.array([value], pa.large_string()), "text", self.redactor.find)[0][
-            0
-        ].as_py()
+        column, _ = self.redactor.column(pa.array([value], pa.large_string()), "text")
+        cleaned: str = column[0].as_py()
         return cleaned

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from corpusmill.pipeline.engine.publish import publish_bytes, publish_chunks
 from corpusmill.pipeline.engine.stage import Context, Partition
 from corpusmill.pipeline.redact import Kind
 from corpusmill.pipeline.redact.apply import Redactor, batches_of
-from corpusmill.pipeline.redact.fields import redact_column
 from corpusmill.pipeline.redact.known import Entries, Known, derived_key, entries, unique
 from corpusmill.pipeline.redact.pseudonyms import fingerprint, read_key
 from corpusmill.schemas.manifest import Marker, PublishedFile, hash_json
@@ -57,22 +56,30 @@ class Collect:
         return marker.files[0]
 
     def _entries(self, partition: Partition) -> Entries:
-        wanted = frozenset(self.params.known_kinds)
-        values: set[tuple[Kind, bytes]] = set()
         secret = b"" if self.key else read_key(self.params.key_env)
-        redactor = Redactor(self.params, secret)
-
-        def noted(kind: Kind, value: bytes) -> bytes:
-            if kind in wanted:
-                values.add((kind, value))
-            return redactor.replacement(kind, value)
-
-        find = partial(redactor.find, replace=noted)
+        noting = _Noting(
+            self.params.model_copy(update={"model": None}), secret
+        )  # what a model finds is not collected
         for batch in batches_of(partition.read(["text", *SEEN])):
-            find(batch["text"].combine_chunks())
+            noting.find(batch["text"].combine_chunks())
             for name in SEEN:
-                redact_column(batch[name].combine_chunks(), name, find)
-        return entries(values, self.key or derived_key(secret), tuple(self.params.phone_regions))
+                noting.column(batch[name].combine_chunks(), name)
+        return entries(noting.values, self.key or derived_key(secret), tuple(self.params.phone_regions))
+
+
+class _Noting(Redactor):
+    """Redacts, and notes what it recognises: also what is only recognised once its neighbour is replaced."""
+
+    def __init__(self, params: RedactParams, key: bytes) -> None:
+        super().__init__(params, key)
+        self._wanted = frozenset(params.known_kinds)
+        self.values: set[tuple[Kind, bytes]] = set()
+
+    def replacement(self, kind: Kind, value: bytes) -> bytes:
+        """What is written in a datum's place, which is noted."""
+        if kind in self._wanted:
+            self.values.add((kind, value))
+        return super().replacement(kind, value)
 
 
 def _with_places(found: Entries) -> bytes:

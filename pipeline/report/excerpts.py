@@ -13,10 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.checkpoints import parse
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Scheduler
 from corpusmill.pipeline.report.survey import Places, Survey, read_columns
+from corpusmill.schemas.manifest import EXPIRED, Expired
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.stages import DEFAULT_KINDS, ReportParams
 from corpusmill.schemas.tables import DOCUMENTS, KEPT, REMOVED
@@ -161,6 +163,9 @@ def examples(
     tags: Wanted = {row["doc_id"]: _around(row["offset"]) for _, row in edited}
 
     def texts(folder: Any, wanted: Wanted, chars: int) -> dict[bytes, str]:
+        if (gone := parse(Expired, folder / EXPIRED)) is not None:
+            context.log(f"report: no examples of {folder.name}: its text was deleted on purpose ({gone.why})")
+            return {}
         found = fetch(context.scheduler, folder, partitions, wanted, "samples")
         return masked(context.recipe, context.previous.get("redact"), found, chars)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.checkpoints import parse
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.hub import SCHEME, pin
 from corpusmill.common.ids import doc_id, named_id
@@ -28,7 +29,7 @@ from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.inspect.lineage.edits import StageEdits, by_stage
 from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text
 from corpusmill.pipeline.inspect.lineage.shards import Requests, Shards
-from corpusmill.schemas.manifest import RunInputs, StageManifest, manifest_name
+from corpusmill.schemas.manifest import EXPIRED, Expired, RunInputs, StageManifest, manifest_name
 from corpusmill.schemas.recipe import FOLDERS, Source
 from corpusmill.schemas.tables import KEPT
 
@@ -56,6 +57,7 @@ class RunPlaces:
     until: str | None = None
     requests: Requests = field(default_factory=Requests)
     _tables: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict, repr=False)
+    _expired: set[str] = field(default_factory=set, repr=False)  # stages of which that was logged
 
     def __post_init__(self) -> None:
         self.recipe, self.alone = recipe_of(self.url)
@@ -138,9 +140,17 @@ class RunPlaces:
         try:
             table = self._table(file, ("doc_id", column))
         except FileNotFoundError:
+            self._say_expired(stage)
             return None
         where = pc.index(table["doc_id"], pa.scalar(row.doc_id, table["doc_id"].type)).as_py()
         return None if where < 0 else table[column][where].as_py()
+
+    def _say_expired(self, stage: str) -> None:
+        """Log once why the text of a stage is not there."""
+        gone = parse(Expired, self.folder_of(stage) / EXPIRED) if stage not in self._expired else None
+        self._expired.add(stage)
+        if gone is not None:
+            self.log(f"{self.folder_of(stage)}: its text was deleted on purpose ({gone.why})")
 
     def edits(self, row: Row) -> list[StageEdits]:
         """What each stage after ingest did to a document's text."""

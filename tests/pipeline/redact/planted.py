@@ -29,7 +29,9 @@ def records(people: int) -> list[dict[str, Any]]:
     for number in range(people):
         who = person(number)
         mail, phone = who["mail"], who["phone"]
-        rows.append({"id": f"known-{number}", "text": f"Letter {number}: write to {mail} or call {grouped(phone)}."})
+        rows.append(
+            {"id": f"known-{number}", "text": f"Letter {number}: write to {mail} or call {grouped(phone)}."}
+        )
         rows.append(
             {
                 "id": f"{mail.lower()}" if number % 3 == 0 else f"bare-{number}",
