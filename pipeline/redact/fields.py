@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
+import numpy as np
+import orjson
 import pyarrow as pa
 
 from corpusmill.pipeline.redact.batch import Edit
@@ -78,8 +80,7 @@ def redact_column(values: pa.Array, name: str, find: Find) -> tuple[pa.Array, di
     others as what each value looks like; `strings` is JSON without its numbers. Equal values are read once. A second pass over the result finds nothing."""
     coded = values.dictionary_encode()
     distinct = coded.dictionary.to_pylist()
-    slots = _SLOTS.get(name, any_slots)
-    changed, finds = _redacted(distinct, slots, find)
+    changed, finds = _redacted(_suspects(distinct, name, find), _SLOTS.get(name, any_slots), find)
     if not finds:
         return values, {}
     new = pa.array([changed.get(place, value) for place, value in enumerate(distinct)], values.type)
@@ -88,11 +89,74 @@ def redact_column(values: pa.Array, name: str, find: Find) -> tuple[pa.Array, di
     return new.take(coded.indices), rows
 
 
+def _suspects(values: Sequence[str], name: str, find: Find) -> dict[int, str]:
+    """place -> value of those in which something is found, and of those whose texts are not read at a glance. Most values have
+    nothing, and for them no slots are made."""
+    glance = _GLANCES.get(name, any_texts)
+    suspects: dict[int, str] = {}
+    texts: list[str] = []
+    ends: list[int] = []
+    for place, value in enumerate(values):
+        found = glance(value)
+        if found is None:
+            suspects[place] = value
+        else:
+            texts += found
+        ends.append(len(texts))
+    edits, _ = find(pa.array(texts, pa.large_string()))
+    for place in np.searchsorted(ends, np.array(sorted(edits), np.int64), side="right").tolist():
+        suspects[place] = values[place]
+    return dict(sorted(suspects.items()))
+
+
+def url_texts(value: str | None) -> list[str] | None:
+    """The text of the only slot of a URL in which nothing is encoded; None for others."""
+    if not value:
+        return []
+    return None if "%" in value or ("+" in value and "?" in value) else [value]
+
+
+def any_texts(value: str | None) -> list[str] | None:
+    """As `any_slots`."""
+    if value and value[0] in "{[":
+        return json_texts(value)
+    return None if value and "%" in value else [value] if value else []
+
+
+def json_texts(value: str | None) -> list[str] | None:
+    """The texts of `json_slots`; None where a parser's values would not show all of them (keys that are there twice, what is no
+    JSON), or where there is more to do (escapes, URLs in which something is encoded)."""
+    if not value:
+        return []
+    try:
+        parsed = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    texts: list[str] = []
+    strings = _gather(parsed, "", texts)
+    return texts if 2 * strings == value.count('"') and "%" not in value else None
+
+
+def _gather(value: Any, key: str, texts: list[str]) -> int:
+    """Append the texts of a JSON value; how many strings and keys it has."""
+    if isinstance(value, str):
+        if value:
+            texts.append(_lead(key) + value)
+        return 1
+    if isinstance(value, dict):
+        texts += value
+        return len(value) + sum(_gather(item, name, texts) for name, item in value.items())
+    if isinstance(value, list):
+        return sum(_gather(item, key, texts) for item in value)
+    if type(value) is int and _WHOLE.match(text := str(value)):
+        texts.append(_lead(key) + text)
+    return 0
+
+
 def _redacted(
-    values: Sequence[str], slots_of: Callable[[str], list[Slot]], find: Find
+    current: dict[int, str], slots_of: Callable[[str], list[Slot]], find: Find
 ) -> tuple[dict[int, str], dict[int, Counter[str]]]:
     """(place -> new value, place -> finds) of those in which something is found."""
-    current = dict(enumerate(values))
     changed: dict[int, str] = {}
     finds: dict[int, Counter[str]] = {}
     for _ in range(MAX_ROUNDS):
@@ -284,6 +348,10 @@ def _is_text(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
+_GLANCES: Final[dict[str, Callable[[str], list[str] | None]]] = {
+    "url": url_texts, "metadata": json_texts, "strings": json_texts,
+    "text": lambda value: [value] if value else [],
+}  # fmt: skip
 _SLOTS: Final[dict[str, Callable[[str], list[Slot]]]] = {
     "url": url_slots, "metadata": json_slots, "text": plain_slots,
     "strings": lambda value: [slot for slot in json_slots(value) if not slot.number],

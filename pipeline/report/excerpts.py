@@ -19,6 +19,7 @@ from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.stage import Context, LocalStage, Scheduler
 from corpusmill.pipeline.report.survey import Places, Survey, read_columns
 from corpusmill.schemas.manifest import EXPIRED, Expired
+from corpusmill.schemas.private import PRIVATE, SET
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.stages import DEFAULT_KINDS, ReportParams
 from corpusmill.schemas.tables import DOCUMENTS, KEPT, REMOVED
@@ -56,14 +57,14 @@ def masked(recipe: Recipe, redacted: Folder | None, texts: dict[bytes, str], cha
     """`texts` with personal data and secrets replaced by tags, then cut to `chars` characters: of every kind that a
     pattern finds, and whatever else the recipe redacts (names, private addresses).
 
-    The run's own redactor does it, which knows what was recognised elsewhere in the run (`redacted`: its folder, if it has one).
+    The run's own redactor does it, which knows what was recognised elsewhere in the run (`redacted`: its folder, if it has one, with a set).
     A text that it will not pass on is left out.
     """
     if not texts:
         return {}
     kinds = list(dict.fromkeys((*recipe.redact.kinds, *DEFAULT_KINDS)))
     tags: dict[str, Any] = {"kinds": kinds, "replacement": "tag", "replacements": {}}
-    if redacted is None:
+    if redacted is None or not (redacted / PRIVATE / SET).exists():
         tags["everywhere"] = []
     safe = recipe.model_copy(update={"redact": recipe.redact.model_copy(update=tags)})
     stage = load_stage("redact", safe)
