@@ -26,6 +26,7 @@ def models() -> dict[str, type[BaseModel]]:
         UnitManifest,
     )
     from corpusmill.schemas.private import PrivateSet
+    from corpusmill.schemas.publication import About, Publication
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.report import Report
     from corpusmill.schemas.search import SearchConfig
@@ -74,6 +75,8 @@ def models() -> dict[str, type[BaseModel]]:
         Similarity,
         TokenizerStats,
         Report,
+        Publication,
+        About,
     )
     return {f"{model.__name__}.json": model for model in found}
 
@@ -81,6 +84,7 @@ def models() -> dict[str, type[BaseModel]]:
 def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
     from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, UNITS
+    from corpusmill.schemas.publication import PUBLISHED_DOCUMENTS, PUBLISHED_LEDGER
     from corpusmill.schemas.tables import (
         CHANGES,
         CLUSTERS,
@@ -113,6 +117,8 @@ def arrow_schemas() -> dict[str, str]:
         "decontaminate_matches": MATCHES,
         "validation_groups": GROUPS,
         "takedown_shards": HOLDING,
+        "published_documents": PUBLISHED_DOCUMENTS,
+        "published_ledger": PUBLISHED_LEDGER,
     }
     return {
         f"{name}.arrow.txt": schema.to_string(show_schema_metadata=False) for name, schema in tables.items()

@@ -96,6 +96,13 @@ class Source(Strict):
     license: str | None = Field(default=None, description="SPDX name, for the data card")
     attribution: str | None = None
     description: str | None = None
+    homepage: str | None = Field(default=None, description="web page of the source, for a publication")
+    citation: str | None = Field(
+        default=None, description="how to cite the source, such as BibTeX, for a publication"
+    )
+    license_files: list[Path] = Field(
+        default=[], description="texts of its licences, which a publication carries (docs/publishing.md)"
+    )
 
     @model_validator(mode="after")
     def _some_files(self) -> Source:

@@ -1,5 +1,5 @@
-"""Web servers on loopback: a base with byte ranges and faults, and one that speaks the Hugging Face Hub's API for data sets, with a
-second server in the role of its CDN. `tests/common/test_hub.py` holds it against `huggingface_hub`."""
+"""Web servers on loopback: a base with byte ranges and faults, and one that speaks the Hugging Face Hub's API for data sets (uploads:
+`hub_uploads.py`), with a second server in the role of its CDN. `tests/common/test_hub.py` holds it against `huggingface_hub`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import pytest
 
 from corpusmill.common import http_files
+from tests import hub_uploads
 
 PAGE = 3  # entries of a page of the Hub's listings
 LFS_BYTES = 1000  # larger files are in Git LFS
@@ -59,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         fault = next(filter(None, (fault(asked) for fault in self.server.faults)), None)
         self.answer(asked, fault or self.server.respond(asked))
 
-    do_HEAD = do_POST = do_GET
+    do_HEAD = do_POST = do_PUT = do_GET
 
     def answer(self, asked: Asked, answer: Answer) -> None:
         status, body, headers = answer.status, memoryview(answer.body), dict(answer.headers)
@@ -188,6 +189,7 @@ class Hub:
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
+        self.blobs: dict[str, bytes] = {}  # uploaded objects of Git LFS, by SHA-256
         self.server: Server
         self.cdn: Server
 
@@ -210,6 +212,8 @@ class Hub:
         parts = urlsplit(asked.path)
         if "Signature" not in parse_qs(parts.query):
             return Answer(403)
+        if asked.method == "PUT":
+            return Answer(hub_uploads.stored(self, asked))
         for repo in self.repos.values():
             for files in repo.commits.values():
                 for data in files.values():
@@ -223,6 +227,12 @@ class Hub:
         if steps == ["api", "datasets"]:
             author = parse_qs(parts.query)["author"][0]
             return _json([{"id": name} for name in sorted(self.repos) if name.startswith(f"{author}/")])
+        if steps == ["api", "validate-yaml"]:
+            return _json(*hub_uploads.validated(asked))
+        if steps == ["api", "repos", "create"]:
+            return _json(*hub_uploads.created(self, asked))
+        if steps[-4:] == ["info", "lfs", "objects", "batch"]:
+            steps = ["api", "datasets", steps[1], steps[2].removesuffix(".git"), "batch", "main"]
         api = steps[0] == "api"
         _, owner, name, *rest = steps[1:] if api else steps
         verb, *rest = rest or ["revision", "main"]
@@ -235,6 +245,8 @@ class Hub:
                 404 if allowed else 401,
                 code="RepoNotFound" if known else "",
             )
+        if verb in ("preupload", "batch", "commit"):
+            return _json(*hub_uploads.uploaded(self, f"{owner}/{name}", verb, asked))
         if verb == "refs":
             return _json(
                 {

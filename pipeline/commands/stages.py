@@ -16,6 +16,7 @@ from corpusmill.pipeline.commands.classifier import app as classifier
 from corpusmill.pipeline.commands.dedup import PLAN_EXAMPLE, dedup, dedup_plan
 from corpusmill.pipeline.commands.options import IN_OUT, Given, stage_command
 from corpusmill.pipeline.commands.plan import PLAN_RUN_EXAMPLE, plan_run
+from corpusmill.pipeline.commands.publish import PUBLISH_EXAMPLE, publish
 from corpusmill.pipeline.commands.rules import (
     PARITY_EXAMPLE,
     SIGNALS_EXAMPLE,
@@ -75,6 +76,7 @@ def register(app: typer.Typer) -> None:
     app.command("find", epilog=f"Example: {FIND_EXAMPLE}")(find)
     app.command("shard-export", epilog=f"Example: {EXPORT_EXAMPLE}")(shard_export)
     app.command("verify", epilog="Example: corpusmill verify runs/quickstart")(verify)
+    app.command("publish", epilog=f"Example: {PUBLISH_EXAMPLE}")(publish)
     app.command("expire", epilog=f"Example: {EXPIRE_EXAMPLE}")(expire)
     app.command("takedown", epilog=f"Example: {TAKEDOWN_EXAMPLE}")(takedown)
     app.command("dedup-plan", epilog=f"Example: {PLAN_EXAMPLE}")(dedup_plan)

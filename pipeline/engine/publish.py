@@ -37,7 +37,7 @@ def described(path: str, data: bytes, rows: int | None = None) -> PublishedFile:
 def publish_chunks(folder: Folder, path: str, chunks: Iterable[bytes]) -> PublishedFile:
     """Write `chunks`, one after the other, as one file, atomically."""
     with (folder / path).create() as stream:
-        sink = _Checked(stream)
+        sink = Checked(stream)
         for chunk in chunks:
             sink.write(chunk)
     return sink.described(path)
@@ -47,23 +47,29 @@ def publish_tables(folder: Folder, path: str, tables: Iterable[pa.Table], schema
     """Write `tables`, one after the other, as one Parquet file (zstd), atomically; one is held at a time. The
     bytes do not show where one ended and the next began."""
     with (folder / path).create() as stream:
-        sink = _Checked(stream)
-        rows = 0
-        with pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, **_PARQUET) as writer:
-            rest = schema.empty_table()
-            for table in tables:
-                rows += len(table)
-                rest = pa.concat_tables([rest, table])
-                whole = len(rest) // _ROWS * _ROWS
-                if whole:
-                    writer.write_table(rest.slice(0, whole).combine_chunks(), row_group_size=_ROWS)
-                rest = rest.slice(whole)
-            if len(rest):
-                writer.write_table(rest.combine_chunks(), row_group_size=_ROWS)
+        sink = Checked(stream)
+        rows = write_tables(sink, tables, schema)
     return sink.described(path, rows)
 
 
-class _Checked:
+def write_tables(sink: Checked, tables: Iterable[pa.Table], schema: pa.Schema) -> int:
+    """The bytes of `publish_tables` into an open sink; the number of rows."""
+    rows = 0
+    with pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, **_PARQUET) as writer:
+        rest = schema.empty_table()
+        for table in tables:
+            rows += len(table)
+            rest = pa.concat_tables([rest, table])
+            whole = len(rest) // _ROWS * _ROWS
+            if whole:
+                writer.write_table(rest.slice(0, whole).combine_chunks(), row_group_size=_ROWS)
+            rest = rest.slice(whole)
+        if len(rest):
+            writer.write_table(rest.combine_chunks(), row_group_size=_ROWS)
+    return rows
+
+
+class Checked:
     """What is written to a stream, counted and hashed on the way."""
 
     def __init__(self, stream: IO[bytes]) -> None:

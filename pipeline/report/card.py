@@ -41,18 +41,26 @@ def _environment() -> Environment:
         loader=PackageLoader("corpusmill.pipeline.report", "templates"), autoescape=False, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    jinja.filters.update(n=number, size=size, md=escape.markdown, code=escape.code)
+    jinja.filters.update(
+        n=number, size=size, md=escape.markdown, code=escape.code, code_block=escape.code_block
+    )
     jinja.globals.update(share=share)
     return jinja
 
 
-def card(facts: Facts) -> str:
-    """The card as Markdown. No text of the corpus is in it."""
-    body = (
-        _environment().get_template("card.md.j2").render(f=facts, t=facts["totals"], licences=licences(facts))
-    )
+def card(facts: Facts, published: Facts | None = None) -> str:
+    """The card as Markdown. No text of the corpus is in it.
+
+    `published`: of a publication, `front` (keys that stand above the text, instead of those of the run's own folder), `structure`
+    (Markdown on its files), and `creator`, `contact` and `citation`, each None where the publisher did not state it.
+    """
+    page = _environment().get_template("card.md.j2")
+    body = page.render(f=facts, t=facts["totals"], licences=licences(facts), published=published)
     body = re.sub(r"\n{3,}", "\n\n", body).strip()
-    return f"---\n{_yaml(front_matter(facts))}---\n\n{body}\n"
+    front = front_matter(facts)
+    if published:
+        front = {**{name: value for name, value in front.items() if name != "configs"}, **published["front"]}
+    return f"---\n{_yaml(front)}---\n\n{body}\n"
 
 
 def front_matter(facts: Facts) -> Facts:
@@ -116,6 +124,7 @@ def _yaml(value: Facts) -> str:
     yaml = YAML()
     yaml.default_flow_style = False
     yaml.width = 4096
+    yaml.representer.ignore_aliases = lambda *_: True  # a value that stands twice is written twice
     yaml.indent(mapping=2, sequence=4, offset=2)
     out = io.StringIO()
     yaml.dump(value, out)

@@ -139,8 +139,8 @@ def rendered(docs: pa.Table) -> tuple[npt.NDArray[np.uint64], Longs]:
     """
     count = len(docs)
     ids, _ = _ids(docs["doc_id"])
-    texts = _strings(docs["text"])
-    fields = [(name, _strings(docs[name])) for name in STRINGS]
+    texts = strings_of(docs["text"])
+    fields = [(name, strings_of(docs[name])) for name in STRINGS]
     hashes = [(name, _ids(docs[name])) for name in HASHES]
     sizes = np.full(count, len('{"doc_id":""}') + 2 * ID_BYTES, dtype=np.int64)
     for name, strings in fields:
@@ -179,7 +179,7 @@ def _literal(data: bytes) -> Bytes:
     return np.frombuffer(data, dtype=np.uint8)
 
 
-def _strings(column: pa.ChunkedArray) -> tuple[Longs, Bytes]:
+def strings_of(column: pa.ChunkedArray) -> tuple[Longs, Bytes]:
     """(offsets, bytes) of strings; a null is an empty one."""
     chunks = pc.fill_null(column, "").cast(pa.large_string()).chunks
     array = pa.concat_arrays([pa.array([], pa.large_string()), *chunks])

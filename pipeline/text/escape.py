@@ -51,3 +51,8 @@ def markdown(value: Any) -> str:
     """Text for one cell or line of Markdown: no line breaks, no markup, no control characters."""
     text = _HIDDEN.sub("", " ".join(str(value).split()))
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", text)
+
+
+def code_block(value: str) -> str:
+    """Text of several lines as a Markdown block of code: indented, without control characters."""
+    return "\n".join(f"    {_HIDDEN.sub('', line)}".rstrip() for line in value.strip().splitlines())

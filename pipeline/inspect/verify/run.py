@@ -10,6 +10,7 @@ from corpusmill.pipeline.engine.layout import PARTITIONS, Record, below, manifes
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
 from corpusmill.pipeline.inspect.damage import is_there, read_present, read_regular, reported
+from corpusmill.pipeline.inspect.publication.check import check as check_publication
 from corpusmill.pipeline.inspect.verify.accounts import check_chain
 from corpusmill.pipeline.inspect.verify.files import check_file, files_below
 from corpusmill.pipeline.inspect.verify.found import Verified
@@ -25,7 +26,7 @@ SAMPLE = 400  # documents of shards that are decoded, unless another number is g
 def verify(
     run: Folder, scheduler: Scheduler | None = None, sample: int | None = SAMPLE, public_key: str = ""
 ) -> Verified:
-    """Check everything that was published below `run`. `sample`: documents of shards to decode, None for all. `public_key`:
+    """Check everything that was published below `run`, or a publication. `sample`: documents of shards to decode, None for all. `public_key`:
     base64 of the key by which the record must be signed.
 
     The record's own checksum and signature; every stage that it lists is there, and its manifest is the one that it names; every
@@ -35,6 +36,8 @@ def verify(
 
     Whatever bytes are there make problems, never an exception. Raises `UserError` if there is nothing to verify.
     """
+    if (published := check_publication(run, scheduler)) is not None:
+        return Verified(files=published.files, bytes=published.bytes, problems=published.problems)
     result = Verified()
     sizes: dict[str, int] = {}
     with reported(result.problems, run):
