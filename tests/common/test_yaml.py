@@ -65,6 +65,18 @@ def test_settings_have_the_same_limits() -> None:
         override({}, ["a=.inf"])
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["ingest.partition_mb", "ingest.max_record_mb", "dedup.memory_mb", "tokenizer.sample_mb", "shard.shard_mb", "split.similarity_mb",
+     "split.validation_mb"],
+)  # fmt: skip
+def test_sizes_are_within_what_can_be_computed_with(key: str) -> None:
+    config = override({"name": "t", "sources": {"w": {"paths": ["x"]}}}, [f"{key}=1e308"])
+    with pytest.raises(UserError, match=rf"^r.yaml: {key}: ") as caught:
+        validate(Recipe, config, "r.yaml")
+    assert "\n" not in str(caught.value)
+
+
 PIECES = st.sampled_from(
     ["a", "- ", ": ", "\n", "  ", "&x ", "*x", "<<: ", "!!int ", "!!timestamp ", "!!omap ", "{", "}", "[", "]", ",", '"', "'", "|\n",
      ".inf", "9" * 40, "0o9", "%YAML 1.1\n", "---\n", "? ", "#", "\t", "\\", "\x85", "\ufeff", "sources", "dedup", "name"]

@@ -17,6 +17,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.ingest.discover import discover
+from corpusmill.pipeline.ingest.local_files import look_at
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.schemas.recipe import Recipe, Source
 from tests.conftest import Serial
@@ -149,3 +150,7 @@ def test_an_unknown_encoding_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"sources\.s\.encoding: 'nonsense' is not the name of an encoding"):
         run(tmp_path, encoding="nonsense")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_name_that_no_file_system_takes_is_not_there() -> None:
+    assert look_at(Path("/tmp") / ("a" * 5_000)) is None

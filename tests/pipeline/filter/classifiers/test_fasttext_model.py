@@ -81,6 +81,12 @@ def test_what_is_no_model(tmp_path: Path) -> None:
         fasttext_model.find(str(tmp_path / "absent.bin"))
 
 
+def test_a_model_that_cannot_be_read_is_a_user_error() -> None:
+    for model in ("/proc/self/mem", "/proc/self/mem#sha256=00"):  # there, and no byte of it can be read
+        with pytest.raises(UserError, match="model /proc/self/mem: cannot be read: "):
+            fasttext_model.find(model)
+
+
 def test_checksum_in_the_address() -> None:
     path = MODELS / "lid.176.ftz"
     assert fasttext_model.find(f"{path}#sha256={LID_SHA256}").path == str(path)
