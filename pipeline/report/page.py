@@ -129,7 +129,7 @@ def _distribution(one: Facts, detail: Detail) -> Facts:
     }
 
 
-def fitted(name: str, chars: int = 38) -> str:
+def fitted(name: str, chars: int = 24) -> str:
     """A name that fits into a drawing."""
     return name if len(name) <= chars else f"{name[: chars - 1]}…"
 

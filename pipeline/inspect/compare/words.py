@@ -106,8 +106,9 @@ def _rules(answer: Answer) -> Iterator[str]:
 
 def _moves(answer: Answer) -> Iterator[str]:
     entered, left = answer["entered"], answer["left"]
-    for what, side in (("enter (kept in B alone)", entered), ("leave (kept in A alone)", left)):
-        yield f"{side['documents']:,} documents {what}, {compact(side['text_bytes'])}B of text"
+    for what, side in (("entered (kept in B alone)", entered), ("left (kept in A alone)", left)):
+        noun = "document" if side["documents"] == 1 else "documents"
+        yield f"{what}: {side['documents']:,} {noun}, {compact(side['text_bytes'])}B of text"
     for move in answer["moves"][:SHOWN]:
         count = f"{move['documents']:,}"
         one, other = fate(move["a"]), "kept with another text" if move["rewritten"] else fate(move["b"])

@@ -128,7 +128,7 @@ def test_words_fit_a_terminal(runs: Path) -> None:
     )
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "1 documents leave (kept in A alone), 27B of text" in lines
+    assert "left (kept in A alone): 1 document, 27B of text" in lines
     assert any(line.startswith("1  kept -> removed by own.words_min (filter)") for line in lines)
     assert "\u202e" not in result.stdout
 
