@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.publication.check import check
 from corpusmill.pipeline.inspect.publication.publish import Wanted, publish
 from corpusmill.schemas.publication import About, Publication
 from tests.conftest import Serial, shared
@@ -283,6 +284,15 @@ def test_killed_and_given_again(moment: str, finished: Path, made: Path, tmp_pat
     corpusmill(*command)
     assert contents(out) == contents(made)
     assert json.loads(corpusmill("verify", out, "--json").stdout)["problems"] == []
+
+
+@pytest.mark.s3
+def test_into_an_object_store(finished: Path, lines: Path, serial: Serial, s3: str) -> None:
+    wanted = Wanted(documents="jsonl", shards=False, ledger=False)
+    publish(Folder(finished), Folder(s3), wanted, False, serial, print)
+    assert {entry.path: (Folder(s3) / entry.path).read() for entry in Folder(s3).list()} == contents(lines)
+    found = check(Folder(s3))
+    assert found is not None and found.problems == [] and found.files == len(contents(lines)) - 2
 
 
 def test_verify_finds_what_changed(made: Path, tmp_path: Path) -> None:
