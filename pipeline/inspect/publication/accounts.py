@@ -49,6 +49,7 @@ def public_facts(found: Finished, shards: bool) -> Facts:
     """The figures of the run's report, without texts of documents, names of raw records and paths of this machine; without the section
     on shards where none are published."""
     facts = _without_excerpts(json.loads(found.read(REPORT, "report.json")))
+    facts["samples"] = {what: [] for what in facts["samples"]}
     facts["planted"] = None  # planted documents are named by their files
     if not shards:
         facts["shards"] = None
