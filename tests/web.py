@@ -234,6 +234,8 @@ class Hub:
         if steps[-4:] == ["info", "lfs", "objects", "batch"]:
             steps = ["api", "datasets", steps[1], steps[2].removesuffix(".git"), "batch", "main"]
         api = steps[0] == "api"
+        if len(steps) < (4 if api else 3):
+            return Answer(404)
         _, owner, name, *rest = steps[1:] if api else steps
         verb, *rest = rest or ["revision", "main"]
         repo = self.repos.get(f"{owner}/{name}")

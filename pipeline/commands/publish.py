@@ -107,6 +107,10 @@ def publish(
             made = work.publish(Folder(run), folder, wanted, replace, tasks, progress.log)
     url = None
     if push is not None:
+        if quiet:
+            from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # lazy
+
+            disable_progress_bars()
         with explained(f"{push} is not finished and lacks its publication.json: run the same command again"):
             url = hub.push(folder, push, public, progress.log)
     if json:

@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.publication.check import check
 from corpusmill.pipeline.inspect.publication.publish import Wanted, publish
 from corpusmill.schemas.publication import About, Publication
 from tests.conftest import Serial, shared
@@ -104,14 +105,14 @@ def test_documents_are_the_final_ones_by_split(finished: Path, made: Path) -> No
             assert file.name.startswith(f"{splits[row['doc_id']]}-")
             seen[row["doc_id"]] = row
     assert seen.keys() == wanted.keys() == splits.keys()
-    told = publication(made)
-    assert told.documents and sum(one.documents for one in told.documents.sets) == len(wanted)
-    assert sum(one.text_bytes for one in told.documents.sets) == sum(
+    stated = publication(made)
+    assert stated.documents and sum(one.documents for one in stated.documents.sets) == len(wanted)
+    assert sum(one.text_bytes for one in stated.documents.sets) == sum(
         len(row["text"].encode()) for row in wanted.values()
     )
-    assert not {"source_id", "locator"} & set(told.documents.columns)
-    assert told.ledger and told.ledger.rows == 957 and told.searched and told.redacted
-    ledger = pq.read_table(made / told.ledger.files[0])
+    assert not {"source_id", "locator"} & set(stated.documents.columns)
+    assert stated.ledger and stated.ledger.rows == 957 and stated.searched and stated.redacted
+    ledger = pq.read_table(made / stated.ledger.files[0])
     kept = {row["doc_id"] for row in ledger.to_pylist() if row["outcome"] == "kept"}
     assert kept == set(wanted)
 
@@ -136,10 +137,10 @@ def test_readers(made: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.Mo
     datasets, duckdb, pandas, polars, webdataset = map(
         pytest.importorskip, ("datasets", "duckdb", "pandas", "polars", "webdataset")
     )
-    told = publication(made)
-    assert told.documents and told.shards
+    stated = publication(made)
+    assert stated.documents and stated.shards
     by_split: dict[str, int] = {}
-    for one in told.documents.sets:
+    for one in stated.documents.sets:
         by_split[one.split] = by_split.get(one.split, 0) + one.documents
     for split, count in by_split.items():
         pattern = f"{made}/data/*/{split}-*.parquet"
@@ -154,11 +155,11 @@ def test_readers(made: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.Mo
         texts = loaded["validation"]["text"][:]
         books = datasets.load_dataset(str(folder), "books", split="train", streaming=True)
         assert {row["source"] for row in books} == {"books"}
-    tokenizer = Tokenizer.from_file(str(made / told.tokenizer))
+    tokenizer = Tokenizer.from_file(str(made / stated.tokenizer))
     assert tokenizer.decode(tokenizer.encode("The whale").ids) == "The whale"
     tars = sorted(str(file) for file in made.glob("shards/*/*/*.tar"))
     blocks = webdataset.WebDataset(tars, shardshuffle=False, empty_check=False).decode()
-    assert sum(len(block["tokens.npy"]) for block in blocks) == sum(one.tokens for one in told.shards.sets)
+    assert sum(len(block["tokens.npy"]) for block in blocks) == sum(one.tokens for one in stated.shards.sets)
 
 
 def test_croissant(made: Path, lines: Path) -> None:
@@ -285,6 +286,15 @@ def test_killed_and_given_again(moment: str, finished: Path, made: Path, tmp_pat
     assert json.loads(corpusmill("verify", out, "--json").stdout)["problems"] == []
 
 
+@pytest.mark.s3
+def test_into_an_object_store(finished: Path, lines: Path, serial: Serial, s3: str) -> None:
+    wanted = Wanted(documents="jsonl", shards=False, ledger=False)
+    publish(Folder(finished), Folder(s3), wanted, False, serial, print)
+    assert {entry.path: (Folder(s3) / entry.path).read() for entry in Folder(s3).list()} == contents(lines)
+    found = check(Folder(s3))
+    assert found is not None and found.problems == [] and found.files == len(contents(lines)) - 2
+
+
 def test_verify_finds_what_changed(made: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(made, copy)
@@ -313,9 +323,9 @@ def test_verify_finds_what_changed(made: Path, tmp_path: Path) -> None:
     ]
     sums.write_text(listed)
     about = copy / "publication.json"
-    told = json.loads(about.read_bytes())
-    told["documents"]["sets"][0]["documents"] += 1
-    about.write_text(json.dumps(told))
+    stated = json.loads(about.read_bytes())
+    stated["documents"]["sets"][0]["documents"] += 1
+    about.write_text(json.dumps(stated))
     assert problems() == [f"{about}: says 24 documents of books, train, the files have 23"]
     about.write_text("{}")
     assert problems()[0].startswith(f"{about}: not a Publication: ")
@@ -340,11 +350,11 @@ def test_takedowns_stay_out(finished: Path, made: Path, serial: Serial, tmp_path
     )
     (tmp_path / "gone.txt").write_text(doc_id)
     corpusmill("takedown", tmp_path / "gone.txt", "--run", run, "--quiet")
-    told = publish(Folder(run), Folder(tmp_path / "out"), Wanted(), False, serial, print)
-    assert told.taken_down == 1 and told.documents and told.shards
+    stated = publish(Folder(run), Folder(tmp_path / "out"), Wanted(), False, serial, print)
+    assert stated.taken_down == 1 and stated.documents and stated.shards
     assert (
-        sum(one.documents for one in told.documents.sets)
-        == sum(one.documents for one in told.shards.sets)
+        sum(one.documents for one in stated.documents.sets)
+        == sum(one.documents for one in stated.shards.sets)
         == 671
     )
     assert any(part in text for _, text in texts_of(made))
@@ -411,11 +421,11 @@ def test_replacing_and_licences(finished: Path, made: Path, serial: Serial, tmp_
         publish(Folder(run), Folder(copy), wanted, False, serial, print)
     assert contents(copy) == contents(made)
     lines: list[str] = []
-    told = publish(Folder(run), Folder(copy), wanted, True, serial, lines.append)
+    stated = publish(Folder(run), Folder(copy), wanted, True, serial, lines.append)
     assert [line.split(":")[1].strip() for line in lines if "license" in line] == [
         f"sources.{name}.license" for name in record["recipe"]["sources"] if name != "books"
     ]
-    assert not (copy / "data").exists() and not (copy / "ledger").exists() and told.documents is None
+    assert not (copy / "data").exists() and not (copy / "ledger").exists() and stated.documents is None
     assert (copy / "licenses/books/COPYING").read_text() == "Do what is right.\n"
     licences = (copy / "LICENSES.md").read_text()
     assert (

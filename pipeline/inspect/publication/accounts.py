@@ -48,8 +48,8 @@ _WORDS = ("license", "attribution", "description", "homepage", "citation")  # of
 def public_facts(found: Finished, shards: bool) -> Facts:
     """The figures of the run's report, without texts of documents, names of raw records and paths of this machine; without the section
     on shards where none are published."""
-    facts = json.loads((found.folders[REPORT] / "report.json").read())
-    facts = _without_excerpts(facts)
+    facts = _without_excerpts(json.loads(found.read(REPORT, "report.json")))
+    facts["samples"] = {what: [] for what in facts["samples"]}
     facts["planted"] = None  # planted documents are named by their files
     if not shards:
         facts["shards"] = None
@@ -220,8 +220,8 @@ def publish_licences(found: Finished, dest: Folder) -> tuple[list[Terms], list[W
                 raise UserError(
                     f"{where}: no such file; bring it back, or leave it out of the recipe"
                 ) from None
-        said = {word: getattr(source, word) for word in ("license", "attribution", "homepage", "citation")}
-        terms.append(Terms(source=name, files=sorted(files), **said))
+        stated = {word: getattr(source, word) for word in ("license", "attribution", "homepage", "citation")}
+        terms.append(Terms(source=name, files=sorted(files), **stated))
         written += files.values()
     return terms, [*written, write_file(dest, LICENSES, _licences(terms).encode())]
 

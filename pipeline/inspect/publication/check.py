@@ -154,8 +154,8 @@ def _shards(folder: Folder, shards: PublishedShards, result: Checked) -> None:
     except (FileNotFoundError, WorkError) as error:
         result.problems.append(str(error))
         return
-    said = [(one.source, one.split, one.documents, one.tokens) for one in shards.sets]
-    if said != [(one.source, one.split, one.ndocs, one.ntokens) for one in top.sets]:
+    stated = [(one.source, one.split, one.documents, one.tokens) for one in shards.sets]
+    if stated != [(one.source, one.split, one.ndocs, one.ntokens) for one in top.sets]:
         result.problems.append(
             f"{folder / PUBLICATION}: its counts of shards are not those of {shards.index}"
         )

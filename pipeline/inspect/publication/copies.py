@@ -30,7 +30,7 @@ def publish_shards(
     """Copy the token shards; (None, []) if there are none. Text shards stay: their samples name the raw record, and the documents
     hold the same text. So does the log of takedowns, which names documents that are gone."""
     folder = found.folders[SHARD]
-    top = read_set(folder)
+    top = read_set(folder, found.read(SHARD, INDEX))
     if not top.sets:
         return None, []
     places = tuple(f"{entry.place}/" for entry in top.sets)

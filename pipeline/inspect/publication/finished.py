@@ -64,6 +64,19 @@ class Finished:
         """The files of a stage that belong to no partition; none if it did not run."""
         return self.manifests[stage].files if stage in self.manifests else []
 
+    def read(self, stage: str, path: str) -> bytes:
+        """A file of a stage; raises `WorkError` if its bytes are not the published ones."""
+        file = self.folders[stage] / path
+        try:
+            data = file.read()
+        except FileNotFoundError:
+            raise WorkError(f"{file}: missing; run `corpusmill verify {self.run}`") from None
+        if all(checksum(data) != one.xxh3 for one in self.files(stage) if one.path == path):
+            raise WorkError(
+                f"{file}: checksum differs from the published one; run `corpusmill verify {self.run}`"
+            )
+        return data
+
     def path(self, given: str) -> Folder:
         """A path of the recipe: relative ones start where the run was made."""
         if not is_relative(given):

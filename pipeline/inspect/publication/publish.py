@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.owner import Claim
 from corpusmill.pipeline.engine.stage import Scheduler
-from corpusmill.pipeline.inspect.publication import documents as texts
-from corpusmill.pipeline.inspect.publication import ledger as rows
 from corpusmill.pipeline.inspect.publication.accounts import (
     public_facts,
     publish_card,
@@ -30,13 +28,16 @@ from corpusmill.pipeline.inspect.publication.destination import (
     sweep,
     write_file,
 )
+from corpusmill.pipeline.inspect.publication.documents import publish_documents
 from corpusmill.pipeline.inspect.publication.finished import (
     LEDGER,
     SHARD,
+    TOKENIZER,
     Finished,
     check_destination,
     open_finished,
 )
+from corpusmill.pipeline.inspect.publication.ledger import publish_ledger
 from corpusmill.pipeline.inspect.publication.private import cleaning_of, search_originals
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.publication import (
@@ -72,6 +73,14 @@ def publish(
     """
     found = open_finished(run, wanted.unredacted)
     check_destination(found, dest)
+    if (
+        wanted.documents is None
+        and TOKENIZER not in found.manifests
+        and not (wanted.shards and SHARD in found.manifests)
+    ):
+        raise UserError(
+            f"{run}: nothing to publish: it has neither shards nor a tokenizer; leave out --documents none"
+        )
     with Claim(dest, log) as claim:
         claim.check()
         key = _key(found, wanted)
@@ -112,12 +121,12 @@ def _write(
     documents = shards = ledger = None
     if wanted.documents is not None:
         cleaning = cleaning_of(found)
-        documents, some = texts.publish_documents(
+        documents, some = publish_documents(
             found, dest, wanted.documents, wanted.file_mb, cleaning, scheduler
         )
         files += some
     if wanted.ledger and LEDGER in found.manifests:
-        ledger, some = rows.publish_ledger(found, dest, scheduler)
+        ledger, some = publish_ledger(found, dest, scheduler)
         files += some
     if wanted.shards and SHARD in found.manifests:
         shards, some = publish_shards(found, dest, scheduler)
@@ -132,10 +141,6 @@ def _write(
     files.append(publish_croissant(dest, found.recipe.name, wanted.about, terms, documents, languages, files))
     files.sort(key=lambda file: file.path)
     sums = write_file(dest, SUMS, sums_of(files))
-    if not documents and not shards and not tokenizer:
-        raise WorkError(
-            f"{dest}: nothing to publish: the run has no shards and no tokenizer, and documents are not wanted"
-        )
     searched = search_originals(found, dest, [file.path for file in files], scheduler, log)
     publication = Publication(
         key=key,
