@@ -24,10 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 RECIPE, CONFIG = "configs/recipes/quickstart.yaml", "configs/train/quickstart.yaml"
 PUBLISHED, TRAINING = HERE / "published.json", HERE / "training.json"
-# Not compared: where a run was made, and the times in manifests.
+# Not compared: where a run was made, the times in manifests, and the checksums of what holds times.
 VERSION = "0.1.0"
 PLACES = {"inputs.json", "resources.html"}
-TIMES = {"seconds", "resources"}
+TIMES = {"seconds", "resources", "checksums", "seal"}
 SMALL = ["schedule.steps=30", "schedule.warmup_steps=5", "model.dim=64", "model.ffn_dim=160", "log.every=1",
          "log.tensorboard=false", "checkpoint.every=30", "validation.every=30", "threads=1"]  # fmt: skip
 LAYOUTS: dict[str, tuple[int, list[str]]] = {

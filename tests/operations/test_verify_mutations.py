@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -213,21 +214,30 @@ def test_links_that_lead_back_and_names_that_are_no_text(copy: Path) -> None:
 
 
 @contextmanager
-def forbidden(place: Path) -> Iterator[None]:
-    """A block in which this process, also one of root, may not read a folder or file."""
+def forbidden(place: Path, tmp_path: Path) -> Iterator[None]:
+    """A block in which this process, also one of root, may not read a file or folder below `tmp_path`, but all others there."""
+    above = [folder for folder in (tmp_path, *tmp_path.parents) if folder.stat().st_uid == os.getuid()]
+    modes = [(folder, stat.S_IMODE(folder.stat().st_mode)) for folder in above]
+    for folder, mode in modes:
+        folder.chmod(mode | 0o055)
+    mode = place.stat().st_mode
     place.chmod(0)
-    if os.geteuid() == 0:
+    if os.getuid() == 0:
         os.seteuid(65534)
     try:
         yield
     finally:
         os.seteuid(os.getuid())
-        place.chmod(0o755)
+        place.chmod(mode)
+        for folder, mode in modes:
+            folder.chmod(mode)
 
 
 @pytest.mark.parametrize("path", ["", "redact", "redact/manifest.json", "manifest.json"])
-def test_what_may_not_be_read(copy: Path, path: str) -> None:
-    with forbidden(copy / path):
+def test_what_may_not_be_read(copy: Path, tmp_path: Path, path: str) -> None:
+    if (copy / path).is_file():
+        put(copy / path, (copy / path).read_bytes())  # permissions are of a file, not of a link to it
+    with forbidden(copy / path, tmp_path):
         found = checked(copy)
     assert not sound(found) and any(str(copy / path).rstrip("/") in line for line in found.problems)
 

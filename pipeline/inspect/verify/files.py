@@ -41,7 +41,7 @@ def _walk(
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except OSError as error:
         if above or not isinstance(error, FileNotFoundError):
-            problems.append(f"{_shown(str(place))}: cannot be read: {error.strerror}")
+            problems.append(f"{shown(str(place))}: cannot be read: {error.strerror}")
         return
     for entry in entries:
         head, mark, number = entry.name.rpartition("#")
@@ -58,9 +58,9 @@ def _walk(
             yield f"{prefix}{entry.name}", found.st_size
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A name that can be printed, also one that is no UTF-8."""
-    return name.encode("utf-8", "backslashreplace").decode()
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def check_file(folder: Folder, published: PublishedFile) -> bytes | None:

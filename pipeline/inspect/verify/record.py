@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import sha256
@@ -12,6 +12,7 @@ from corpusmill.pipeline.engine.layout import RUN, Record, below, read_record
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.record import signature_of
 from corpusmill.pipeline.inspect.damage import is_there, read_present, read_regular, reported
+from corpusmill.pipeline.inspect.verify.files import shown
 from corpusmill.pipeline.inspect.verify.found import Verified
 from corpusmill.schemas.manifest import MANIFEST, RecordSignature, RunRecord, StageManifest
 
@@ -86,9 +87,10 @@ def _signature(record: Record, public_key: str, result: Verified) -> None:
 
 def check_held(
     run: Folder, record: Record, manifests: Mapping[Folder, bytes], stages: Mapping[str, StageManifest],
-    result: Verified,
+    between: Sequence[Folder], result: Verified,
 ) -> None:  # fmt: skip
-    """Compare what the record holds to a checksum: manifests of stages, `inputs.json`, `report.html`.
+    """Compare what the record holds to a checksum: manifests of stages, `inputs.json`, `report.html`. `between`: shards of which a
+    takedown is not finished, which is reported.
 
     Where a stage has another key than the record's, the last run was not finished: a note, and no problem.
     """
@@ -100,7 +102,7 @@ def check_held(
             " again, and it goes on"
         )
     absent = {below(run, one.manifest) for one in record.stages if one.manifest not in manifests}
-    begun = {below(run, one.manifest) for one in record.stages if one.stage in other}
+    begun = {below(run, one.manifest) for one in record.stages if one.stage in other or one.folder in between}
     for path, checksum in record.run.checksums.items():
         result.named.add(path)
         if path in absent | begun:
@@ -122,8 +124,8 @@ def note_strays(run: Folder, sizes: Mapping[str, int], result: Verified) -> None
         result.notes.append(f"{run / OWNER}: a command is writing there, or was killed")
     strays = [path for path in sizes if path not in result.named and path != OWNER]
     if strays:
-        shown = ", ".join(path.encode("utf-8", "backslashreplace").decode() for path in strays[:SHOWN])
+        first = ", ".join(map(shown, strays[:SHOWN]))
         more = f" and {len(strays) - SHOWN} more" if len(strays) > SHOWN else ""
         result.notes.append(
-            f"{run}: {len(strays)} file{'s' if len(strays) > 1 else ''} that no manifest names, not checked: {shown}{more}"
+            f"{run}: {len(strays)} file{'s' if len(strays) > 1 else ''} that no manifest names, not checked: {first}{more}"
         )

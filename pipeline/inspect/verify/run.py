@@ -66,7 +66,7 @@ def verify(
                 result.stages[manifest.stage] = manifest.counts
             check_stage(run, file.parent, manifest, scheduler, result)
     if record is not None:
-        check_held(run, record, files, manifests, result)
+        check_held(run, record, files, manifests, between, result)
     if "shard" in manifests:
         with reported(result.problems, folders["shard"]):
             _shards(run, manifests, folders, scheduler, sample, result)
@@ -101,17 +101,17 @@ def _without_manifest(run: Folder, sizes: Mapping[str, int], result: Verified) -
 
 
 def _in_between(run: Folder, result: Verified) -> list[Folder]:
-    """Shards whose takedown was begun and not finished: they have no manifest until it is."""
+    """Shards whose takedown was begun and not finished: their manifest is missing, or not yet the one on record."""
     from corpusmill.pipeline.inspect.shards.sets import in_between
     from corpusmill.pipeline.shard.takedown_log import under_way
 
     found = []
     for folder in (run, run / "shards"):
         with reported(result.problems, folder):
-            request = None if is_there(folder / MANIFEST) else under_way(folder, read_present)
+            request = under_way(folder, read_present)
             if request is not None:
-                result.problems.append(in_between(folder, request))
                 found.append(folder)
+                result.problems.append(in_between(folder, request))
     return found
 
 
@@ -137,12 +137,12 @@ def _shards(
     from corpusmill.pipeline.inspect.shards.documents import compare
 
     manifest, folder = manifests["shard"], folders["shard"]
+    result.named.update(below(run, folder / published.path) for published in manifest.files)
+    result.weak += sum(not published.sha256 for published in manifest.files)
     found = check_shards(folder, scheduler, manifest.files, sample)
     result.files += found.files
     result.bytes += found.bytes
     problems = found.problems
-    result.named.update(below(run, folder / published.path) for published in manifest.files)
-    result.weak += sum(not published.sha256 for published in manifest.files)
     for published in manifest.files:
         file = f"{folder}/{published.path}"
         if published.path.endswith(".tar") and found.checked:

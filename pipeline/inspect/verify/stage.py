@@ -38,7 +38,7 @@ class Checked:
 
     problems: list[str] = field(default_factory=list)
     files: int = 0
-    bytes: int = 0
+    size: int = 0  # bytes of the files
     named: list[str] = field(default_factory=list)  # paths below the stage's folder
     weak: int = 0
     counts: Counts = field(default_factory=Counts)
@@ -52,7 +52,7 @@ class Checked:
         with reported(self.problems, folder / published.path):
             data = check_file(folder, published)
             self.files += 1
-            self.bytes += published.bytes
+            self.size += published.bytes
             return data
         return None
 
@@ -83,7 +83,7 @@ def check_stage(
     for one in found:
         result.problems += one.problems
         result.files += one.files
-        result.bytes += one.bytes
+        result.bytes += one.size
         result.weak += one.weak
         result.ledger += one.ledger
         result.named.update(below(run, folder / path) for path in one.named)
@@ -136,7 +136,7 @@ def _small(folder: Folder, item: tuple[str, str]) -> Checked:
     found = Checked(named=[path])
     with reported(found.problems, folder / path):
         data = read_regular(folder / path)
-        found.files, found.bytes = 1, len(data)
+        found.files, found.size = 1, len(data)
         if sha256(data) != checksum:
             raise WorkError(f"{folder / path}: checksum differs from the published one")
     return found

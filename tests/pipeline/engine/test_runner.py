@@ -243,11 +243,11 @@ def reworded(file: Path, old: str, new: str) -> None:
         ),
         (
             lambda run: (run / "dedup/parts/00001-000.json").unlink(),
-            "dedup: partition 00001-000 has no manifest",
+            "dedup/parts/00001-000.json: missing",
         ),
         (
             lambda run: reworded(run / "dedup/parts/00001-000.json", '"kept": 2', '"kept": 1'),
-            "dedup/parts/00001-000.json: Value error, ",
+            "dedup/parts/00001-000.json: not a PartitionManifest: counts: Value error, ",
         ),
         (
             lambda run: reworded(run / "filter/manifest.json", '"key": "', '"key": "0'),
@@ -276,8 +276,9 @@ def test_verify_adds_up_the_sources_of_every_partition(tmp_path: Path, inputs: l
     part = tmp_path / "run/redact/parts/00001-000.json"
     manifest = json.loads(part.read_text())
     part.write_text(json.dumps({**manifest, "per_source": {}}))
-    (problem,) = verify(Folder(tmp_path / "run")).problems
-    assert problem.endswith("redact: counts of the sources do not add up to the stage's")
+    changed, sources = verify(Folder(tmp_path / "run")).problems
+    assert changed == f"{part}: checksum differs from the published one"
+    assert sources.endswith("redact: counts of the sources do not add up to the stage's")
 
 
 def test_why_by_any_name(tmp_path: Path, inputs: list[str]) -> None:

@@ -162,4 +162,6 @@ def test_another_tar_than_the_one_that_was_published(run: Path, kind: str) -> No
     entry = next(e for e in data["files"] if e["path"] == f"{kind}/{tar.name}")
     entry["xxh3"] = entry["xxh3"][::-1]
     file.write_text(json.dumps(data))
-    assert verify(Folder(run)).problems == [f"{tar}: as its index says, but not as the stage's manifest does"]
+    recorded, other = verify(Folder(run)).problems
+    assert recorded == f"{file}: checksum differs from that of {run}/manifest.json"
+    assert other == f"{tar}: as its index says, but not as the stage's manifest does"
