@@ -24,7 +24,7 @@ def test_planned_and_actual(tmp_path: Path) -> None:
         f"filter: {{language: null, quality: null, toxicity: null}}\nsources: {{web: {{paths: [{documents}]}}}}\n"
     )
     dry = started("run", recipe, "--workers", 2, "--dry-run")
-    assert "plan: about" in dry.stdout and not (tmp_path / "out").exists()
+    assert "plan: about" in dry.stderr and not (tmp_path / "out").exists()
     costs = {
         row["stage"]: row["planned"]
         for row in json.loads(started("run", recipe, "--dry-run", "--json").stdout)
