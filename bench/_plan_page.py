@@ -87,7 +87,8 @@ document. Union-find and the places of slices in `dedup` are in [its own plan](s
 {plan}
 ```
 
-With the default layout the driver needs {usual_driver} and the run makes {usual_requests} requests.
+What is left above a billion requests is in `dedup`: the exact comparison fetches nearly every candidate pair's second set by a request
+of its own. With the default layout the driver needs {usual_driver} and the run makes {usual_requests} requests.
 """
 
 

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.stores import WEB, Missing, again, delete, failure, open_store, passing, present
-from corpusmill.common.traffic import TRAFFIC
+from corpusmill.common.stores import WEB, Missing, Reopened, again, delete, failure, open_store, present
+from corpusmill.common.traffic import TRAFFIC, CountedStream
 
 IN_FLIGHT = 16  # reads of a remote store that wait for their answers at once
 PART, PARTS = 16 << 20, 4  # bytes of a part of an upload, and parts under way at once
-PAGE = 1000  # objects of a listing in one answer
 REMOTE = ("s3", "gs", "az", "https", "hf", "s3a", "abfs", "abfss", "http", "memory")
 
 Item = TypeVar("Item")
@@ -237,9 +236,15 @@ class Folder:
                 return cast(BinaryIO, Path("/" + self.path).open("rb"))
             if self.root.partition("://")[0] in WEB:
                 return cast(BinaryIO, io.BufferedReader(self.store.open_file(self.path, size), 1 << 20))
-            return cast(BinaryIO, io.BufferedReader(_Stream(self, buffer_size), 1 << 20))
+            return cast(BinaryIO, io.BufferedReader(Reopened(self._reader(buffer_size), self._ask), 1 << 20))
         except Exception as error:
             raise self._failed("open", error) from None
+
+    def _reader(self, buffer_size: int) -> Callable[[], Any]:
+        """Opens the object as obstore does."""
+        import obstore
+
+        return lambda: obstore.open_reader(self.store, self.path, buffer_size=buffer_size)
 
     def write(self, data: bytes | memoryview) -> None:
         """Publish the object atomically."""
@@ -300,11 +305,10 @@ class Folder:
 
         try:
             writer = obstore.open_writer(self.store, self.path, buffer_size=PART, max_concurrency=PARTS)
-            stream = _Counted(writer)
+            stream = CountedStream(writer)
             yield cast(IO[bytes], stream)
             writer.close()  # a writer that is dropped without it leaves nothing
-            # An upload in parts is begun and completed by a request each.
-            TRAFFIC.add(puts=1 if stream.size <= PART else 2 + -(-stream.size // PART), written=stream.size)
+            TRAFFIC.add_upload(stream.size, PART)
         except (WorkError, UserError, Missing):  # of what was read in the block, it may be
             raise
         except Exception as error:
@@ -342,7 +346,7 @@ class Folder:
                 name = meta["path"][len(prefix) :]
                 if not self.local or not name.rsplit("#", 1)[-1].isdigit() or "#" not in name:
                     found.append(Entry(name, meta["size"], meta["e_tag"] or str(meta["last_modified"])))
-        TRAFFIC.add(lists=max(1, -(-len(found) // PAGE)))
+        TRAFFIC.add_listing(len(found))
         return iter(sorted(found))
 
     def sweep(self, of: Collection[str] | None = None) -> None:
@@ -381,63 +385,3 @@ class Folder:
         while up.path != top.path and up.path:
             up = up.parent
             yield up.url
-
-
-class _Counted:
-    """A stream that is written to; `size`: bytes so far."""
-
-    def __init__(self, writer: Any) -> None:
-        self.writer, self.size = writer, 0
-
-    def write(self, data: Any) -> int:
-        with memoryview(data) as view:
-            self.size += view.nbytes
-        return int(self.writer.write(data))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.writer, name)
-
-
-class _Stream(io.RawIOBase):
-    """An object of a store as a raw stream, opened again at its place after a passing failure."""
-
-    def __init__(self, file: Folder, buffer_size: int) -> None:
-        self.file, self.buffer_size, self.at = file, buffer_size, 0
-        self.source: Any = again(self._open, remote=True)
-
-    def _open(self) -> Any:
-        import obstore
-
-        source = obstore.open_reader(self.file.store, self.file.path, buffer_size=self.buffer_size)
-        if self.at:
-            source.seek(self.at)
-        return source
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self.at = int(self.source.seek(offset, whence))
-        return self.at
-
-    def tell(self) -> int:
-        return self.at
-
-    def readinto(self, buffer: Any) -> int:
-        def read() -> bytes:
-            try:
-                found = bytes(self.source.read(len(buffer)))
-            except Exception as error:
-                if passing(error):  # its buffer may be lost with the answer
-                    self.source = self._open()
-                raise
-            TRAFFIC.add(read=len(found))
-            return found
-
-        data = self.file._ask("read", read)
-        buffer[: len(data)] = data
-        self.at += len(data)
-        return len(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
 import time
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import masked
+from corpusmill.common.traffic import TRAFFIC
 
 WEB = ("https", "http", "hf")  # read by `corpusmill.common.http_files`
 S3 = ("s3", "s3a")
@@ -192,3 +194,47 @@ def failure(url: str, root: str, what: str, error: BaseException) -> Exception:
 def _code(text: str) -> str:
     """The code of an S3 error, such as `(SignatureDoesNotMatch)`."""
     return f" ({text.split('<Code>')[1].split('</Code>')[0][:40]})" if "<Code>" in text else ""
+
+
+class Reopened(io.RawIOBase):
+    """An object of a store as a raw stream, opened again at its place after a passing failure. `opened` opens it at its
+    beginning, `ask` makes calls and repeats those that fail."""
+
+    def __init__(self, opened: Callable[[], Any], ask: Callable[[str, Callable[[], bytes]], bytes]) -> None:
+        self.opened, self.ask, self.at = opened, ask, 0
+        self.source: Any = again(self._open, remote=True)
+
+    def _open(self) -> Any:
+        source = self.opened()
+        if self.at:
+            source.seek(self.at)
+        return source
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = int(self.source.seek(offset, whence))
+        return self.at
+
+    def tell(self) -> int:
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        def read() -> bytes:
+            try:
+                found = bytes(self.source.read(len(buffer)))
+            except Exception as error:
+                if passing(error):  # its buffer may be lost with the answer
+                    self.source = self._open()
+                raise
+            TRAFFIC.add(read=len(found))
+            return found
+
+        data = self.ask("read", read)
+        buffer[: len(data)] = data
+        self.at += len(data)
+        return len(data)

@@ -7,7 +7,9 @@ deletions (stores take a thousand at once, and charge nothing) and the bytes of 
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+PAGE = 1000  # objects of a listing in one answer
 
 
 class Amounts(NamedTuple):
@@ -41,10 +43,33 @@ class Traffic:
         with self._lock:
             self._total = self._total.plus(Amounts(gets, puts, lists, read, written))
 
+    def add_listing(self, objects: int) -> None:
+        """Count the pages of a listing."""
+        self.add(lists=max(1, -(-objects // PAGE)))
+
+    def add_upload(self, size: int, part: int) -> None:
+        """Count the writing of an object, which above `part` bytes is begun and completed by a request each."""
+        self.add(puts=1 if size <= part else 2 + -(-size // part), written=size)
+
     @property
     def total(self) -> Amounts:
         """All since the process began."""
         return self._total
+
+
+class CountedStream:
+    """A stream that is written to; `size`: bytes so far."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer, self.size = writer, 0
+
+    def write(self, data: Any) -> int:
+        with memoryview(data) as view:
+            self.size += view.nbytes
+        return int(self.writer.write(data))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.writer, name)
 
 
 TRAFFIC = Traffic()

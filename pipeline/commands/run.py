@@ -76,6 +76,8 @@ def _execute(
                 except UserError as error:
                     progress.log(f"warning: {error}")
                 _show_plan(planned, plan, json)
+                if plan.stages:
+                    progress.log(brief(plan))
                 return
             if todo:
                 progress.log(
@@ -99,8 +101,6 @@ def _execute(
 
 
 def _show_plan(planned: list[Any], plan: RunPlan, json: bool) -> None:
-    from corpusmill.pipeline.engine.planning.text import brief
-
     if json:
         costs = {stage.name: stage.figures().model_dump(mode="json") for stage in plan.stages}
         rows = [{"stage": p.name, "key": p.key, "run": p.done is None, "why": p.why} for p in planned]
@@ -109,8 +109,6 @@ def _show_plan(planned: list[Any], plan: RunPlan, json: bool) -> None:
     for entry in planned:
         state = "finished" if entry.done is not None else "RUN"
         typer.echo(f"{entry.name:<10} {state:<9} {entry.why or 'key and files match'}")
-    if plan.stages:
-        typer.echo(brief(plan))
 
 
 def _show_result(where: str, manifests: list[Any], json: bool, losses: Sequence[Any] = ()) -> None:

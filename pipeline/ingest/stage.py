@@ -13,7 +13,8 @@ from typing import Any
 import xxhash
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.storage import PAGE, Folder
+from corpusmill.common.storage import Folder
+from corpusmill.common.traffic import PAGE
 from corpusmill.pipeline.engine.found import clause, kinds, most
 from corpusmill.pipeline.engine.planning.constants import Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Shape, Work, manifests

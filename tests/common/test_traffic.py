@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.common import storage
+from corpusmill.common import storage, traffic
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.common.traffic import TRAFFIC, Amounts
@@ -40,7 +40,7 @@ def test_a_listing_counts_its_pages(place: Folder, monkeypatch: pytest.MonkeyPat
     before = TRAFFIC.total
     list(place.list())
     assert since(before).lists == 1
-    monkeypatch.setattr(storage, "PAGE", 2)
+    monkeypatch.setattr(traffic, "PAGE", 2)
     list(place.list())
     assert since(before).lists == 1 + 3
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from corpusmill.schemas.manifest import StageManifest, manifest_name
 from tests.e2e.cli import started
 
-STAGES = ("ingest", "filter", "redact", "ledger")
+STAGES = ("ingest", "redact", "ledger")
 
 
 def test_planned_and_actual(tmp_path: Path) -> None:
@@ -20,11 +20,11 @@ def test_planned_and_actual(tmp_path: Path) -> None:
     documents.write_text("".join(f'{{"id": "{n}", "text": "{n} {text}"}}\n' for n in range(2000)))
     recipe = tmp_path / "r.yaml"
     recipe.write_text(
-        f"name: r\noutput: {tmp_path}/out\nstages: [ingest, filter, redact, report]\n"
-        f"filter: {{language: null, quality: null, toxicity: null}}\nsources: {{web: {{paths: [{documents}]}}}}\n"
+        f"name: r\noutput: {tmp_path}/out\nstages: [ingest, redact, report]\n"
+        f"sources: {{web: {{paths: [{documents}]}}}}\n"
     )
     dry = started("run", recipe, "--workers", 2, "--dry-run")
-    assert "plan: about" in dry.stdout and not (tmp_path / "out").exists()
+    assert "plan: about" in dry.stderr and not (tmp_path / "out").exists()
     costs = {
         row["stage"]: row["planned"]
         for row in json.loads(started("run", recipe, "--dry-run", "--json").stdout)

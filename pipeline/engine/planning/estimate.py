@@ -20,6 +20,7 @@ from corpusmill.schemas.recipe import is_local
 ALONE = 4  # reads of a task that wait for each other
 SUMMED = ("tasks", "seconds", "cpu_seconds", "read_bytes", "written_bytes", "gets", "puts", "lists")
 LONG = 3600.0  # seconds from which it is worth saying that a step runs on one core
+SHORT = 60.0  # seconds up to which idle workers are not worth a line
 MANY_TARS = 100_000
 
 
@@ -201,7 +202,7 @@ def warnings(found: Sequence[StagePlan], total: Figures, terms: Terms) -> list[s
                 f"{ONE_CORE.get(one.name, '')}"
             )
     for one in found:
-        if is_local(one.name) and one.partitions < terms.workers:
+        if is_local(one.name) and one.partitions < terms.workers and total.seconds > SHORT:
             lines.append(
                 f"partitions: {one.name} has {one.partitions:,} for {terms.workers:,} workers, so {terms.workers - one.partitions:,}"
                 " are idle; lower ingest.partition_mb"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from corpusmill.common.storage import PAGE
+from corpusmill.common.traffic import PAGE
 from corpusmill.pipeline.engine.planning.constants import Constants
 
 
