@@ -141,7 +141,7 @@ def _verify_private(path: str, run: str, json: bool) -> None:
         typer.echo(f"{found.files} files, {found.bytes / 1e6:.1f} MB searched: {left:,} originals left")
         if not run:
             typer.echo(
-                "note: of a run, what publish takes was searched, without the columns source_id and locator, which it cleans"
+                "note: of a run, what publish takes was searched, without source_id and locator of the documents, which it cleans"
             )
     places = [
         f"{path}/{one.file}: {one.count:,} {one.kind} left, first at {one.first}" for one in found.finds

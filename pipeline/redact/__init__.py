@@ -1,7 +1,8 @@
 """Personal data and secrets: found by one pass over a batch's bytes, confirmed by validators, replaced.
 
-`apply.py` turns documents into an outcome, `fields.py` does so with their other columns, `batch.py` is the loop over a batch;
-`kernels/` finds candidates; `addresses`, `identity_numbers`, `secrets`, `phones` and `models` decide; `pseudonyms` replaces.
+`apply.py` turns documents into an outcome, `fields.py` does so with their other columns (`slots.py` reads them), `batch.py` is
+the loop over a batch; `kernels/` finds candidates; `addresses`, `identity_numbers`, `secrets`, `phones` and `models` decide;
+`pseudonyms` replaces.
 `prepare.py` collects what is recognised in the run, `known.py` finds it wherever it stands. What the detectors share stands
 here: hits, and looks at a hit's neighbourhood.
 

@@ -60,8 +60,11 @@ class Cleaner:
         chunks = [self.redactor.column(chunk, name)[0] for chunk in column.chunks]
         return pa.chunked_array(chunks, column.type)
 
+    def texts(self, values: pa.Array) -> pa.Array:
+        """Texts (strings or large strings), edited."""
+        return self.redactor.column(values, "text")[0]
+
     def text(self, value: str) -> str:
         """A text, edited."""
-        column, _ = self.redactor.column(pa.array([value], pa.large_string()), "text")
-        cleaned: str = column[0].as_py()
+        cleaned: str = self.texts(pa.array([value], pa.large_string()))[0].as_py()
         return cleaned

@@ -1,78 +1,20 @@
-"""Columns besides the text: URLs are read as they are meant (percent-decoded) and stay URLs; of JSON, keys, strings and whole
-numbers are read, strings beside the key that names them, and what is not replaced keeps its bytes. Any other value is
-read as what it looks like.
-
-A value is a row of `Slot`s: places of the raw value, the text that each stands for, and how a replacement is written there.
-"""
+"""Columns besides the text, redacted: URLs stay URLs and JSON stays JSON, and what is not replaced keeps its bytes."""
 
 from __future__ import annotations
 
 import ipaddress
-import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from corpusmill.pipeline.redact.batch import Edit
+from corpusmill.pipeline.redact.slots import GLANCES, SLOTS, Slot, any_slots, any_texts
 
 Find = Callable[[pa.LargeStringArray], tuple[dict[int, list[Edit]], dict[int, Counter[str]]]]
 MAX_ROUNDS = 16  # as `batch.MAX_ROUNDS`: one is nearly always enough
-_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|[{}\[\]:,]')
-_LINK = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,20}:\S*\Z")  # a value that is a URL
-_WHOLE = re.compile(r"-?\d{7,}\Z")  # shorter numbers are none that anything is recognised in
-
-
-class Scope:
-    """The keys of a JSON object, read where one of them is replaced: of two addresses that become one tag, neither value may
-    be lost."""
-
-    def __init__(self, tokens: Sequence[re.Match[str]], place: int) -> None:
-        self._tokens, self._place = tokens, place
-
-    @cached_property
-    def keys(self) -> set[str]:
-        """Those that are there, and those that were made."""
-        keys, depth = set(), 0
-        for here in range(self._place, len(self._tokens) - 1):
-            token = self._tokens[here].group()
-            depth += (token in "{[") - (token in "}]")
-            if depth == 0:
-                break
-            if depth == 1 and token.startswith('"') and self._tokens[here + 1].group() == ":":
-                keys.add(json.loads(token))
-        return keys
-
-    def distinct(self, key: str) -> str:
-        """A key that the object has not got yet."""
-        made, number = key, 2
-        while made in self.keys:
-            made, number = f"{key} ({number})", number + 1
-        self.keys.add(made)
-        return made
-
-
-@dataclass
-class Slot:
-    """Characters `start` to `end` of a raw value. `lead`: what names it, in whose context it is read. `spans`: where each
-    character of `text` lies in the raw characters, with the end of the last behind it."""
-
-    start: int
-    end: int
-    text: str
-    lead: str = ""
-    spans: Sequence[int] | None = None
-    write: Callable[[str], str] = field(default=str)  # a text as it stands in a JSON string
-    number: bool = False  # a JSON number: it is replaced whole, by 0
-    scope: Scope | None = None  # of the object whose key this is
 
 
 def redact_column(values: pa.Array, name: str, find: Find) -> tuple[pa.Array, dict[int, Counter[str]]]:
@@ -80,7 +22,7 @@ def redact_column(values: pa.Array, name: str, find: Find) -> tuple[pa.Array, di
     others as what each value looks like; `strings` is JSON without its numbers. Equal values are read once. A second pass over the result finds nothing."""
     coded = values.dictionary_encode()
     distinct = coded.dictionary.to_pylist()
-    changed, finds = _redacted(_suspects(distinct, name, find), _SLOTS.get(name, any_slots), find)
+    changed, finds = _redacted(_suspects(distinct, name, find), SLOTS.get(name, any_slots), find)
     if not finds:
         return values, {}
     new = pa.array([changed.get(place, value) for place, value in enumerate(distinct)], values.type)
@@ -92,7 +34,7 @@ def redact_column(values: pa.Array, name: str, find: Find) -> tuple[pa.Array, di
 def _suspects(values: Sequence[str], name: str, find: Find) -> dict[int, str]:
     """place -> value of those in which something is found, and of those whose texts are not read at a glance. Most values have
     nothing, and for them no slots are made."""
-    glance = _GLANCES.get(name, any_texts)
+    glance = GLANCES.get(name, any_texts)
     suspects: dict[int, str] = {}
     texts: list[str] = []
     ends: list[int] = []
@@ -107,50 +49,6 @@ def _suspects(values: Sequence[str], name: str, find: Find) -> dict[int, str]:
     for place in np.searchsorted(ends, np.array(sorted(edits), np.int64), side="right").tolist():
         suspects[place] = values[place]
     return dict(sorted(suspects.items()))
-
-
-def url_texts(value: str | None) -> list[str] | None:
-    """The text of the only slot of a URL in which nothing is encoded; None for others."""
-    if not value:
-        return []
-    return None if "%" in value or ("+" in value and "?" in value) else [value]
-
-
-def any_texts(value: str | None) -> list[str] | None:
-    """As `any_slots`."""
-    if value and value[0] in "{[":
-        return json_texts(value)
-    return None if value and "%" in value else [value] if value else []
-
-
-def json_texts(value: str | None) -> list[str] | None:
-    """The texts of `json_slots`; None where a parser's values would not show all of them (keys that are there twice, what is no
-    JSON), or where there is more to do (escapes, URLs in which something is encoded)."""
-    if not value:
-        return []
-    try:
-        parsed = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return None
-    texts: list[str] = []
-    strings = _gather(parsed, "", texts)
-    return texts if 2 * strings == value.count('"') and "%" not in value else None
-
-
-def _gather(value: Any, key: str, texts: list[str]) -> int:
-    """Append the texts of a JSON value; how many strings and keys it has."""
-    if isinstance(value, str):
-        if value:
-            texts.append(_lead(key) + value)
-        return 1
-    if isinstance(value, dict):
-        texts += value
-        return len(value) + sum(_gather(item, name, texts) for name, item in value.items())
-    if isinstance(value, list):
-        return sum(_gather(item, key, texts) for item in value)
-    if type(value) is int and _WHOLE.match(text := str(value)):
-        texts.append(_lead(key) + text)
-    return 0
 
 
 def _redacted(
@@ -224,135 +122,3 @@ def _spliced(raw: str, splices: list[tuple[int, int, str]]) -> str:
         pieces += [raw[at:start], written]
         at = end
     return "".join([*pieces, raw[at:]])
-
-
-def plain_slots(value: str | None) -> list[Slot]:
-    """The whole of a text."""
-    return [Slot(0, len(value), value)] if value else []
-
-
-def any_slots(value: str | None) -> list[Slot]:
-    """Of a value that may be JSON, a URL or part of one, or text."""
-    if value and value[0] in "{[":
-        return json_slots(value)
-    return url_slots(value) if value and _ESCAPES.search(value) else plain_slots(value)
-
-
-def url_slots(value: str | None) -> list[Slot]:
-    """The whole of a URL, percent-decoded (twice, since URLs are parameters of others), `+` of its query as a blank."""
-    if not value:
-        return []
-    return [_url_slot(value, 0)]
-
-
-def _url_slot(value: str, offset: int) -> Slot:
-    spans: Sequence[int] = range(offset, offset + len(value) + 1)
-    text, query = value, value.find("?")
-    if query >= 0:  # `tel=+44…` is no blank
-        text = value[:query] + re.sub(r"(?<=[^=/:,?&;])\+", " ", value[query:])
-    for _ in range(2):
-        text, spans = _decoded(text, spans)
-    return Slot(offset, offset + len(value), text, spans=spans)
-
-
-def _decoded(text: str, spans: Sequence[int]) -> tuple[str, Sequence[int]]:
-    """One level of percent-encoding less; bytes that are no UTF-8 stay encoded."""
-    if "%" not in text:
-        return text, spans
-    out: list[str] = []
-    places: list[int] = []
-    at = 0
-    for match in _ESCAPES.finditer(text):
-        out += text[at : match.start()]
-        places += spans[at : match.start()]
-        data = bytes.fromhex(match.group().replace("%", ""))
-        start = 0
-        while start < len(data):
-            char, size = _first_character(data[start:])
-            if char is None or char == "\0":
-                char = text[match.start() + 3 * start : match.start() + 3 * start + 3]
-                places += spans[match.start() + 3 * start : match.start() + 3 * start + 3]
-            else:
-                places.append(spans[match.start() + 3 * start])
-            out += char
-            start += size
-        at = match.end()
-    out += text[at:]
-    places += spans[at:]
-    return "".join(out), places
-
-
-def _first_character(data: bytes) -> tuple[str | None, int]:
-    """The character that UTF-8 bytes begin with, and its bytes; (None, 1) if they begin with none."""
-    size = 1 if data[0] < 0x80 else 2 if data[0] < 0xE0 else 3 if data[0] < 0xF0 else 4
-    try:
-        return data[:size].decode(), size
-    except UnicodeDecodeError:
-        return None, 1
-
-
-def json_slots(value: str | None) -> list[Slot]:
-    """Keys, strings and whole numbers of a JSON value; what is no JSON is plain text."""
-    if not value:
-        return []
-    try:
-        json.loads(value)
-    except (ValueError, RecursionError):
-        return plain_slots(value)
-    return list(_json_slots(value))
-
-
-def _json_slots(value: str) -> Iterator[Slot]:
-    scopes: list[tuple[Scope | None, str]] = []  # of an object, None of a list; the key that leads there
-    key = ""
-    tokens = list(_TOKEN.finditer(value))
-    for place, match in enumerate(tokens):
-        token, start = match.group(), match.start()
-        if token in "{[":
-            scopes.append((Scope(tokens, place) if token == "{" else None, key))
-        elif token in "}]":
-            key = scopes.pop()[1]
-        elif token == "," and scopes:
-            key = "" if scopes[-1][0] is not None else scopes[-1][1]
-        elif token.startswith('"'):
-            text = json.loads(token)
-            if not _is_text(text):
-                continue
-            if place + 1 < len(tokens) and tokens[place + 1].group() == ":":
-                key = text
-                yield Slot(start, match.end(), text, write=_string, scope=scopes[-1][0])
-            elif text:
-                yield _string_slot(text, token, start, key)
-        elif _WHOLE.match(token):
-            yield Slot(start, match.end(), token, _lead(key), number=True)
-
-
-def _string_slot(text: str, token: str, start: int, key: str) -> Slot:
-    end = start + len(token)
-    if "\\" not in token and "%" in text and _LINK.match(text):
-        slot = _url_slot(text, start + 1)
-        return Slot(slot.start, slot.end, slot.text, _lead(key), slot.spans)
-    return Slot(start, end, text, _lead(key), write=_string)
-
-
-def _lead(key: str) -> str:
-    return f"{key.replace('_', ' ')}: " if key else ""
-
-
-def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _is_text(text: str) -> bool:
-    """JSON may hold halves of surrogate pairs, which are no text."""
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-_GLANCES: Final[dict[str, Callable[[str], list[str] | None]]] = {
-    "url": url_texts, "metadata": json_texts, "strings": json_texts,
-    "text": lambda value: [value] if value else [],
-}  # fmt: skip
-_SLOTS: Final[dict[str, Callable[[str], list[Slot]]]] = {
-    "url": url_slots, "metadata": json_slots, "text": plain_slots,
-    "strings": lambda value: [slot for slot in json_slots(value) if not slot.number],
-}  # fmt: skip

@@ -1,5 +1,5 @@
 """One pass over a batch's bytes that yields the few candidates: `candidates.py` is the loop, `digit_groups.py` judges
-groups of digits, `tokens.py` words with digits, `around.py` what surrounds `@`, `:`, `=`, `-` and `_`.
+groups of digits, `tokens.py` words with digits, `around.py` what surrounds `@`, `:`, `=`, `-` and `_`; `known.py` finds what is known.
 
 What the kernels share stands here: classes of bytes, classes of candidates, and the growing list of them.
 """
