@@ -21,7 +21,8 @@ from tests.e2e.cli import corpusmill, started
 COMMANDS = [
     "init", "warmup", "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
     "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
-    "find", "compare", "takedown", "shard-export", "checkpoint", "estimate", "lr-find", "search", "dashboard", "export",
+    "find", "compare", "takedown", "publish", "expire", "plan-run", "shard-export", "checkpoint", "estimate", "lr-find", "search",
+    "dashboard", "export",
 ]  # fmt: skip
 HEAVY = ("torch", "dask", "distributed", "numba", "pyarrow", "datasketch", "scipy", "numpy")
 
