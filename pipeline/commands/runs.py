@@ -133,8 +133,9 @@ def verify(
             f" {problems}{whole}"
         )
     if result.problems:
-        advice = "to mend a run: delete the files named here, and give its command again"
-        raise WorkError("\n".join([*result.problems, advice]))
+        if not json:
+            typer.echo("to mend a run: delete the files named here, and give its command again")
+        raise WorkError("\n".join(result.problems))
     if result.unfinished:
         raise typer.Exit(1)
 

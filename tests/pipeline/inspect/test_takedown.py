@@ -62,7 +62,7 @@ def test_it_is_as_if_they_had_never_come(small: Path, run: Path, tmp_path: Path)
     assert {n for n in {*before, *after} if before.get(n) != after.get(n)} == {
         *(f"shards/{path}{end}" for path in result["shards"] for end in ("", ".idx")),
         *(f"shards/{path.rpartition('/')[0]}/index.json" for path in result["shards"]),
-        "shards/index.json", "shards/manifest.json", "shards/takedowns.jsonl",
+        "shards/index.json", "shards/manifest.json", "shards/takedowns.jsonl", "manifest.json",
     }  # fmt: skip
     assert run_recipe(small, run) == [], "the stage is finished"
 
@@ -258,7 +258,8 @@ def test_a_log_that_is_not_honoured_is_named(run: Path) -> None:
     for name, data in old.items():
         (run / "shards" / name).write_bytes(data)
     (run / "shards" / TAKEDOWNS).write_bytes(log)
-    problems = verify(Folder(run)).problems
+    recorded, *problems = verify(Folder(run)).problems
+    assert recorded.startswith(f"{run}/shards/manifest.json: checksum differs from that of")
     assert problems and all(
         "1 documents stand in takedowns.jsonl as taken down" in problem for problem in problems
     )
