@@ -47,7 +47,7 @@ def brief(plan: RunPlan) -> str:
     """A few lines before a run."""
     total = plan.total
     lines = _wrap(
-        f"plan: about {plain_size(plan.text_bytes)} of text on {plan.workers:,} workers: {span(total.seconds)},"
+        f"plan: about {plain_size(plan.text_bytes)} of text, workers: {plan.workers:,}; {span(total.seconds)},"
         f" {plain_size(total.worker_bytes)} of memory a worker and {plain_size(total.driver_bytes)} the driver,"
         f" {plain_size(plan.disk_bytes)} of disk",
         "  ",
