@@ -119,9 +119,7 @@ class StageResources(Strict):
     """A stage's plan beside what came of it. Partitions that an earlier, interrupted run had finished are in the plan,
     not in the actual figures."""
 
-    planned: Figures | None = Field(
-        default=None, description="null: the run was not planned"
-    )
+    planned: Figures | None = Field(default=None, description="null: the run was not planned")
     actual: Figures
 
 
