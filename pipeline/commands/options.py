@@ -33,7 +33,8 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
 ]
 Address = Annotated[
-    str | None, typer.Option("--scheduler", metavar="tcp://…", help="A Dask scheduler's address, or its file.")
+    str | None,
+    typer.Option("--scheduler", metavar="tcp://…", help="A Dask scheduler's address, or its file."),
 ]
 
 
