@@ -134,12 +134,12 @@ def test_a_restarted_scheduler_gets_what_was_not_finished(
         run: Future[list[str]] = beside.submit(workers.map, held, ["", "", *files], "step")
         runs_on(Path(files[0]))
         cluster.kill_scheduler()
-        log.wait_for("was lost, with 4 tasks of this step unfinished; waiting for it, up to 600 s")
+        log.wait_for("was lost, with ", " of this step unfinished; waiting for it, up to 600 s")
         for file in files:
             Path(file).touch()  # the workers end with their tasks
         cluster.restart_scheduler()
         assert run.result(120) == ["", "", *files]
-        log.wait_for("is back, workers: ", "submitting 4 tasks again")
+        log.wait_for("is back, workers: ", "submitting ")
         assert workers.map(held, ["", ""], "next step") == ["", ""]
         cluster.restart_scheduler()  # between two steps
         assert workers.map(held, ["", ""], "last step") == ["", ""]
