@@ -298,11 +298,6 @@ class Folder:
         meta = self._ask("look up", lambda: self.store.head(self.path))
         return Entry(self.name, meta["size"], meta["e_tag"] or str(meta["last_modified"]))
 
-    def modified(self) -> float:
-        """Unix time of the object's last write, by the store's clock."""
-        meta = self._ask("look up", lambda: self.store.head(self.path))
-        return float(meta["last_modified"].timestamp())
-
     def list(self) -> Iterator[Entry]:
         """Every object below the folder, sorted by path; locally without unfinished temporary files (`name#1`)."""
         prefix = f"{self.path}/" if self.path else ""

@@ -62,7 +62,11 @@ def expire(stages: Sequence[Kept], retain: Retain, log: Callable[[str], None], *
 
 
 def _due(retain: Retain, manifest: Folder) -> bool:
-    return not isinstance(retain, int) or time.time() - manifest.modified() >= retain * DAY
+    """Whether it is time, by when the stage's manifest was written, of which the store's clock knows."""
+    if not isinstance(retain, int):
+        return True
+    written: float = manifest.store.head(manifest.path)["last_modified"].timestamp()
+    return time.time() - written >= retain * DAY
 
 
 def restore(planned: Sequence[Planned]) -> None:
