@@ -114,11 +114,11 @@ def test_conditional_writes_have_one_winner(cloud: str) -> None:
     file = Folder(cloud) / "conditions/owner.json"
     won: list[bytes] = []
 
-    def race(write: str, tag: str = "") -> None:
+    def race(write: str, tag: str = "", again: str = "") -> None:
         won.clear()
 
         def one(number: int) -> None:
-            data = f"{write} {number}".encode()
+            data = f"{write} {number}{again}".encode()  # of this writer alone
             if file.write_new(data) if write == "new" else file.write_over(data, tag):
                 won.append(data)
 
@@ -133,7 +133,7 @@ def test_conditional_writes_have_one_winner(cloud: str) -> None:
     old = file.entry().tag
     race("over", old)
     assert won == [file.read()] and won[0].startswith(b"over")
-    race("over", old)
+    race("over", old, "again")
     assert won == []
     file.parent.delete()
     assert not file.write_over(b"x", old) and not file.exists()
