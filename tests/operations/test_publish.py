@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.private import search_published
 from corpusmill.pipeline.inspect.publication.check import check
 from corpusmill.pipeline.inspect.publication.publish import Wanted, publish
 from corpusmill.schemas.publication import About, Publication
@@ -261,6 +262,13 @@ def test_nothing_that_was_taken_out(finished: Path, corpus: Path, made: Path, li
         "LICENSES.md", "README.md", "SHA256SUMS", "croissant.json", "data", "ledger", "publication.json", "report.html",
         "report.json", "shards", "tokenizer",
     }  # fmt: skip
+
+
+def test_what_to_search_a_publication_for_is_in_its_run(finished: Path, made: Path) -> None:
+    with pytest.raises(UserError, match="a publication; name the run that it was made from with --run"):
+        search_published(str(made))
+    found = search_published(str(made), str(finished))
+    assert found.files and not sum(found.counts.values())
 
 
 def test_the_report_shows_no_documents(finished: Path, made: Path) -> None:
