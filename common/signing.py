@@ -50,7 +50,7 @@ def signer() -> Signer | None:
         key = None
     if not isinstance(key, library.private):
         raise UserError(
-            f"{KEY}: no ed25519 private key; wanted: PEM (`openssl genpkey -algorithm ed25519`), without a password, or base64 of"
+            f"{KEY}: no ed25519 private key; give PEM (`openssl genpkey -algorithm ed25519`), without a password, or base64 of"
             " its 32 bytes"
         )
     return Signer(key)
