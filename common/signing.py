@@ -50,7 +50,7 @@ def signer() -> Signer | None:
         key = None
     if not isinstance(key, library.private):
         raise UserError(
-            f"{KEY}: no ed25519 private key; wanted: PEM (`openssl genpkey -algorithm ed25519`), without a password, or base64 of"
+            f"{KEY}: no ed25519 private key; give PEM (`openssl genpkey -algorithm ed25519`), without a password, or base64 of"
             " its 32 bytes"
         )
     return Signer(key)
@@ -60,7 +60,7 @@ def public_key(text: str) -> str:
     """The public key that `text` is, or that the file of this name holds: PEM, or base64 of its 32 bytes or of DER; as base64 of
     its 32 bytes. Raises `UserError` if there is none."""
     library = _library("--public-key")
-    content, where = text.encode("utf-8", "replace"), "what is given"
+    content, where = text.encode("utf-8", "replace"), "the given text"
     try:
         if Path(text).is_file():
             content, where = Path(text).read_bytes(), text
@@ -81,7 +81,7 @@ def public_key(text: str) -> str:
         key = None
     if not isinstance(key, library.public):
         raise UserError(  # without the text, which may be the private key
-            f"--public-key: {where}: no file, or no ed25519 public key; give a PEM file (`openssl pkey -in key.pem -pubout`), or base64 of its"
+            f"--public-key: {where}: neither a file with an ed25519 public key, nor such a key; give a PEM file (`openssl pkey -in key.pem -pubout`), or base64 of its"
             " 32 bytes"
         )
     return base64.b64encode(key.public_bytes_raw()).decode()

@@ -103,4 +103,5 @@ class Phase:
 
     def summary(self) -> str:
         """The whole phase, when it is over."""
-        return f"{self.label:<22} {self.finished:>5} tasks  {self.seconds:7.1f} s  {self.rate}"
+        tasks = "task" if self.finished == 1 else "tasks"
+        return f"{self.label:<25} {self.finished:>5} {tasks:<5}  {self.seconds:7.1f} s  {self.rate}"

@@ -330,7 +330,7 @@ class Run:
         entry.done = self._publish_stage(entry, [], files, counters, time.process_time() - clock)
         found = self._found(entry)
         self.progress.log(
-            f"{entry.name:<22} {'done':>11}  {time.monotonic() - start:7.1f} s  {found}".rstrip()
+            f"{entry.name:<25} {'done':>11}  {time.monotonic() - start:7.1f} s  {found}".rstrip()
         )
 
     def _context(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> Context:

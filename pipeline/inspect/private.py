@@ -34,6 +34,7 @@ from corpusmill.pipeline.redact.prepare import load
 from corpusmill.pipeline.redact.pseudonyms import tag
 from corpusmill.pipeline.shard.read import above, read_index, read_tokenizer
 from corpusmill.schemas.private import PRIVATE, SET
+from corpusmill.schemas.publication import PUBLICATION
 from corpusmill.schemas.shards import INDEX
 from corpusmill.schemas.tables import DOCUMENTS
 
@@ -95,6 +96,8 @@ def search_published(path: str, run: str = "") -> Found:
     """`verify --private`: what a run would publish or, with `run`, a publication of that run. Raises `UserError` where there is no
     set to search for."""
     made = Folder(run or path)
+    if not run and (made / PUBLICATION).exists():
+        raise UserError(f"{path}: a publication; name the run that it was made from with --run")
     known = known_of_run(made)
     if known is None:
         raise UserError(

@@ -102,7 +102,7 @@ def look(scheduler: Scheduler, places: Places, wanted: Plan, partitions: list[st
     empty = np.zeros(len(curve.MEASURES), object)
     grid = np.zeros((wanted.drawn, curve.POINTS, 2, len(curve.MEASURES)), object)
     seen = Seen(Sums(empty, grid))
-    for part in scheduler.map(partial(_look, places, wanted), partitions, "signals"):
+    for part in scheduler.map(partial(_look, places, wanted), partitions, "report: signals"):
         seen.add(part, wanted.samples)
     return seen
 

@@ -195,17 +195,25 @@ def examples(
     }
     tags: Wanted = {row["doc_id"]: _around(row["offset"]) for _, row in edited}
 
+    expired = set()
+
     def texts(folder: Any, wanted: Wanted, chars: int) -> dict[bytes, str]:
         if (gone := parse(Expired, folder / EXPIRED)) is not None:
-            context.log(f"report: no examples of {folder.name}: its text was deleted on purpose ({gone.why})")
+            if folder.name not in expired:
+                context.log(
+                    f"report: no examples of {folder.name}: its text was deleted on purpose ({gone.why})"
+                )
+            expired.add(folder.name)
             return {}
-        found = fetch(context.scheduler, folder, partitions, wanted, "samples")
+        found = fetch(context.scheduler, folder, partitions, wanted, "report: samples")
         return masked(context.recipe, context.previous.get("redact"), found, chars)
 
     kept_texts = texts(places.kept, final, params.sample_chars)
     removed_texts = texts(places.ingested, raw, params.sample_chars)
     copy_texts = texts(places.ingested, copies, PAIR_SEARCH)
-    tag_texts = fetch(context.scheduler, places.kept, partitions, tags, "samples")  # redacted as they stand
+    tag_texts = fetch(
+        context.scheduler, places.kept, partitions, tags, "report: samples"
+    )  # redacted as they stand
     return {
         "kept": _shown(kept, kept_texts),
         "removed": [

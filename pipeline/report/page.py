@@ -48,21 +48,22 @@ def environment() -> Environment:
     return jinja
 
 
-def render(facts: Facts, limit: int = LIMIT) -> str:
+def render(facts: Facts, limit: int = LIMIT, public: bool = False) -> str:
     """The page for the figures of `corpusmill.pipeline.report.facts.gather`. Equal figures give equal bytes: the most detailed
-    page of at most `limit` bytes, or else the least detailed one."""
+    page of at most `limit` bytes, or else the least detailed one. A `public` one does not refer to the run's folder, and has no search,
+    as it shows no documents."""
     page = ""
     for detail in LEVELS:
         shown = trim(facts, detail)
         if letters(shown["samples"]) > limit and detail != LEVELS[-1]:
             continue
-        page = _page(facts, shown, detail)
+        page = _page(facts, shown, detail, public)
         if len(page.encode()) <= limit:
             break
     return page
 
 
-def _page(facts: Facts, shown: Facts, detail: Detail) -> str:
+def _page(facts: Facts, shown: Facts, detail: Detail, public: bool) -> str:
     judged, unjudged = (
         [one for one in facts["distributions"] if bool(one["rules"]) == on] for on in (True, False)
     )
@@ -87,7 +88,7 @@ def _page(facts: Facts, shown: Facts, detail: Detail) -> str:
         .get_template("report.html.j2")
         .render(
             f=shown, charts=charts, recipe=recipe, alarms_shown=ALARMS, open=OPEN, script=Markup(script), script_hash=_hash(script),
-            unjudged=max(0, len(unjudged) - detail.unjudged),
+            unjudged=max(0, len(unjudged) - detail.unjudged), public=public,
         )
     )  # fmt: skip
     return page if page.endswith("\n") else page + "\n"

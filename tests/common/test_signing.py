@@ -78,7 +78,9 @@ def test_a_public_key_as_text_or_in_a_file(tmp_path: Path, content: bytes) -> No
     "text", ["nowhere.pem", "AAAA", "x" * 5000, "\0", private(form.Encoding.PEM).decode()]
 )
 def test_no_public_key(text: str) -> None:
-    with pytest.raises(UserError, match="--public-key: what is given: no file, or no ed25519") as raised:
+    with pytest.raises(
+        UserError, match="--public-key: the given text: neither a file with an ed25519"
+    ) as raised:
         public_key(text)
     assert text not in str(raised.value) and len(str(raised.value)) < 300
 

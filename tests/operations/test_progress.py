@@ -116,7 +116,7 @@ def test_the_bar_moves_within_one_partition(workers: int, tmp_path: Path) -> Non
     assert all(line.startswith("filter+dedup+redact of ") and "MB/s" in line for line in bars)
     assert any(re.search(r"MB/s +\d+ (s|min)$", line.rstrip()) for line in bars)  # the time left
     assert max(map(len, watched.lines)) < 80
-    assert re.search(r"^filter\+dedup\+redact of one partition +1 tasks +[0-9.]+ s", watched.lines[-1])
+    assert re.search(r"^filter\+dedup\+redact of one partition +1 task +[0-9.]+ s", watched.lines[-1])
 
 
 def test_a_log_has_lines_during_one_long_task_that_is_retried(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_log_has_lines_during_one_long_task_that_is_retried(tmp_path: Path) ->
     shares = [int(share) for share in re.findall(r"(\d+) %: ", watched.text[seen:])]
     assert {0, 25} <= set(shares) and max(shares) <= 100
     assert re.fullmatch(
-        r"filter\+dedup\+redact of one partition +1 tasks +[0-9.]+ s  [0-9.]+ MB/s", watched.lines[-1]
+        r"filter\+dedup\+redact of one partition +1 task +[0-9.]+ s  [0-9.]+ MB/s", watched.lines[-1]
     )
 
 

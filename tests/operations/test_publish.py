@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.private import search_published
 from corpusmill.pipeline.inspect.publication.check import check
 from corpusmill.pipeline.inspect.publication.publish import Wanted, publish
 from corpusmill.schemas.publication import About, Publication
@@ -261,6 +262,45 @@ def test_nothing_that_was_taken_out(finished: Path, corpus: Path, made: Path, li
         "LICENSES.md", "README.md", "SHA256SUMS", "croissant.json", "data", "ledger", "publication.json", "report.html",
         "report.json", "shards", "tokenizer",
     }  # fmt: skip
+
+
+def test_what_to_search_a_publication_for_is_in_its_run(finished: Path, made: Path) -> None:
+    with pytest.raises(UserError, match="a publication; name the run that it was made from with --run"):
+        search_published(str(made))
+    found = search_published(str(made), str(finished))
+    assert found.files and not sum(found.counts.values())
+
+
+def test_the_report_shows_no_documents(finished: Path, made: Path) -> None:
+    def shown(value: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, dict):
+            yield from value.items()
+        for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from shown(one)
+
+    words = {
+        "text",
+        "locator",
+        "source_id",
+        "url",
+        "detail",
+        "before",
+        "after",
+        "excerpt",
+        "removed_text",
+        "kept_text",
+    }
+    whole = json.loads((finished / "report/report.json").read_bytes())
+    public = json.loads((made / "report.json").read_bytes())
+    assert {"text", "locator"} <= {key for key, value in shown(whole) if value}  # there was something to hide
+    assert [(key, value) for key, value in shown(public) if key in words and value] == []
+    assert whole["samples"]["near"] and set(public["samples"]) == set(whole["samples"])
+    assert not any(public["samples"].values())
+    page = (made / "report.html").read_text()
+    assert 'class="sample"' not in page and 'class="sample"' in (finished / "report.html").read_text()
+    # Nothing refers to the run, which readers of the publication do not have.
+    for absent in ("<script", "--run", "resources.html"):
+        assert absent in (finished / "report.html").read_text() and absent not in page
 
 
 def test_the_same_bytes_again_and_by_workers(finished: Path, made: Path, tmp_path: Path) -> None:

@@ -22,10 +22,12 @@ _PAGE = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ name }}: time, memory and disk</title>
 <style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733; background: #fff; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid #d7dde3; white-space: nowrap; }
+:root { color-scheme: light dark; --paper: #faf9f6; --card: #fff; --ink: #22262b; --line: #e3dfd6; }
+@media (prefers-color-scheme: dark) { :root { --paper: #15181b; --card: #1c2024; --ink: #e6e4df; --line: #31373d; } }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 82rem; margin: 2rem auto; padding: 0 1rem; color: var(--ink); background: var(--paper); }
+.wide { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
+table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 tr.total td { font-weight: 600; }
 </style>
@@ -48,9 +50,15 @@ include intermediate files that are deleted again. Of a stage that an interrupte
 </body>
 </html>
 """
+
+
+def _whole(count: float) -> str:
+    return number(round(count))
+
+
 _COLUMNS = {
     "time": ("seconds", span), "CPU time": ("cpu_seconds", span), "memory of a worker": ("worker_bytes", size),
-    "memory of the driver": ("driver_bytes", size), "written": ("written_bytes", size), "requests": ("requests", number),
+    "memory of the driver": ("driver_bytes", size), "written": ("written_bytes", size), "requests": ("requests", _whole),
 }  # fmt: skip
 
 

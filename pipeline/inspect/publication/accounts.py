@@ -105,7 +105,10 @@ def publish_report(dest: Folder, facts: Facts) -> list[Written]:
     from corpusmill.pipeline.report.page import render
 
     figures = orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    return [write_file(dest, REPORT_PAGE, render(facts).encode()), write_file(dest, REPORT_FIGURES, figures)]
+    return [
+        write_file(dest, REPORT_PAGE, render(facts, public=True).encode()),
+        write_file(dest, REPORT_FIGURES, figures),
+    ]
 
 
 def publish_card(
