@@ -38,6 +38,9 @@ help:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	    apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge >/dev/null; } || \
 	  echo "no Slurm found: its tests will say that they were skipped (packages slurmctld, slurmd, slurm-client, munge)"
+	@command -v azurite-blob >/dev/null || [ -e node_modules/.bin/azurite-blob ] || { command -v npm >/dev/null && \
+	  npm install --prefix . --no-save --no-audit --no-fund --loglevel=error azurite@3.35.0 >/dev/null; } || \
+	  echo "no Azurite found: the tests of az:// will say that they were skipped (npm install azurite)"
 	@touch $@
 
 setup: .venv/run.stamp

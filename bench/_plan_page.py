@@ -43,12 +43,12 @@ assumed, and without any input, files of 1 GB. The plan of deduplication is that
 
 Every run shows its plan in its first second (`--dry-run` shows it too), checks the disk against it, and ends with both:
 
-                          time          CPU       worker       driver      written
-    stage          plan actual  plan actual  plan actual  plan actual  plan actual
+                           time           CPU      worker      driver     written
+    stage           plan   used   plan   used  plan  used  plan  used  plan  used
 
 The same figures stand in each stage's `manifest.json` (`resources`), in `corpusmill run --json`, and in `resources.html` in the run's
 folder. They are measured in the processes that do the work: CPU time and peak resident memory of each worker and of the driver by
-stage, and every request to a store. They hold times, so no checksum covers them, and the report, whose bytes depend on the
+stage, and every request to a store. They hold times, so they are part of no stage's key, and the report, whose bytes depend on the
 documents alone, does not contain them. Of a stage that an interrupted run had begun, only the last run is counted. Of a stage of
 your own bytes and requests are planned, as if it kept all documents, and no CPU time.
 

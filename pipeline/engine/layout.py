@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from corpusmill.schemas.recipe import Recipe
 
 INPUTS = "inputs.json"
+LINEAGE = "lineage"  # lists of ids, made by whoever looks for them first
 RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
 PARTITIONS = b'"partitions"'  # in the manifest of a stage, and in no record
 BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself

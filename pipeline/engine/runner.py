@@ -26,7 +26,7 @@ from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
 from corpusmill.pipeline.engine.owner import Claim
-from corpusmill.pipeline.engine.planned import Planned, groups, parts_of, status
+from corpusmill.pipeline.engine.planned import Planned, groups, manifest_of, parts_of, status
 from corpusmill.pipeline.engine.planning import page
 from corpusmill.pipeline.engine.planning.meter import MeteredScheduler
 from corpusmill.pipeline.engine.progress import Progress
@@ -52,7 +52,6 @@ from corpusmill.pipeline.engine.tasks import (
 from corpusmill.schemas.manifest import (
     EXPIRED,
     MANIFEST,
-    Counts,
     PartitionManifest,
     PublishedFile,
     RunInputs,
@@ -353,25 +352,9 @@ class Run:
     ) -> StageManifest:  # fmt: skip
         """The stage's manifest, before which whatever it does not name is deleted. `markers`: of units of input, by their path."""
         self._check_claim()
-        totals: dict[str, int] = dict(counters)
-        per_source: dict[str, Counts] = {}
-        counts = Counts()
-        for part in parts:
-            counts += part.counts
-            seconds += part.seconds
-            for name, number in part.counters.items():
-                totals[name] = totals.get(name, 0) + number
-            for source, number_of in part.per_source.items():
-                per_source[source] = per_source.get(source, Counts()) + number_of
         manifests: dict[str, Strict] = {f"parts/{part.partition}.json": part for part in parts}
         manifests.update(markers or {})
-        manifest = StageManifest(
-            stage=entry.name, version=entry.stage.version, key=entry.key, params=entry.stage.key_params(),
-            inputs=entry.inputs, partitions=[part.partition for part in parts], counts=counts,
-            per_source=dict(sorted(per_source.items())), counters=dict(sorted(totals.items())),
-            files=files, checksums={path: sha256(one.to_json()) for path, one in manifests.items()},
-            seconds=round(seconds, 3), resources=self._resources(entry.name),
-        )  # fmt: skip
+        manifest = manifest_of(entry, parts, manifests, files, counters, seconds, self._resources(entry.name))
         wanted = {entry.manifest, *manifests, *(f.path for part in parts for f in part.files)}
         wanted.update(f.path for f in files)
         roots = ("documents/", "decisions/", "signals/", "parts/", "units/", "scratch/")

@@ -86,12 +86,12 @@ def swapped_tars(file: Path) -> Expected:
 def no_sidecar(file: Path) -> Expected:
     sidecar = Path(f"{file}.idx")
     sidecar.unlink()
-    return sidecar, "not found"
+    return sidecar, "missing"
 
 
 def gone(file: Path) -> Expected:
     file.unlink()
-    return file, "not found"
+    return file, "missing"
 
 
 def padding(file: Path) -> Expected:

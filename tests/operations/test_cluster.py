@@ -194,12 +194,14 @@ def test_a_scheduler_that_hangs_ends_the_run(
 def test_a_scheduler_that_dies_of_the_tasks(log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for as long as tasks are finished between, and no task is asked for twice."""
     workers = Workers(Cluster(retries=2), "tcp://nowhere:1", log)
-    reconnected: list[int] = []
     monkeypatch.setattr(workers, "_client", object())  # connected
+    reconnected: list[int] = []
     monkeypatch.setattr(workers, "_reconnect", reconnected.append)
 
     def lost_after(count: int) -> Callable[..., Iterator[tuple[int, int]]]:
-        def attempt(_f: object, _s: object, _p: object, indices: list[int]) -> Iterator[tuple[int, int]]:
+        def attempt(
+            function: object, step: object, phase: object, indices: list[int]
+        ) -> Iterator[tuple[int, int]]:
             yield from ((index, 10 * index) for index in indices[:count])
             if len(indices) > count:
                 raise SchedulerLost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import PART, Changed, Folder, Truncated
 from corpusmill.common.stores import open_store
 from corpusmill.pipeline.engine.owner import Claim, owner_of
+from tests.common.test_storage import awaited
 from tests.e2e.cli import corpusmill, difference, published, write_recipe
 from tests.emulators import azurite, fake_gcs
 
@@ -88,15 +88,15 @@ def test_streams_larger_than_a_part(cloud: str) -> None:
 def test_reads_of_the_loader(cloud: str) -> None:
     file = Folder(cloud) / "loader/a"
     file.write(b"0123456789")
-    first = asyncio.run(file.read_tagged_async(2, 3))
+    first = awaited(file.read_tagged_async(2, 3))
     assert (first.data, first.size) == (b"234", 10)
-    assert asyncio.run(file.read_tagged_async(2, 3, first.tag)).data == b"234"
+    assert awaited(file.read_tagged_async(2, 3, first.tag)).data == b"234"
     with pytest.raises(Truncated):
-        asyncio.run(file.read_tagged_async(100, 3))
+        awaited(file.read_tagged_async(100, 3))
     if cloud.startswith("az"):  # fake-gcs-server has no conditional reads
         file.write(b"abcdefghij")
         with pytest.raises(Changed):
-            asyncio.run(file.read_tagged_async(2, 3, first.tag))
+            awaited(file.read_tagged_async(2, 3, first.tag))
 
 
 def test_many_are_deleted_though_some_are_missing(cloud: str) -> None:
@@ -114,11 +114,11 @@ def test_conditional_writes_have_one_winner(cloud: str) -> None:
     file = Folder(cloud) / "conditions/owner.json"
     won: list[bytes] = []
 
-    def race(write: str, tag: str = "") -> None:
+    def race(write: str, tag: str = "", again: str = "") -> None:
         won.clear()
 
         def one(number: int) -> None:
-            data = f"{write} {number}".encode()
+            data = f"{write} {number}{again}".encode()  # of this writer alone
             if file.write_new(data) if write == "new" else file.write_over(data, tag):
                 won.append(data)
 
@@ -133,7 +133,7 @@ def test_conditional_writes_have_one_winner(cloud: str) -> None:
     old = file.entry().tag
     race("over", old)
     assert won == [file.read()] and won[0].startswith(b"over")
-    race("over", old)
+    race("over", old, "again")
     assert won == []
     file.parent.delete()
     assert not file.write_over(b"x", old) and not file.exists()

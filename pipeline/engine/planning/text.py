@@ -66,8 +66,8 @@ def brief(plan: RunPlan) -> str:
 def beside(stages: Mapping[str, StageResources]) -> str:
     """Planned and actual figures of stages that ran, and their sums. What was planned of no stage is a dash."""
     lines = [
-        f"{'':<13}" + "".join(f"{title:>{width + 7}}" for title, _, _, width in _BESIDE),
-        f"{'stage':<13}" + "".join(f"{'plan':>{width}}{'actual':>7}" for *_, width in _BESIDE),
+        f"{'':<13}" + "".join(f"{title:>{2 * width}}" for title, _, _, width in _BESIDE),
+        f"{'stage':<13}" + "".join(f"{'plan':>{width}}{'used':>{width}}" for *_, width in _BESIDE),
     ]
     lines += [_pair(name, one.planned, one.actual) for name, one in stages.items()]
     planned = [one.planned for one in stages.values() if one.planned is not None]
@@ -91,7 +91,7 @@ def _pair(name: str, planned: Figures | None, actual: Figures) -> str:
     cells = []
     for _, field, write, width in _BESIDE:
         cells.append(f"{'-' if planned is None else write(getattr(planned, field)):>{width}}")
-        cells.append(f"{write(getattr(actual, field)):>7}")
+        cells.append(f"{write(getattr(actual, field)):>{width}}")
     return f"{name[:13]:<13}" + "".join(cells)
 
 

@@ -19,11 +19,11 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import ID_BYTES, checksum
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.layout import LINEAGE
 from corpusmill.pipeline.engine.publish import publish_bytes, read_table
 from corpusmill.pipeline.inspect.lineage.shards import Requests
 from corpusmill.schemas.manifest import Strict, manifest_name
 
-FOLDER: Final = "lineage"
 INDEX: Final = "ids.json"
 ENTRY: Final = np.dtype([("key", "<u8"), ("partition", "<u4"), ("row", "<u4")])
 PAGE: Final = 8_192  # entries
@@ -86,7 +86,7 @@ class Ids:
     def __init__(
         self, run: Folder, ledger: Folder, requests: Requests, log: Callable[[str], None], file_keys: int = FILE_KEYS
     ) -> None:  # fmt: skip
-        self.folder, self.ledger, self.requests = run / FOLDER, ledger, requests
+        self.folder, self.ledger, self.requests = run / LINEAGE, ledger, requests
         self._memory: dict[str, bytes] = {}
         stamp = checksum(requests.read(ledger / manifest_name("ledger")))
         self.index = self._known(stamp)

@@ -8,7 +8,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import sha256
 from corpusmill.common.signing import is_signed
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.layout import RUN, Record, below, read_record
+from corpusmill.pipeline.engine.layout import LINEAGE, RUN, Record, below, read_record
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.record import signature_of
 from corpusmill.pipeline.inspect.damage import is_there, read_present, read_regular, reported
@@ -122,7 +122,10 @@ def note_strays(run: Folder, sizes: Mapping[str, int], result: Verified) -> None
     """A note of files that no manifest names: nobody can say what they should be."""
     if OWNER in sizes:
         result.notes.append(f"{run / OWNER}: a command is writing there, or was killed")
-    strays = [path for path in sizes if path not in result.named and path != OWNER]
+    lists = f"{LINEAGE}/"  # made again where it does not fit the run
+    strays = [
+        path for path in sizes if path not in result.named and path != OWNER and not path.startswith(lists)
+    ]
     if strays:
         first = ", ".join(map(shown, strays[:SHOWN]))
         more = f" and {len(strays) - SHOWN} more" if len(strays) > SHOWN else ""

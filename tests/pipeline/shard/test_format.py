@@ -186,12 +186,12 @@ def reorder(tars: list[Path]) -> list[str]:
 
 def lose(tars: list[Path]) -> list[str]:
     tars[1].unlink()
-    return [tars[1].name, "not found"]
+    return [tars[1].name, "missing"]
 
 
 def lose_sidecar(tars: list[Path]) -> list[str]:
     Path(f"{tars[0]}.idx").unlink()
-    return [f"{tars[0].name}.idx", "not found"]
+    return [f"{tars[0].name}.idx", "missing"]
 
 
 def wrong_sidecar(tars: list[Path]) -> list[str]:
@@ -216,7 +216,7 @@ def break_index(tars: list[Path]) -> list[str]:
 
 def lose_set(tars: list[Path]) -> list[str]:
     (tars[0].parents[2] / "index.json").unlink()
-    return ["index.json", "not found"]
+    return ["index.json", "missing"]
 
 
 def edit_tokenizer(tars: list[Path]) -> list[str]:

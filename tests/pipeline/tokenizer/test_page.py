@@ -13,7 +13,8 @@ from tests.pipeline.tokenizer.test_tokenizer import build
 
 
 def checked(stats: dict[str, Any]) -> tuple[str, Checker]:
-    html = environment().get_template("tokenizer.html.j2").render(f={"tokenizer": stats})
+    macros = environment().get_template("macros.html.j2").module
+    html = environment().get_template("tokenizer.html.j2").render(f={"tokenizer": stats}, m=macros)
     checker = Checker()
     checker.feed(html)
     checker.close()
