@@ -132,7 +132,8 @@ class Cluster(Strict):
         default=600,
         gt=0,
         le=7 * 86_400,
-        description="seconds to wait for a scheduler that was lost, or for a worker where none is left",
+        description="seconds to wait for a scheduler that was lost, or for a worker where none is left (without --scheduler at"
+        " most 120)",
     )
     import_from: list[str] = Field(
         default=[],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,15 +17,13 @@ from uuid import uuid4
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.task_progress import watched
+from corpusmill.pipeline.engine.local_workers import PATIENCE, WORKER_ENV, count_of_workers, start_workers
 from corpusmill.pipeline.engine.phase import Phase
 from corpusmill.pipeline.engine.progress import Progress, held
 from corpusmill.pipeline.engine.reports import listen, run_reported
 from corpusmill.pipeline.engine.stage import Item, Result
 from corpusmill.pipeline.engine.watch import Answer, Step, Watch, answered, count_of_tasks, name_of
 from corpusmill.schemas.recipe import Cluster
-
-# Workers are single-threaded processes: one core each, and results that cannot depend on thread timing.
-WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 ANSWER = 10.0  # seconds in which a scheduler must answer at its address, and have a worker
 FETCH = 60.0  # seconds for the result of a finished task, before it is looked whether to go on waiting
@@ -78,7 +75,7 @@ class Workers:
         """How many workers there are, or will be; 1 where the tasks run in this process."""
         if self.address:
             return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
-        return max(1, self.config.workers if self.config.workers is not None else os.cpu_count() or 1)
+        return max(1, count_of_workers(self.config))
 
     def everywhere(
         self, function: Callable[..., Result], *arguments: Any, patience: float = 0.0
@@ -121,6 +118,8 @@ class Workers:
             {
                 "distributed.scheduler.allowed-failures": self.config.retries,
                 "distributed.comm.timeouts.connect": "30s",
+                # A worker that is started again on a busy machine is not given up after 15 s.
+                "distributed.deploy.lost-worker-timeout": "60s",
                 "distributed.worker.daemon": True,
                 # It looks at the frames of tasks from the event loop's thread, where a parsed page must not be freed.
                 "distributed.worker.profile.enabled": False,
@@ -140,28 +139,13 @@ class Workers:
                 raise UserError(
                     f"--scheduler {self.address}: no Dask scheduler answers there: {reason}"
                 ) from None
-        workers = self.config.workers if self.config.workers is not None else os.cpu_count() or 1
-        os.environ.update({name: os.environ.get(name, value) for name, value in WORKER_ENV.items()})
-        try:
-            cluster = distributed.LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                memory_limit=self.config.memory_limit,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-            )
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            raise WorkError(
-                f"the workers could not be started: {reason}; run the same command again"
-            ) from None
+        cluster = start_workers(self.config, self.progress.log)
         self._stack.enter_context(cluster)
         return self._watched(self._stack.enter_context(distributed.Client(cluster)))
 
     def _watched(self, client: Any) -> Any:
-        watch = Watch(client, self.address, self.config.patience, self.progress.log)
+        patience = self.config.patience if self.address else min(self.config.patience, PATIENCE)
+        watch = Watch(client, self.address, patience, self.progress.log)
         self._watch = self._stack.enter_context(watch)
         return client
 

@@ -17,16 +17,14 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.pipeline.engine.local_workers import replace_workers
 from corpusmill.pipeline.engine.stage import Item, Result
 
 LOOK = 5.0  # seconds between looks at the cluster
 ANSWER = 30.0  # seconds in which a scheduler at work answers
 SILENT = 60.0  # seconds without a sign after which a worker is named; they send one every few seconds
-SLOW_SECONDS, SLOW_TIMES, ENOUGH = (
-    60.0,
-    5.0,
-    3,
-)  # a slow task: at least so long, and in relation to so many others
+SLOW_SECONDS, SLOW_TIMES = 60.0, 5.0  # a slow task: at least so long, and so many times what is expected
+ENOUGH = 3  # finished tasks to expect something from
 NAMED = 3  # workers that come or go at once and are named, before they are only counted
 
 
@@ -276,12 +274,14 @@ class Watch:
         if identity["id"] != self._scheduler:  # the client found its way to another one by itself
             self.client.subscribe_topic("all", self._event)
             self._meet(identity)
+        cluster = self.client.cluster
+        lines = replace_workers(cluster) if cluster is not None else []
         self._check_alone(now, identity["workers"])
         workers = {
             address: Seen(worker["last_seen"], worker["nthreads"])
             for address, worker in identity["workers"].items()
         }
-        return self.observer.look(now, workers, tasks, self.step)
+        return lines + self.observer.look(now, workers, tasks, self.step)
 
     def _no_answer(self, now: float) -> list[str]:
         self._unanswered = self._unanswered or now - ANSWER
@@ -293,14 +293,7 @@ class Watch:
         return [f"the scheduler at {self.address} has not answered for {silence:.0f} s"]
 
     def _check_alone(self, now: float, workers: Mapping[str, Any]) -> None:
-        """Replace workers of this machine that died, and give up if there is none and none comes back.
-
-        A worker's nanny starts it again, but a cluster forgets one that takes longer than Dask's lost-worker-timeout,
-        15 s, as on a busy machine; asked for as many workers as it had, it makes another.
-        """
-        cluster = self.client.cluster
-        if cluster is not None and len(cluster.workers) < len(cluster.worker_spec):
-            cluster.scale(len(cluster.worker_spec))
+        """Give up if there is no worker and none comes back."""
         if workers or self.step is None:
             self._alone = 0.0
         else:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from bench.object_store import free_ports
 from tests.conftest import IMPORT_PATH
 
 
@@ -24,7 +25,8 @@ class DaskCluster:
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.scheduler = self._scheduler(0)
+        # Below the ports that the system gives out: nobody else gets it while the scheduler restarts.
+        self.scheduler = self._scheduler(free_ports(1)[0])
         self.address = self._address()
 
     def _scheduler(self, port: int) -> subprocess.Popen[bytes]:
@@ -47,12 +49,12 @@ class DaskCluster:
 
     def _address(self) -> str:
         file = self.folder / "scheduler.json"
-        for _ in range(600):
+        for _ in range(2400):
             with contextlib.suppress(FileNotFoundError, ValueError):
                 return str(json.loads(file.read_text())["address"])
             assert self.scheduler.poll() is None, (self.folder / "log").read_text()
             time.sleep(0.05)
-        raise AssertionError("the scheduler did not start within 30 s")
+        raise AssertionError("the scheduler did not start within 2 min")
 
     def kill_scheduler(self) -> None:
         self.scheduler.kill()

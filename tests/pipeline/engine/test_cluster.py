@@ -1,18 +1,23 @@
-"""Tasks on real Dask workers: order, retries after a SIGKILL, a poison task named, a foreign cluster."""
+"""Tasks on real Dask workers: order, retries after a SIGKILL (also while a worker starts), a poison task named, a foreign cluster."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.pipeline.engine import watch
 from corpusmill.pipeline.engine.cluster import Workers
+from corpusmill.pipeline.engine.local_workers import PATIENCE
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
 
@@ -107,12 +112,95 @@ def test_a_cluster_without_workers_is_given_up() -> None:
             scheduler.map(square, [3], "square")
 
 
-def test_a_worker_that_the_cluster_forgot_is_replaced(tmp_path: Path) -> None:
-    """Dask closes the nanny of a worker that is not back in time, and starts no other: 15 s, here none."""
+def test_a_worker_that_the_cluster_forgot_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask closes the nanny of a worker that is not back in time, and starts no other."""
     import dask
 
+    monkeypatch.setattr(watch, "LOOK", 0.5)
     items = [str(tmp_path / "died")]
     with Workers(Cluster(workers=1), progress=Progress(quiet=True)) as scheduler:
         assert scheduler.map(square, [2], "square") == [4]
         with dask.config.set({"distributed.deploy.lost-worker-timeout": "0s"}):
             assert scheduler.map(die_once, items, "die once") == items
+
+
+def processes_of_workers() -> set[int]:
+    """This process's workers, also those that are only starting."""
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any("spawn_main" in word for word in child.cmdline()):
+                found.add(child.pid)
+    return found
+
+
+def kill_new(seen: set[int], until: Callable[[], bool] | None = None) -> None:
+    """SIGKILL to each worker that is none of these, as soon as its process is there, until something has happened: by
+    default one is killed."""
+    killed: set[int] = set()
+    until = until or (lambda: bool(killed))
+    deadline = time.monotonic() + 120
+    while not until():
+        assert time.monotonic() < deadline
+        for pid in processes_of_workers() - seen - killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+        time.sleep(0.01)
+
+
+def test_a_worker_that_dies_while_all_start_costs_another_start() -> None:
+    out = io.StringIO()
+    with (
+        ThreadPoolExecutor(1) as beside,
+        Workers(Cluster(workers=2, retries=1), progress=Progress(out)) as scheduler,
+    ):
+        killed = beside.submit(kill_new, processes_of_workers())
+        assert scheduler.map(square, [2, 3], "square") == [4, 9]
+        killed.result()
+    assert "the workers could not be started: Nanny failed to start.; trying again" in out.getvalue()
+
+
+def test_workers_that_die_at_every_start_end_the_run() -> None:
+    with (
+        ThreadPoolExecutor(1) as beside,
+        Workers(Cluster(workers=1, retries=0), progress=Progress(quiet=True)) as scheduler,
+    ):
+        killed = beside.submit(kill_new, processes_of_workers())
+        with pytest.raises(
+            WorkError, match=r"^the workers could not be started: .*run the same command again$"
+        ):
+            scheduler.map(square, [2], "square")
+        killed.result()
+
+
+def test_a_replacement_that_dies_while_it_starts_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster has forgotten the first worker, so no nanny starts the second one again."""
+    import dask
+
+    monkeypatch.setattr(watch, "LOOK", 0.5)
+    out, items = io.StringIO(), [str(tmp_path / "died")]
+    with ThreadPoolExecutor(1) as beside, Workers(Cluster(workers=1), progress=Progress(out)) as scheduler:
+        assert scheduler.map(square, [2], "square") == [4]
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "0s"}):
+            killed = beside.submit(
+                kill_new, processes_of_workers(), lambda: "could not be started" in out.getvalue()
+            )
+            assert scheduler.map(die_once, items, "die once") == items
+        killed.result()
+    lines = out.getvalue()
+    for part in (
+        "was lost: 0 remain, 1 task will be repeated",
+        "worker 0 could not be started",
+        "joined: 1 now",
+    ):
+        assert part in lines
+
+
+def test_workers_of_this_machine_are_not_waited_for_as_long_as_a_cluster(workers: Workers) -> None:
+    assert workers.map(square, [2], "square") == [4]
+    assert workers._watch.patience == PATIENCE < Cluster().patience
