@@ -105,6 +105,7 @@ def test_workers_that_are_lost_stopped_and_slow_are_named(
     monkeypatch.setattr(watch, "SLOW_SECONDS", 1.0)
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     with Workers(Cluster(), cluster.address, log) as workers:
+        assert workers.client is not None  # connected before there is a worker, so that it is seen to join
         cluster.add_worker(tmp_path / "a")
         assert workers.map(held, ["", "", ""], "quick") == ["", "", ""]
         joined = log.wait_for("joined: 1 now")
