@@ -1,4 +1,4 @@
-"""How far the task of this thread is. Code that works through bytes calls `advance`; whoever runs the task watches it with
+"""How far the task of this thread is. Code that works through bytes calls `advance`; the code that runs the task watches it with
 `watched`. Where nobody does, a call costs a look-up."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`private/` of `redact`: the keyed hashes of what was recognised in the run. Never published: telephone numbers and the like can
-be enumerated by whoever has the key."""
+be enumerated by anyone who has the key."""
 
 from __future__ import annotations
 

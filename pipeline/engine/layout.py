@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from corpusmill.schemas.recipe import Recipe
 
 INPUTS = "inputs.json"
-LINEAGE = "lineage"  # lists of ids, made by whoever looks for them first
+LINEAGE = "lineage"  # lists of ids, made by the first look-up that needs them
 RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
 PARTITIONS = b'"partitions"'  # in the manifest of a stage, and in no record
 BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself

@@ -60,7 +60,7 @@ class Progress:
     def phase(
         self, label: str, total: int = 0, sizes: Sequence[int] | None = None, done: bool = True
     ) -> Iterator[Phase]:
-        """A phase of `total` tasks of these bytes: whoever does the work calls the `Phase`. If all goes well, and `done`,
+        """A phase of `total` tasks of these bytes: the code that does the work calls the `Phase`. If all goes well, and `done`,
         a line at its end."""
         phase = Phase(label, total, sizes)
         with self._lock:

@@ -1,7 +1,7 @@
 """The record of a finished run: published last, held to the bytes of every manifest, and signed if there is a key.
 
 The record names the SHA-256 of each stage's manifest, these name those of the manifests of partitions and of their files: so one
-signature, of the record, covers all bytes of a run. Whoever rewrites files of a finished stage gives its new manifest to the
+signature, of the record, covers all bytes of a run. Code that rewrites files of a finished stage gives its new manifest to the
 record with `update_record`.
 """
 
