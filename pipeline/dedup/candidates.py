@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.dedup.job import BAND, EDGE, HOT, LOCATION, PLANTED, Job, parts_of
+from corpusmill.pipeline.dedup.job import BAND, EDGE, HOT, LOCATION, PARTNER, PLANTED, Job, parts_of
 from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slices
 from corpusmill.schemas.manifest import hash_json
@@ -89,8 +89,8 @@ def ranges(job: Job, slices: Mapping[int, Slices], map_: Callable[..., list[Done
 
 
 def edges(job: Job, item: Range) -> Done:
-    """Publishes the range's candidate pairs (`edges`, a < b by location) and the texts in them (`nodes`),
-    both cut by partition; its largest buckets (`hot`); and, of a sub-range, its first and last records."""
+    """Publishes the range's candidate pairs (`edges`, a < b by location) and the texts in them (`nodes`, or
+    `partners`), all cut by partition; its largest buckets (`hot`); and, of a sub-range, its first and last records."""
     key = hash_json([job.key, "edges", item.number, item.low, item.high, shuffle.hashes_of(item.slices)])
     return shuffle.once(job.work, item.name, key, lambda: _edges(job, item, key))
 
@@ -166,11 +166,16 @@ def _window(bands: Records, cut: int) -> Records:
 
 
 def edge_files(job: Job, name: str, found: Records) -> dict[str, File]:
-    """Candidate pairs and the texts in them, published by partition."""
+    """Candidate pairs by the partition of their first text; and the texts in them, or, if their sets are sent, the
+    second ones with the partitions of the first ones, by their own partition."""
+    files = {"edges": shuffle.write(job.work, f"{name}.edges", found, parts_of(found["a"]))}
+    if job.sends:
+        partners = unique_partners(found["b"], parts_of(found["a"]))
+        home = parts_of(partners["location"])
+        return files | {"partners": shuffle.write(job.work, f"{name}.partners", partners, home)}
     nodes = np.unique(np.concatenate([found["a"], found["b"]]))
-    return {
-        "edges": shuffle.write(job.work, f"{name}.edges", found, parts_of(found["a"])),
-        "nodes": shuffle.write(job.work, f"{name}.nodes", nodes.astype(LOCATION), parts_of(nodes)),
+    return files | {
+        "nodes": shuffle.write(job.work, f"{name}.nodes", nodes.astype(LOCATION), parts_of(nodes))
     }
 
 
@@ -213,6 +218,12 @@ def unique_edges(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> Records:
     found = np.empty(len(a), EDGE)
     found["a"], found["b"] = a, b
     return found[shuffle.starts_of(a, b)]
+
+
+def unique_partners(location: npt.NDArray[np.int64], first_in: npt.NDArray[np.int64]) -> Records:
+    """Distinct `PARTNER` records, sorted by location, then the partition of the first text."""
+    found = unique_edges(location, first_in)
+    return found.view(PARTNER)
 
 
 def hottest(job: Job, dones: Sequence[Done]) -> Any:

@@ -23,6 +23,7 @@ from corpusmill.pipeline.dedup import (
     exact_similarity,
     key_groups,
     removals,
+    sent_sets,
     shingle_sets,
     signatures,
     sketch,
@@ -123,8 +124,9 @@ class Deduplication:
         heads = self.route(key_groups.heads, "text", texts, "exact copies")
         edges = self.edges(sketches)
         sample = draw(all_records(self.job, list(sketches.values()), "sample", SAMPLE), self.params.sample)
-        self.load_sets(sketches, edges, sample, heads)
-        pairs = exact_similarity.groups_of(self.job, self.parts(edges, "edges"))
+        by_first = self.parts(edges, "edges")
+        pairs = exact_similarity.groups_of(self.job, by_first)
+        pairs = self.load_sets(sketches, edges, sample, heads, by_first, pairs)
         verified = self.steps(exact_similarity.verify, pairs, "exact similarity")
         labelled, clusters = exact_similarity.label(self.job, verified)
         elected = self.elect(labelled, verified, heads)
@@ -223,12 +225,20 @@ class Deduplication:
         cuts = candidates.cuts(ranges, found)
         return found + (self.steps(candidates.stitch, cuts, "hot buckets") if cuts else [])
 
-    def load_sets(self, sketches: dict[int, Done], edges: list[Done], sample: Records, heads: Routed) -> None:
-        """Have the shingle sets of candidates and of the sample written; for an index, those of all texts."""
-        wanted = self.parts(edges, "nodes")
+    def load_sets(
+        self, sketches: dict[int, Done], edges: list[Done], sample: Records, heads: Routed, by_first: Routed,
+        pairs: list[exact_similarity.Pairs],
+    ) -> list[exact_similarity.Pairs]:  # fmt: skip
+        """Have the shingle sets of candidates and of the sample written, for an index those of all texts; returns the
+        tasks of comparison with what is sent to them."""
+        sends = self.job.sends and bool(pairs)
+        wanted = {} if sends else self.parts(edges, "nodes")
+        seconds = self.parts(edges, "partners") if sends else {}
+        starts = sent_sets.publish_starts(self.job, [item.index for item in pairs]) if sends else None
         drawn = parts_of(sample["location"])
+        given = {*wanted, *seconds, *(by_first if sends else ()), *drawn.tolist()}
         items = []
-        for index in sorted(self.partitions) if self.change else sorted({*wanted, *drawn.tolist()}):
+        for index in sorted(self.partitions) if self.change else sorted(given):
             if index >= PLANTED_PART:
                 made = sketches[index - PLANTED_PART].files["planted_docs"].file
                 partition, docs = shingle_sets.planted_partition(self.job, index, made), None
@@ -238,9 +248,18 @@ class Deduplication:
                 items.append(shingle_sets.Wanted(index, partition, docs, (), (), ()))
                 continue
             rows = tuple(np.sort(sample["location"][drawn == index]).tolist())
+            to = None
+            if starts is not None:
+                to = shingle_sets.Partners(by_first.get(index, ()), seconds.get(index, ()), starts)
             nodes = wanted.get(index, ())
-            items.append(shingle_sets.Wanted(index, partition, docs, nodes, rows, heads.get(index, ())))
-        self.map(shingle_sets.sets, items, "shingle sets", [item.partition.text_bytes for item in items])
+            items.append(shingle_sets.Wanted(index, partition, docs, nodes, rows, heads.get(index, ()), to))
+        made_sets = self.map(
+            shingle_sets.sets, items, "shingle sets", [item.partition.text_bytes for item in items]
+        )
+        if not sends:
+            return pairs
+        sent = by_part(sent_sets.files_of(made_sets), sent_sets.SENT)
+        return [replace(item, sent=sent[item.index]) for item in pairs]
 
     def elect(self, labelled: list[File], verified: list[Done], heads: Routed) -> list[Done]:
         """What becomes of the texts in clusters, by range of clusters."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.exact_similarity import similarities
+from corpusmill.pipeline.dedup.exact_similarity import fetched, similarities
 from corpusmill.pipeline.dedup.job import I64, LABEL, PAIR, Job, copy_fields, survivor_order
 from corpusmill.pipeline.dedup.key_groups import Routed, apply_group_leaders
 from corpusmill.pipeline.dedup.shingle_sets import load_nodes, places
@@ -246,8 +246,9 @@ class Comparison:
         self.compared += len(a)
         x, y = self.location[a], self.location[b]
         pairs = np.zeros(len(a), PAIR)
-        ends = np.minimum(x, y), np.maximum(x, y)
-        pairs["jaccard"], pairs["inside"] = similarities(self.job, *ends, self.known)
+        first, second = np.minimum(x, y), np.maximum(x, y)
+        sets = fetched(self.job, np.unique(second), self.known)
+        pairs["jaccard"], pairs["inside"] = similarities(self.job, first, second, sets, self.known)
         return self.value(pairs, a, b)
 
     def value(self, pairs: Records, a: I64, b: I64) -> F64:

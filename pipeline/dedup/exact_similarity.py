@@ -7,7 +7,7 @@ such text, and at its peak, while it sorts them, about eight times the forests (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy.typing as npt
 from corpusmill.common.errors import WorkError
 from corpusmill.pipeline.dedup.candidates import unique_edges
 from corpusmill.pipeline.dedup.job import EDGE, HASH, I64, LABEL, PAIR, PLANTED, Job, parts_of
-from corpusmill.pipeline.dedup.shingle_sets import load_sets, places_of
+from corpusmill.pipeline.dedup.sent_sets import Block, received
+from corpusmill.pipeline.dedup.shingle_sets import DENSE_GAP, GAP, load_sets, places_of
 from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice, Slices
 from corpusmill.pipeline.engine.unionfind import components, join, roots
@@ -35,10 +36,12 @@ BINS = 20  # of candidates by similarity, in the counters
 
 @dataclass(frozen=True)
 class Pairs:
-    """Candidate pairs whose first text lies in one of some neighbouring partitions; `index` is the first."""
+    """Candidate pairs whose first text lies in one of some neighbouring partitions, `index` is the first; and where
+    the shingle sets of their second texts lie, if they were sent."""
 
     index: int
     slices: Sequence[Slice]
+    sent: Slices | None = None
 
 
 def groups_of(job: Job, slices: dict[int, Slices]) -> list[Pairs]:
@@ -73,8 +76,13 @@ def _verify(job: Job, item: Pairs, key: str) -> Done:
     name = f"verify/{item.index:06d}"
     fresh = ~_known(job, name, pairs) if job.whole else np.ones(len(pairs), bool)
     a, b = pairs["a"][fresh], pairs["b"][fresh]
-    places = places_of(job, np.unique(np.r_[a, b]))
-    pairs["jaccard"][fresh], pairs["inside"][fresh] = similarities(job, a, b, places)
+    if item.sent is None:
+        places = places_of(job, np.unique(np.r_[a, b]))
+        found = similarities(job, a, b, fetched(job, np.unique(b), places), places)
+    else:
+        sent = received(job, item.sent)
+        found = similarities(job, a, b, sent, places_of(job, np.unique(a)), DENSE_GAP)
+    pairs["jaccard"][fresh], pairs["inside"][fresh] = found
     every = pairs
     real = pairs["b"] < PLANTED
     seen = np.bincount((pairs["jaccard"][real] * BINS).astype(int).clip(0, BINS), minlength=BINS + 1)
@@ -126,33 +134,41 @@ def linked(job: Job, pairs: Records) -> npt.NDArray[np.bool_]:
     return good
 
 
-def similarities(job: Job, a: I64, b: I64, known: Records) -> tuple[F64, F64]:
-    """(exact Jaccard, containment of the smaller set in the larger) of pairs of texts by location, whose sets
-    are stored at the `known` places (`shingle_sets.PLACE`, by location); in bounded memory."""
+def similarities(
+    job: Job, a: I64, b: I64, blocks: Iterable[Block], known: Records, gap: int = GAP
+) -> tuple[F64, F64]:
+    """(exact Jaccard, containment of the smaller set in the larger) of pairs of texts by location, in bounded memory.
+
+    `blocks` have the sets of all texts in `b`, by ascending location. Those in `a` are stored at the `known` places
+    (`shingle_sets.PLACE`, by location) and fetched for each block, neighbours up to `gap` hashes apart together.
+    """
     jaccard, inside = np.zeros(len(a)), np.zeros(len(a))
-    by_a = np.argsort(a, kind="stable")
-    for left in _chunks(job, np.unique(a), known):
-        first, last = np.searchsorted(a[by_a], left["location"][[0, -1]] + [0, 1])
-        rows = by_a[first:last]
-        rows = rows[np.argsort(b[rows], kind="stable")]
-        left_bounds, left_sets = load_sets(job, left)
-        for right in _chunks(job, np.unique(b[rows]), known):
-            begin, end = np.searchsorted(b[rows], right["location"][[0, -1]] + [0, 1])
+    by_b = np.argsort(b, kind="stable")
+    done = 0
+    for right in blocks:
+        last = int(np.searchsorted(b[by_b], right.location[-1], side="right"))
+        rows = by_b[done:last]
+        rows = rows[np.argsort(a[rows], kind="stable")]
+        done = last
+        for left in fetched(job, np.unique(a[rows]), known, gap):
+            begin, end = np.searchsorted(a[rows], left.location[[0, -1]] + [0, 1])
             some = rows[begin:end]
-            right_bounds, right_sets = load_sets(job, right)
-            x = np.searchsorted(left["location"], a[some])
-            y = np.searchsorted(right["location"], b[some])
-            found = minhash.jaccard(left_bounds, left_sets, right_bounds, right_sets, x, y)
-            sizes = left["size"][x], right["size"][y]
+            x, y = np.searchsorted(left.location, a[some]), np.searchsorted(right.location, b[some])
+            if not np.array_equal(right.location[y], b[some]):
+                raise WorkError(
+                    f"{job.work / 'sets'}: a text that is compared has no set there; delete the folder"
+                )
+            found = minhash.jaccard(left.bounds, left.hashes, right.bounds, right.hashes, x, y)
+            sizes = left.size[x], right.size[y]
             shared = np.rint(found * (sizes[0] + sizes[1]) / (1 + found))
             jaccard[some] = found
             inside[some] = shared / np.maximum(1, np.minimum(*sizes))
     return jaccard, inside
 
 
-def _chunks(job: Job, locations: I64, known: Records) -> Iterator[Records]:
-    """The places of the texts at ascending locations, in runs whose sets fit a quarter of the budget, one text
-    at least."""
+def fetched(job: Job, locations: I64, known: Records, gap: int = GAP) -> Iterator[Block]:
+    """The sets of the texts at ascending locations, fetched from their `known` places, in blocks that fit a quarter of
+    the budget, one text at least."""
     most = job.budget // (4 * HASH.itemsize)
     wanted = known[np.searchsorted(known["location"], locations)]
     ends = np.cumsum(wanted["size"])
@@ -160,7 +176,8 @@ def _chunks(job: Job, locations: I64, known: Records) -> Iterator[Records]:
     while first < len(wanted):
         before = ends[first - 1] if first else 0
         last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield wanted[first:last]
+        some = wanted[first:last]
+        yield Block(some["location"], *load_sets(job, some, gap))
         first = last
 
 

@@ -42,6 +42,8 @@ PLANTED = PLANTED_PART << 32
 # 16-byte ids are two big-endian words, so that numbers sort as the bytes do.
 BAND = np.dtype([("key", "<u8"), ("text", "<u8"), ("location", "<i8")])
 EDGE = np.dtype([("a", "<i8"), ("b", "<i8")])
+# A text that is the second of a pair, and the partition of the first one.
+PARTNER = np.dtype([("location", "<i8"), ("first_in", "<i8")])
 # A verified pair: exact Jaccard similarity, and the share of the smaller set that the larger one holds.
 PAIR = np.dtype([("a", "<i8"), ("b", "<i8"), ("jaccard", "<f8"), ("inside", "<f8")])
 HOT = np.dtype([("key", "<u8"), ("texts", "<i8"), ("location", "<i8")])
@@ -73,6 +75,12 @@ class Job:
     def budget(self) -> int:
         """Bytes of records that a task may hold at once."""
         return self.params.memory_mb << 20
+
+    @property
+    def sends(self) -> bool:
+        """Whether shingle sets are written once more for each task that compares them, in its order: with very many
+        partitions nearly every set would be a request of its own otherwise. Those of an index are for later runs too."""
+        return self.slim and not self.whole
 
     @property
     def keep(self) -> float:

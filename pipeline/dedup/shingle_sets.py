@@ -1,7 +1,7 @@
 """Third step, per partition: the shingle sets of candidate texts.
 
 A partition's text is read once more, for the candidates in it alone; their sets go to a file from which others
-fetch the few that they need by range.
+fetch the few that they need by range, and in large runs to others that hold them by who compares them (`sent_sets`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,23 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.dedup.job import HASH, I64, LOCATION, PLANTED_PART, Job, copy_fields, parts_of
+from corpusmill.pipeline.dedup.job import (
+    EDGE,
+    HASH,
+    I64,
+    LOCATION,
+    PARTNER,
+    PLANTED_PART,
+    U64,
+    Job,
+    copy_fields,
+    parts_of,
+)
 from corpusmill.pipeline.dedup.key_groups import Routed, apply_group_leaders
+from corpusmill.pipeline.dedup.sent_sets import send
 from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.shuffle import Done, File, Records, Slice
 from corpusmill.pipeline.engine.stage import Partition
@@ -25,18 +36,28 @@ from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 
-U64 = npt.NDArray[np.uint64]
-
 # Where the set of a text lies in its partition's file, how many hashes it has, and what they add up to.
 PLACE = np.dtype([("location", "<i8"), ("start", "<i8"), ("size", "<i8"), ("sum", "<u8")])
 SETS = "sets/{:06d}.sets"
 GAP = 8 << 10  # hashes between two wanted sets that are read rather than skipped by a second request
+DENSE_GAP = 128 << 10  # where a task reads a large part of a few files, again and again
+RUN = 512 << 10  # hashes that one request reads, not counted the last set
+
+
+@dataclass(frozen=True)
+class Partners:
+    """Where sets are sent: pairs whose first text is in the partition (`EDGE`), second texts of pairs that are
+    (`PARTNER`), and the first partition of each task of comparison."""
+
+    edges: Sequence[Slice]
+    seconds: Sequence[Slice]
+    starts: PublishedFile
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The texts of a partition whose sets are wanted: candidates, and those in the sample; what is known of
-    texts that several documents have. `texts` is absent for planted ones."""
+    """The texts of a partition whose sets are wanted: candidates (`nodes`, or `partners` if sets are sent), and those
+    in the sample; what is known of texts that several documents have. `docs` is None for planted ones."""
 
     index: int
     partition: Partition
@@ -44,18 +65,35 @@ class Wanted:
     nodes: Sequence[Slice]
     sample: tuple[int, ...]
     heads: Routed
+    partners: Partners | None = None
+
+    @property
+    def hashes(self) -> list[Any]:
+        """Checksums of what says which texts are wanted."""
+        to = self.partners
+        if to is None:
+            return shuffle.hashes_of(self.nodes)
+        return [shuffle.hashes_of(to.edges), shuffle.hashes_of(to.seconds), to.starts.xxh3]
 
 
 def sets(job: Job, item: Wanted) -> Done:
-    """Publishes the partition's wanted texts (`nodes`) and their shingle sets (`sets`)."""
+    """Publishes the partition's wanted texts (`nodes`) and their shingle sets (`sets`), those that are sent once more
+    by the task that wants them (`sent.…`)."""
     docs = item.docs.xxh3 if item.docs else item.partition.xxh3
-    nodes, heads = shuffle.hashes_of(item.nodes), shuffle.hashes_of(item.heads)
-    key = hash_json([job.key, "sets", docs, nodes, item.sample, job.whole, heads])
+    key = hash_json(
+        [job.key, "sets", docs, item.hashes, item.sample, job.whole, shuffle.hashes_of(item.heads)]
+    )
     return shuffle.once(job.work, f"sets/{item.index:06d}", key, lambda: _sets(job, item, key))
 
 
 def _sets(job: Job, item: Wanted, key: str) -> Done:
-    candidates = shuffle.read_slices(job.work, item.nodes, LOCATION)
+    partners = np.empty(0, PARTNER)
+    if item.partners is None:
+        candidates = shuffle.read_slices(job.work, item.nodes, LOCATION)
+    else:
+        partners = shuffle.read_slices(job.work, item.partners.seconds, PARTNER)
+        first = shuffle.read_slices(job.work, item.partners.edges, EDGE)["a"]
+        candidates = np.r_[first, partners["location"]]
     wanted = np.unique(np.r_[candidates, np.array(item.sample, np.int64)])
     if item.docs is not None:
         docs = shuffle.read(job.work, item.docs, job.doc)
@@ -79,6 +117,8 @@ def _sets(job: Job, item: Wanted, key: str) -> Done:
         "nodes": shuffle.write(job.work, f"sets/{item.index:06d}.nodes", nodes),
         "sets": shuffle.write(job.work, SETS.format(item.index), hashes),
     }
+    if item.partners is not None:
+        files |= send(job, f"sets/{item.index:06d}", partners, item.partners.starts, nodes, hashes)
     return Done(key=key, files=files)
 
 
@@ -119,15 +159,15 @@ def places(nodes: Records) -> Records:
     return copy_fields(nodes, np.empty(len(nodes), PLACE), PLACE.names)
 
 
-def load_sets(job: Job, wanted: Records) -> tuple[I64, U64]:
-    """(bounds, hashes) of the sets at `PLACE` records, by ascending location; neighbours are read in one request.
-    The bytes are checked by the sum of each set."""
+def load_sets(job: Job, wanted: Records, gap: int = GAP) -> tuple[I64, U64]:
+    """(bounds, hashes) of the sets at `PLACE` records, by ascending location; neighbours, at most `gap` hashes apart,
+    are read in one request. The bytes are checked by the sum of each set."""
     bounds = np.r_[0, np.cumsum(wanted["size"])].astype(np.int64)
     hashes = np.empty(bounds[-1], np.uint64)
     parts = parts_of(wanted["location"])
     begins, stops = wanted["start"], wanted["start"] + wanted["size"]
     apart = shuffle.starts_of(parts)
-    apart[1:] |= begins[1:] - stops[:-1] > GAP
+    apart[1:] |= (begins[1:] - stops[:-1] > gap) | (begins[1:] // RUN != begins[:-1] // RUN)
     runs = list(pairwise([*np.flatnonzero(apart).tolist(), len(wanted)]))
     files = {part: _set_file(job, part) for part in np.unique(parts).tolist()}
     asked = [

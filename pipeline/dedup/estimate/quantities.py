@@ -29,11 +29,12 @@ from corpusmill.pipeline.dedup.job import (
     MOST_SLICES,
     NUMBERS,
     PAIR,
+    PARTNER,
     Job,
 )
 from corpusmill.pipeline.dedup.quality.precision import SIZE as AUDITS
 from corpusmill.pipeline.dedup.removals import MEMBER
-from corpusmill.pipeline.dedup.shingle_sets import GAP
+from corpusmill.pipeline.dedup.shingle_sets import DENSE_GAP, GAP, RUN
 from corpusmill.pipeline.dedup.sketch import WINNOW
 from corpusmill.schemas.dedup import DedupParams
 
@@ -59,6 +60,7 @@ class Widths:
     pair: int = PAIR.itemsize
     label: int = LABEL.itemsize
     location: int = LOCATION.itemsize
+    partner: int = PARTNER.itemsize
     hash: int = HASH.itemsize
 
 
@@ -105,7 +107,8 @@ class Quantities:
 
     @property
     def slim(self) -> bool:
-        """Whether files are put together before they are read, since the slices would be too many."""
+        """Whether files are put together before they are read, and shingle sets sent to the tasks that compare them,
+        since slices and requests would be too many."""
         return self.partitions * max(self.band_ranges, self.text_ranges) > MOST_SLICES
 
 
@@ -204,27 +207,46 @@ class Compared(NamedTuple):
     opened: float  # partitions that have sets of it: of each the index is read once
     runs: float  # ranges of sets, one request each
     hashes: float  # bytes of them
-    rounds: float  # fillings of the memory for the first texts
+    rounds: float  # fillings of the memory for the second texts
 
 
 def comparison(q: Quantities, w: Widths, params: DedupParams, pairs: float, first_in: float) -> Compared:
-    """Of a task with so many pairs whose first texts lie in `first_in` partitions.
+    """Of a task with so many pairs whose first texts lie in `first_in` partitions, if it fetches all sets.
 
-    A quarter of the budget is held of the first texts' sets; for each such filling the partners in it are fetched
-    from wherever they lie, also a quarter at a time. Sets come by range, neighbours in one request. A pair's second
-    text lies in its first text's partition or after it: of p pairs a task, spread at random, the task at place u of
-    1 has 2 p (1 - u), with partners in (1 - u) of the partitions; the mean is that of p pairs over half of them.
+    A quarter of the budget is held of the second texts' sets, fetched from wherever they lie; for each such filling
+    the first texts of their pairs are fetched, also a quarter at a time. Sets come by range, neighbours in one
+    request. A pair's second text lies in its first text's partition or after it: of p pairs a task, spread at random,
+    the task at place u of 1 has 2 p (1 - u), with partners in (1 - u) of the partitions; the mean is that of p pairs
+    over half of them.
     """
     in_file = q.nodes / q.partitions
-    gap = GAP / max(1.0, q.shingles)
-    own = min(pairs, q.nodes * first_in / q.partitions)
-    rounds = max(1.0, math.ceil(own * q.shingles * w.hash / ((params.memory_mb << 20) / 4)))
-    homes, others = cells(own, 1, first_in), cells(pairs / rounds, 1, (q.partitions + 1) / 2)
-    each = min(in_file, pairs / rounds / max(1e-9, others))
-    mine, theirs = runs(own / max(1e-9, homes), in_file, gap), runs(each, in_file, gap)
-    requests, texts = (homes * a + rounds * others * b for a, b in zip(mine, theirs, strict=True))
-    opened = min(q.partitions, homes + cells(pairs, 1, (q.partitions + 1) / 2))
-    return Compared(opened, requests, texts * q.shingles * w.hash, rounds)
+    others = cells(pairs, 1, (q.partitions + 1) / 2)
+    each = min(in_file, pairs / max(1e-9, others))
+    requests, texts = (others * x for x in runs(each, in_file, GAP / max(1.0, q.shingles)))
+    mine = first_sets(q, w, params, pairs, first_in, GAP)
+    opened = min(q.partitions, mine.opened + others)
+    return Compared(opened, requests + mine.runs, texts * q.shingles * w.hash + mine.hashes, mine.rounds)
+
+
+def first_sets(
+    q: Quantities, w: Widths, params: DedupParams, pairs: float, first_in: float, gap: int
+) -> Compared:
+    """Of the same task, what it fetches for the first texts alone, gaps of `gap` hashes read over."""
+    in_file = q.nodes / q.partitions
+    rounds = max(1.0, math.ceil(pairs * q.shingles * w.hash / ((params.memory_mb << 20) / 4)))
+    own = min(pairs / rounds, q.nodes * first_in / q.partitions)
+    homes = cells(own, 1, first_in)
+    requests, texts = runs(own / max(1e-9, homes), in_file, gap / max(1.0, q.shingles))
+    cuts = texts * q.shingles / RUN
+    return Compared(
+        homes, rounds * homes * (requests + cuts), rounds * homes * texts * q.shingles * w.hash, rounds
+    )
+
+
+def received(q: Quantities, w: Widths, params: DedupParams, pairs: float, first_in: float) -> Compared:
+    """Of the same task, if the sets of the second texts are sent to it; their slices are counted by the exchange."""
+    mine = first_sets(q, w, params, pairs, first_in, DENSE_GAP)
+    return mine._replace(hashes=mine.hashes + pairs * q.shingles * w.hash)
 
 
 class Exchange(NamedTuple):
@@ -280,10 +302,16 @@ def exchanges(q: Quantities, w: Widths, params: DedupParams) -> dict[str, Exchan
         return found
     edge_files = q.band_ranges * (2 * q.sub_ranges - 1)
     homes = q.partitions + q.planted_in
+    if q.slim:
+        # A task is sent sets from its own partitions and those after them, half of them in the mean.
+        receivers, width = (q.verify_tasks + 1) / 2, round(q.shingles * w.hash) + 2 * w.hash
+        found["partners"] = Exchange("candidates", q.edges, w.partner, edge_files, homes, False, True, most)
+        found["sent"] = Exchange("shingle sets", q.candidates, width, homes, receivers, False, True, 0.0)
+    else:
+        found["nodes"] = Exchange("candidates", q.edge_nodes, w.location, edge_files, homes, False, True, 0.0)
     return found | {
         "bands": Exchange("signatures", q.bands, w.band, q.partitions, q.band_ranges, False, True, most),
         "edges": Exchange("candidates", q.edges, w.edge, edge_files, q.partitions, True, True, most),
-        "nodes": Exchange("candidates", q.edge_nodes, w.location, edge_files, homes, False, True, most),
         "pairs": Exchange(
             "exact similarity", q.verified, w.pair, q.verify_tasks, q.partitions, False, True, most, True
         ),

@@ -28,9 +28,11 @@ from corpusmill.pipeline.dedup.estimate.quantities import (
     exchanges,
     known_of,
     places_of,
+    received,
 )
 from corpusmill.pipeline.dedup.exact_similarity import PAIR_COST
 from corpusmill.pipeline.dedup.removals import MEMBER
+from corpusmill.pipeline.dedup.sent_sets import WRITING
 from corpusmill.schemas.dedup import DedupParams
 
 PILOT_HELD = 6  # times the text of the documents that the pilot compares
@@ -60,7 +62,7 @@ def loads(q: Quantities, w: Widths, params: DedupParams) -> list[Load]:
     x = exchanges(q, w, params)
     found = [sketch(q, w, params), heads(q, w, x)]
     if params.minhash:
-        found += [edges(q, w, x), sets(q, w, x), verify(q, w, params, x)]
+        found += [edges(q, w, x), sets(q, w, params, x), verify(q, w, params, x)]
         found += [route(q, w, x), elect(q, w, params, x)]
     found += [settle(q, w, x), removals(q, w, x), tables(q, x)]
     if q.slim:
@@ -116,32 +118,40 @@ def edges(q: Quantities, w: Widths, x: Exchanges) -> Load:
     held = (SORTING * q.bands * w.band + 3 * q.edges * w.edge) / q.band_ranges / q.sub_ranges
     return Load(
         "candidates", tasks, {"records": passes * q.bands + q.edges, "slices": passes * reads},
-        read=passes * q.bands * w.band, written=q.edges * w.edge + q.edge_nodes * w.location,
+        read=passes * q.bands * w.band,
+        written=q.edges * w.edge + (q.edges * w.partner if q.slim else q.edge_nodes * w.location),
         gets=passes * reads + tasks, puts=(6 if cut else 4) * tasks, files=3 * tasks, worker=held,
     )  # fmt: skip
 
 
-def sets(q: Quantities, w: Widths, x: Exchanges) -> Load:
-    """Per partition: the shingle sets of candidates and of the sample; planted texts have partitions of their own."""
+def sets(q: Quantities, w: Widths, params: DedupParams, x: Exchanges) -> Load:
+    """Per partition: the shingle sets of candidates and of the sample; planted texts have partitions of their own.
+    Sets that are sent are written once more for each task that compares them."""
     tasks = q.partitions + q.planted_in
-    slices = x["nodes"].slices + x["heads"].slices
+    asked = ("edges", "partners") if q.slim else ("nodes",)
+    slices = sum(x[name].slices for name in asked) + x["heads"].slices
     hashes = q.nodes * q.shingles * w.hash
-    read = q.stored + q.documents * w.doc + q.edge_nodes * w.location + q.grouped * w.text
+    sent = x["sent"].records * x["sent"].width if q.slim else 0.0
+    read = q.stored + q.documents * w.doc + q.grouped * w.text
+    read += sum(x[name].records * x[name].width for name in asked)
     set_mb = q.megabytes * q.nodes / max(1.0, q.documents)
     return Load(
         "shingle sets", tasks, {"mb": q.megabytes, "set_mb": set_mb, "slices": slices}, read=read,
-        written=q.nodes * w.node + hashes, gets=2 * tasks + q.partitions + slices, puts=3 * tasks,
-        worker=(2.5e6 * q.megabytes + q.documents * w.doc + 2 * hashes) / q.partitions,
+        written=q.nodes * w.node + hashes + sent, gets=(3 if q.slim else 2) * tasks + q.partitions + slices,
+        puts=(4 if q.slim else 3) * tasks,
+        worker=(2.5e6 * q.megabytes + q.documents * w.doc + 2 * hashes) / q.partitions
+        + min(3 * sent / tasks, 3 * (params.memory_mb << 20) / WRITING),
     )  # fmt: skip
 
 
 def verify(q: Quantities, w: Widths, params: DedupParams, x: Exchanges) -> Load:
     """Per group of partitions: exact similarity of the pairs whose first text is there. The index of each partition
-    that has a text of them is read once."""
+    whose sets it fetches is read once."""
     tasks = max(1.0, q.verify_tasks)
-    one = comparison(q, w, params, q.candidates / tasks, cells(q.edges, 1, q.partitions) / tasks)
+    fetch = received if q.slim else comparison
+    one = fetch(q, w, params, q.candidates / tasks, cells(q.edges, 1, q.partitions) / tasks)
     index = q.nodes * w.node / q.partitions
-    slices = x["edges"].slices
+    slices = x["edges"].slices + (x["sent"].slices if q.slim else 0.0)
     held = min((params.memory_mb << 20) / 2, 2 * one.hashes) + PAIR_COST * q.edges / tasks + IN_FLIGHT * index
     return Load(
         "exact similarity", tasks,
@@ -213,13 +223,14 @@ def tables(q: Quantities, x: Exchanges) -> Load:
 def together(x: Exchanges) -> Load:
     """Per group of neighbouring files: they are copied into one. Each task reads the markers of the steps that
     wrote them, with the slices of all their files."""
-    size = sum(e.records * e.width for e in x.values())
-    groups, slices = sum(e.groups for e in x.values()), sum(e.slices for e in x.values())
-    markers = sum(places_of(x, e.step) * PLACE_JSON + e.files * MARKER for e in x.values())
-    places = sum(e.places for e in x.values())
+    copied = [e for e in x.values() if e.together]
+    size = sum(e.records * e.width for e in copied)
+    groups, slices = sum(e.groups for e in copied), sum(e.slices for e in copied)
+    markers = sum(places_of(x, e.step) * PLACE_JSON + e.files * MARKER for e in copied)
+    places = sum(e.places for e in copied)
     return Load(
         "files together", groups, {"mb": size / 1e6, "slices": places + slices}, read=size + markers,
-        written=size, gets=groups + 2 * sum(e.files for e in x.values()), puts=2 * groups, entries=slices,
+        written=size, gets=groups + 2 * sum(e.files for e in copied), puts=2 * groups, entries=slices,
         worker=copying_bytes(x),
     )  # fmt: skip
 

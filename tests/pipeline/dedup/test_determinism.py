@@ -18,6 +18,7 @@ from corpusmill.pipeline.dedup import (
     exact_similarity,
     key_groups,
     removals,
+    sent_sets,
     shingle_sets,
     sketch,
 )
@@ -124,6 +125,60 @@ def test_files_put_together_before_they_are_shuffled(
     assert (1 if budget > 100_000 else 2) <= len(compacted) < 8
 
 
+def test_sets_are_sent_to_the_tasks_that_compare_them(
+    corpus: list[Doc], expected: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of others' partitions a task of comparison reads what was sent to it, each slice once, and of its own the sets
+    in a few runs."""
+    monkeypatch.setattr(deduplication, "MOST_SLICES", 0)
+    read: list[tuple[str, int]] = []
+    verify, read_range = exact_similarity.verify, Folder.read_range
+
+    def watched(job: Job, item: Any) -> Any:
+        def counted(folder: Folder, start: int, size: int) -> bytes:
+            read.append((Path(folder.path).name, start))
+            return read_range(folder, start, size)
+
+        read.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "read_range", counted)
+            done = verify(job, item)
+        sent = [place for place in read if ".sent." in place[0]]
+        assert len(sent) == len(set(sent)) == len(item.sent), "each slice once"
+        sets = [place for place in read if place[0].endswith(".sets")]
+        assert {name for name, _ in sets} <= {f"{item.index:06d}.sets"} and len(sets) <= 1
+        return done
+
+    monkeypatch.setattr(exact_similarity, "verify", watched)
+    result = dedup(Folder(tmp_path), corpus, 7)
+    assert read, "some pairs were compared"
+    assert result.read("clusters.parquet") == expected.read("clusters.parquet")
+
+
+@pytest.mark.parametrize("path", ["sets/000001.sent.0000", "sets/starts", "edges/000000.0000.partners"])
+def test_damage_of_what_is_sent_is_noticed_and_mended(
+    corpus: list[Doc], expected: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(deduplication, "MOST_SLICES", 0)
+    root = Folder(tmp_path)
+    step = "shingle sets" if "sent" in path else "candidates"
+    if path == "sets/starts":
+        publish = sent_sets.publish_starts
+
+        def damaged(job: Job, starts: list[int]) -> Any:
+            file = publish(job, starts)
+            (job.work / path).write(b"\1" + (job.work / path).read()[1:])
+            return file
+
+        with monkeypatch.context() as patch, pytest.raises(WorkError, match="its bytes changed"):
+            patch.setattr(sent_sets, "publish_starts", damaged)
+            dedup(root, corpus, 3)
+    else:
+        with pytest.raises(WorkError, match="its bytes changed"):
+            dedup(root, corpus, 3, scheduler=Vandal(root / "dedup/scratch" / path, f"dedup {step}"))
+    same(dedup(root, corpus, 3), expected)
+
+
 def test_on_dask_workers(corpus: list[Doc], expected: Result, tmp_path: Path) -> None:
     with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:
         same(dedup(Folder(tmp_path), corpus, 3, scheduler=workers), expected)
@@ -136,6 +191,21 @@ def test_killed_at_any_task(corpus: list[Doc], expected: Result, tmp_path: Path)
     )
     assert kills == len(expected.labels)
     same(result, expected)
+
+
+def test_killed_where_sets_are_sent(
+    corpus: list[Doc], expected: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above with files put together and sets sent in several files, a few tasks further each time."""
+    monkeypatch.setattr(deduplication, "MOST_SLICES", 0)
+    monkeypatch.setattr(Job, "budget", property(lambda job: 200_000))
+    result, kills = until_it_lives(
+        lambda tasks: dedup(Folder(tmp_path), corpus, 3, scheduler=Dying(tasks)), range(5, 400, 11)
+    )
+    assert kills > 3
+    assert [e.path for e in (result.folder / "scratch/sets").list() if e.path.endswith(".sent.0001")]
+    assert result.read("clusters.parquet") == expected.read("clusters.parquet")
+    assert result.removed == expected.removed
 
 
 def test_killed_inside_any_write(

@@ -21,6 +21,7 @@ from corpusmill.pipeline.dedup.estimate.quantities import (
     comparison,
     exchanges,
     quantities,
+    received,
     slices_bytes,
     verify_tasks,
     widths,
@@ -49,9 +50,11 @@ def test_files_are_put_together_as_the_stage_decides(documents: int, memory_mb: 
     params = DedupParams(memory_mb=memory_mb)
     q = counts(documents, params)
     assert q.slim == (q.partitions * max(q.band_ranges, q.text_ranges) > MOST_SLICES)
-    for exchange in exchanges(q, widths(params), params).values():
+    found = exchanges(q, widths(params), params)
+    assert ("sent" in found) == ("partners" in found) == q.slim != ("nodes" in found)
+    for name, exchange in found.items():
         assert 0 <= exchange.slices <= exchange.places * (1 + 1e-9)
-        assert bool(exchange.together) == q.slim
+        assert bool(exchange.together) == (q.slim and name != "sent")
         assert exchange.groups <= max(1.0, np.ceil(exchange.files))
 
 
@@ -141,7 +144,16 @@ def test_a_task_opens_what_its_partners_lie_in_once() -> None:
     assert few.rounds == 1 and few.opened <= 10_001
     assert many.rounds > 1 and many.runs <= 4_000_000
     larger = comparison(q, w, DedupParams(memory_mb=4096), 2_000_000, 100)
-    assert larger.rounds < many.rounds and larger.runs < many.runs and larger.opened == many.opened
+    assert larger.rounds < many.rounds and larger.runs <= many.runs and larger.opened == many.opened
+
+
+def test_sets_that_are_sent_are_not_asked_for_one_by_one() -> None:
+    q, w = counts(10**9), widths(DEFAULTS)
+    fetches, is_sent = (fetch(q, w, DEFAULTS, 2_000_000, 100) for fetch in (comparison, received))
+    assert fetches.runs > 1_900_000 and is_sent.runs < 100_000
+    assert is_sent.opened <= 100 < fetches.opened
+    sent = exchanges(q, w, DEFAULTS)["sent"]
+    assert 0 < sent.slices < q.partitions * q.verify_tasks and sent.records == q.candidates
 
 
 def test_containment_has_more_records_a_band_range_and_says_what_it_leaves_out() -> None:

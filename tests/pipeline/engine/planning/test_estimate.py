@@ -108,11 +108,13 @@ def test_limits_that_are_exceeded_are_named_with_what_to_change() -> None:
     assert "tars; raise shard.shard_mb" in tars
 
 
-def test_the_driver_of_ten_billion_documents_stays_below_64_gb() -> None:
+def test_ten_billion_documents_need_a_driver_below_64_gb_and_a_billion_requests_at_most() -> None:
     """With the layout that docs/planning.md gives; the constants are measured on the structures themselves."""
     large, usual = planned(30_000, 500, partitions=30_000, **LARGE), planned(30_000, 500)
     assert large.documents == 10e9
     assert large.total.driver_bytes < 64e9 < usual.total.driver_bytes
+    assert large.total.requests < 1e9 < usual.total.requests
+    assert not [warning for warning in large.warnings if "requests" in warning]
     for stage in large.stages:
         if stage.name != "dedup":  # which holds union-find
             assert stage.driver_bytes < 32e9, stage.name
