@@ -59,15 +59,22 @@ def _execute(
     with Workers(recipe.cluster, address, progress) as scheduler:
         overrides = {name: Folder(url) for name, url in (folders or {}).items()}
         job = Run(recipe, folder, scheduler, progress, overrides, replace)
-        with contextlib.nullcontext() if dry_run else job.owned():
-            planned = job.plan()
-            todo = [entry for entry in planned if entry.done is None]
+        warned: set[str] = set()
+
+        def check(planned: list[Any]) -> RunPlan:
             with progress.work("checks"):
                 plan = of_run(planned, len(recipe.sources), scheduler.count, not folder.local)
                 warnings = preflight(recipe, folder, scheduler, planned, plan, claimed=not dry_run)
             for warning in warnings:
-                progress.log(f"warning: {warning}")
-            job.forecast = plan
+                if warning not in warned:
+                    progress.log(f"warning: {warning}")
+            warned.update(warnings)
+            return plan
+
+        with contextlib.nullcontext() if dry_run else job.owned():
+            planned = job.plan(check)
+            todo = [entry for entry in planned if entry.done is None]
+            plan = job.forecast = check(planned)
             if dry_run:
                 if (owner := owner_of(folder)) is not None:
                     progress.log(f"warning: {in_use(folder, owner)}")

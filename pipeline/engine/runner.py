@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,6 +33,7 @@ from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.record import made_record, publish_record, recorded_manifests
 from corpusmill.pipeline.engine.stage import (
+    MANY_BYTES,
     Context,
     GlobalStage,
     LocalStage,
@@ -155,12 +156,15 @@ class Run:
         self._publish_run(manifests, ended_early)
         return manifests
 
-    def plan(self) -> list[Planned]:
-        """Every stage in order, with its key and why it would run (empty: finished and valid)."""
-        with self.progress.work("plan"):
-            return self._plan()
+    def plan(self, check: Callable[[list[Planned]], object] | None = None) -> list[Planned]:
+        """Every stage in order, with its key and why it would run (empty: finished and valid).
 
-    def _plan(self) -> list[Planned]:
+        `check` is called before much input is read to find the keys, with all stages as if none was finished.
+        """
+        with self.progress.work("plan"):
+            return self._plan(check)
+
+    def _plan(self, check: Callable[[list[Planned]], object] | None) -> list[Planned]:
         names, local = self._names()
         planned: list[Planned] = []
         keys: dict[str, str] = {}
@@ -168,6 +172,9 @@ class Run:
         for name in names:
             stage = load_stage(name, self.recipe)
             reads = self._reads(name, names, local)
+            if check is not None and isinstance(stage, SourceStage) and self._much_unread(stage):
+                later = [load_stage(other, self.recipe) for other in names[1:]]
+                check([Planned(one, self.folder_of(one.name), "", {}) for one in (stage, *later)])
             inputs = (
                 self._raw_inputs(stage) if isinstance(stage, SourceStage) else {n: keys[n] for n in reads}
             )
@@ -190,14 +197,26 @@ class Run:
         declared = STAGES[name].declared
         return names[: names.index(name)] if declared.reads_all else [local[-1], *declared.reads]
 
-    def _raw_inputs(self, stage: Any) -> dict[str, str]:
-        """Content hashes of the raw files; files whose size and change tag are known are not read again."""
-        stage.check_apart(self.folder)
+    def _much_unread(self, stage: SourceStage) -> bool:
+        self._recall_inputs(stage)
+        return stage.unread_bytes() >= MANY_BYTES
+
+    def _recall_inputs(self, stage: Any) -> RunInputs:
+        """What an earlier run knew of the input, also given to the stage."""
         before = read_inputs(self.folder)
         stage.known_inputs = dict(before.files)
         stage.known_parts = dict(before.parts) if before.part_bytes == stage.part_bytes else {}
-        with self.progress.work("read of the input", stage.unread_bytes()), self.scheduler.ahead(stage.name):
-            inputs: dict[str, str] = stage.inputs()
+        return before
+
+    def _raw_inputs(self, stage: Any) -> dict[str, str]:
+        """Content hashes of the raw files; files whose size and change tag are known are not read again."""
+        stage.check_apart(self.folder)
+        before = self._recall_inputs(stage)
+        unread = stage.unread_bytes()
+        here = unread < MANY_BYTES
+        shown = self.progress.work("read of the input", unread) if here else nullcontext()
+        with shown, self.scheduler.ahead(stage.name):
+            inputs: dict[str, str] = stage.inputs(self.scheduler)
         paths = [path for source in self.recipe.sources.values() for path in source.places]
         now = RunInputs(
             files=dict(stage.known_inputs), made_in=made_in(self.folder, paths), revisions=stage.revisions, lists=stage.lists,

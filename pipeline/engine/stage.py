@@ -206,6 +206,9 @@ class SourceUnit(Protocol):
     def size(self) -> int: ...
 
 
+MANY_BYTES = 1 << 30  # of input that must be read to plan: workers read it, after all else was checked
+
+
 class SourceStage(Stage):
     """Reads raw input. Units and what each yields depend on the input alone, never on the workers.
 
@@ -247,8 +250,8 @@ class SourceStage(Stage):
         """The whole input, in a fixed order."""
 
     @abstractmethod
-    def inputs(self) -> dict[str, str]:
-        """Input file -> hash of its content, for the key."""
+    def inputs(self, scheduler: Scheduler | None = None) -> dict[str, str]:
+        """Input file -> hash of its content, for the key. With a scheduler, workers read what is more than `MANY_BYTES`."""
 
     @abstractmethod
     def read(self, unit: Any) -> Iterator[tuple[str, Outcome, int]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import io
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ import xxhash
 
 from corpusmill.common.storage import Folder
 from corpusmill.common.stores import WEB
+from corpusmill.pipeline.engine.stage import MANY_BYTES, Scheduler
 from corpusmill.pipeline.ingest.discover import InputFile, Known, can_be_cut
 from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.readers import format_of_file
@@ -31,9 +34,9 @@ FOOTER_BYTES = (
     16 << 20
 )  # the longest that is read while planning; a file with a longer one is read by one task
 _WHITE = b" \t\r\n"
-Parts = MutableMapping[
-    str, list[tuple[int, int, str]]
-]  # InputFile.key -> (first byte, first record, digest) of each part
+TOGETHER, FILES_TOGETHER = 256 << 20, 1_000  # bytes and files that one task hashes, about
+FileParts = list[tuple[int, int, str]]  # (first byte, first record, digest) of each part of a file
+Parts = MutableMapping[str, FileParts]  # by InputFile.key
 
 
 class Cutter(Protocol):
@@ -119,21 +122,50 @@ class RangeCutter:
     """Parts that begin at bytes known before: `begins` has (byte, number of the first record) of each."""
 
     def __init__(self, begins: Sequence[tuple[int, int]]) -> None:
-        self._begins = begins
+        self.begins = begins
         self._hashes = [xxhash.xxh3_128() for _ in begins]
         self._part = self._at = 0
 
     def take(self, block: bytes) -> None:
         while block:
-            last = self._part + 1 == len(self._begins)
-            left = len(block) if last else self._begins[self._part + 1][0] - self._at
+            last = self._part + 1 == len(self.begins)
+            left = len(block) if last else self.begins[self._part + 1][0] - self._at
             self._hashes[self._part].update(block[:left])
             self._at += len(block[:left])
             block = block[left:]
-            self._part += not last and self._at == self._begins[self._part + 1][0]
+            self._part += not last and self._at == self.begins[self._part + 1][0]
 
     def parts(self) -> list[tuple[int, int, str]]:
-        return [(*begin, hash.hexdigest()) for begin, hash in zip(self._begins, self._hashes, strict=True)]
+        return [(*begin, hash.hexdigest()) for begin, hash in zip(self.begins, self._hashes, strict=True)]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file whose hash, `digest`, is wanted if it is not known, and its parts of `size` bytes and more, if not 0."""
+
+    file: InputFile
+    source: Source | None
+    size: int
+    digest: str
+
+
+def contents(wanted: Sequence[Wanted]) -> list[tuple[str, FileParts | None]]:
+    """(xxh3_128 (hex), parts if it can be cut) of each file, streamed; of a file of the Hub the hash that the Hub gives."""
+    return [_content(one) for one in wanted]
+
+
+def _content(one: Wanted) -> tuple[str, FileParts | None]:
+    file = one.file
+    if file.problem:
+        return xxhash.xxh3_128_hexdigest(file.problem.encode()), None
+    cutter = cutter_of(file, one.source, one.size) if one.size and one.source else None
+    if named_by_content(file.tag):
+        begins = cutter.begins if isinstance(cutter, RangeCutter) else ()
+        return file.tag, [(*begin, file.tag) for begin in begins] or None
+    if one.digest and not cutter:
+        return one.digest, None
+    digest = RawFile(Folder(file.url), file.size, file.tag).digest(cutter.take if cutter else None)
+    return digest, cutter.parts() if cutter else None
 
 
 def hash_inputs(
@@ -142,40 +174,57 @@ def hash_inputs(
     known_parts: Parts | None = None,
     sources: Mapping[str, Source] | None = None,
     size: int = 0,
+    scheduler: Scheduler | None = None,
 ) -> dict[str, str]:
-    """xxh3_128 (hex) of each file's content by `InputFile.key`, streamed; of a file of the Hub the hash that the Hub gives.
+    """The hash of each file's content by `InputFile.key`, as `contents` gives it.
 
     A file whose size and change tag are those in `known` is not read again; afterwards `known` holds exactly
-    the files given, and `known_parts` the parts, of `size` bytes and more, of those that can be cut.
+    the files given, and `known_parts` the parts, of `size` bytes and more, of those that can be cut. What is to be read is
+    read by the workers of the `scheduler` where it is much.
     """
-    hashes: dict[str, tuple[int, str, str]] = {}
-    parts: dict[str, list[tuple[int, int, str]]] = {}
+    files = list(files)
+    found: dict[str, tuple[str, FileParts | None]] = {}
+    asked: list[Wanted] = []
     for file in files:
         bytes_, tag, digest = known.get(file.key, (-1, "", ""))
         same = (bytes_, tag) == (file.size, file.tag) and bool(tag)
         earlier = (known_parts or {}).get(file.key) if same else None
-        cutter = None
-        if earlier is not None:
-            parts[file.key] = earlier
-        elif size and sources and not file.problem:
-            cutter = cutter_of(file, sources[file.source], size)
-        if file.problem:
-            digest = xxhash.xxh3_128_hexdigest(file.problem.encode())
-        elif named_by_content(file.tag):
-            digest = file.tag
-            if isinstance(cutter, RangeCutter):
-                parts[file.key] = [(byte, record, digest) for byte, record, _ in cutter.parts()]
-        elif not same or cutter:
-            digest = RawFile(Folder(file.url), file.size, file.tag).digest(cutter.take if cutter else None)
-            if cutter:
-                parts[file.key] = cutter.parts()
-        hashes[file.key] = (file.size, file.tag, digest)
+        if earlier is not None and not file.problem:
+            found[file.key] = digest, earlier
+        else:
+            asked.append(Wanted(file, (sources or {}).get(file.source), size, digest if same else ""))
+    groups = _groups(asked)
+    unread = sum(map(_unread, asked))
+    if scheduler is not None and unread >= MANY_BYTES:
+        sizes = [sum(map(_unread, group)) for group in groups]
+        made = scheduler.map(contents, groups, "read of the input", sizes)
+    else:
+        made = [contents(group) for group in groups]
+    answers = chain.from_iterable(made)
+    found.update((one.file.key, answer) for one, answer in zip(asked, answers, strict=True))
     known.clear()
-    known.update(hashes)
+    known.update({file.key: (file.size, file.tag, found[file.key][0]) for file in files})
     if known_parts is not None:
         known_parts.clear()
-        known_parts.update(parts)
-    return {key: digest for key, (_, _, digest) in hashes.items()}
+        known_parts.update({file.key: parts for file in files if (parts := found[file.key][1]) is not None})
+    return {file.key: found[file.key][0] for file in files}
+
+
+def _unread(one: Wanted) -> int:
+    return 0 if one.digest or one.file.problem or named_by_content(one.file.tag) else one.file.size
+
+
+def _groups(asked: Sequence[Wanted]) -> list[list[Wanted]]:
+    """Neighbours, as many as come to `TOGETHER` bytes or files."""
+    groups: list[list[Wanted]] = []
+    held = TOGETHER
+    for one in asked:
+        if held >= TOGETHER or len(groups[-1]) >= FILES_TOGETHER:
+            groups.append([])
+            held = 0
+        groups[-1].append(one)
+        held += _unread(one)
+    return groups
 
 
 def cutter_of(file: InputFile, source: Source, size: int) -> Cutter | None:

@@ -18,7 +18,7 @@ from corpusmill.common.traffic import PAGE
 from corpusmill.pipeline.engine.found import clause, kinds, most
 from corpusmill.pipeline.engine.planning.constants import Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Shape, Work, manifests
-from corpusmill.pipeline.engine.stage import Outcome, SourceStage
+from corpusmill.pipeline.engine.stage import MANY_BYTES, Outcome, Scheduler, SourceStage
 from corpusmill.pipeline.ingest.decoding import codec_name
 from corpusmill.pipeline.ingest.discover import (
     ARCHIVES,
@@ -140,7 +140,8 @@ class Ingest(SourceStage):
 
     def unread_bytes(self) -> int:
         known = {key: entry[:2] for key, entry in self.known_inputs.items()}
-        return sum(file.size for file in self.files if known.get(file.key) != (file.size, file.tag))
+        unknown = (file for file in self.files if known.get(file.key) != (file.size, file.tag))
+        return sum(file.size for file in unknown if not (file.problem or named_by_content(file.tag)))
 
     def shape(self) -> Shape:
         """Units as `units` makes them: a file of less than `UNIT_SHARE` of a partition is a share of one, others are one
@@ -158,13 +159,18 @@ class Ingest(SourceStage):
         return Shape(stored, text, float(len(self.files)), units, partitions)
 
     def forecast(self, flow: Flow, known: Constants) -> Forecast:
-        """Two passes over the input: one for its hashes, on the driver, one to read it."""
+        """Two passes over the input: one for its hashes, on the driver unless it is much, one to read it."""
+        from corpusmill.pipeline.ingest.content import TOGETHER
+
         shape, own = flow.shape, known.of(self.name)
         asked = shape.files + shape.input_bytes / READ_BYTES
+        much = shape.input_bytes >= MANY_BYTES
+        tasks = max(1.0, min(shape.files, shape.input_bytes / TOGETHER)) if much else 1
         written = flow.text_bytes * known.stored + flow.documents * own.row_bytes
         hashing = Work(
-            "hash of the input", 1, {"input_mb": shape.input_bytes / 1e6}, read_bytes=shape.input_bytes, gets=asked,
-            lists=shape.files / PAGE, driver_bytes=shape.files * FILE_BYTES, one_core=True,
+            "hash of the input", tasks, {"input_mb": shape.input_bytes / 1e6}, read_bytes=shape.input_bytes, gets=asked,
+            lists=shape.files / PAGE, driver_bytes=shape.files * FILE_BYTES, one_core=not much,
+            worker_bytes=own.base_bytes if much else 0.0,
         )  # fmt: skip
         reading = Work(
             self.name, shape.units, {"mb": flow.megabytes}, read_bytes=shape.input_bytes, written_bytes=written,
@@ -201,12 +207,14 @@ class Ingest(SourceStage):
             require(f"sources.{pdf.source}: {pdf.path}")
         return files
 
-    def inputs(self) -> dict[str, str]:
+    def inputs(self, scheduler: Scheduler | None = None) -> dict[str, str]:
         """ "<source>/<path>" -> xxh3_128 of the file's bytes, and of what a list says of it."""
         from corpusmill.pipeline.ingest.content import hash_inputs
 
         sources = self.recipe.sources
-        hashes = hash_inputs(self.files, self.known_inputs, self.known_parts, sources, self.part_bytes)
+        hashes = hash_inputs(
+            self.files, self.known_inputs, self.known_parts, sources, self.part_bytes, scheduler
+        )
         about = {file.key: hash_json(extra) for file in self.files if (extra := _listed(file))}
         return {key: f"{digest}+{about[key]}" if key in about else digest for key, digest in hashes.items()}
 

@@ -45,7 +45,7 @@ class Ingest(SourceStage):
         paths = [path for source in self.recipe.sources.values() for path in source.paths]
         return [Unit(f"{n:05d}", checksum(Path(p).read_bytes()), p, n) for n, p in enumerate(paths)]
 
-    def inputs(self) -> dict[str, str]:
+    def inputs(self, scheduler: Any = None) -> dict[str, str]:
         return {unit.path: unit.key for unit in self.units()}
 
     def read(self, unit: Unit) -> Iterator[tuple[str, Outcome, int]]:

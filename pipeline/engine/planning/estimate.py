@@ -221,7 +221,4 @@ LIGHTER = {
     "report": "raise ingest.partition_mb",
     "ingest": "fewer, larger input files, and raise ingest.partition_mb",
 }  # fmt: skip
-ONE_CORE = {
-    "tokenizer": "; lower tokenizer.sample_mb",
-    "ingest": "; files of the Hugging Face Hub have hashes already",
-}
+ONE_CORE = {"tokenizer": "; lower tokenizer.sample_mb"}

@@ -156,11 +156,20 @@ class MeteredScheduler:
 
     @contextmanager
     def ahead(self, stage: str) -> Iterator[None]:
-        """The block is work of the driver for a stage that is not yet at work: inputs that are hashed to see what must run."""
+        """The block is work for a stage that is not yet at work: inputs that are hashed to see what must run."""
+        before, self.stage = self.stage, stage
+        kept = self.booked.pop(stage, None)  # of an earlier turn
         start = time.monotonic()
-        with METER.account(stage) as account:
-            yield
-        self._earlier[stage] = Booked(driver=account[stage], seconds=time.monotonic() - start)
+        try:
+            with METER.account(stage) as account:
+                yield
+        finally:
+            self.stage = before
+            mine = self.booked.pop(stage, Booked())
+            if kept is not None:
+                self.booked[stage] = kept
+        mine.driver, mine.seconds = account[stage], time.monotonic() - start
+        self._earlier[stage] = mine
 
     @contextmanager
     def at_work(self, *stages: str) -> Iterator[None]:

@@ -96,7 +96,7 @@ def test_limits_that_are_exceeded_are_named_with_what_to_change() -> None:
     usual = planned(30_000)
     text = " ".join(usual.warnings)
     assert "driver:" in text and "of 1e9" in text and "ingest.partition_mb" in text
-    assert "one core: ingest, hash of the input" in text
+    assert "one core: dedup, on the driver" in text and "hash of the input" not in text
     small = planned(1, 500, terms=Terms(500, False, worker_memory=1e8))
     text = " ".join(small.warnings)
     assert (
