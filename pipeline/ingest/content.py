@@ -34,7 +34,7 @@ FOOTER_BYTES = (
     16 << 20
 )  # the longest that is read while planning; a file with a longer one is read by one task
 _WHITE = b" \t\r\n"
-TOGETHER, FILES_TOGETHER = 256 << 20, 1_000  # bytes and files that one task hashes, about
+TOGETHER, FILES_TOGETHER = 64 << 20, 1_000  # bytes and files that one task hashes, about
 FileParts = list[tuple[int, int, str]]  # (first byte, first record, digest) of each part of a file
 Parts = MutableMapping[str, FileParts]  # by InputFile.key
 
