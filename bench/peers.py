@@ -88,9 +88,23 @@ def environment(name: str, requirements: tuple[str, ...]) -> Path:
     CACHE.mkdir(exist_ok=True)
     (CACHE / ".gitignore").write_text("*\n")
     try:
-        _command([sys.executable, "-m", "venv", str(making)])
-        pip = [str(making / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _command([*pip, "--retries", "1", "--timeout", "30", *requirements])
+        _command([sys.executable, "-m", "venv", "--without-pip", str(making)])
+        # Our own pip, and byte code only of what is imported: half of the time went into a second pip and into the rest.
+        pip = [sys.executable, "-m", "pip", f"--python={making / 'bin/python'}"]
+        _command(
+            [
+                *pip,
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-compile",
+                "--retries",
+                "1",
+                "--timeout",
+                "30",
+                *requirements,
+            ]
+        )
         # The first one wins; a Python started from the renamed folder finds its packages.
         if not python.exists():
             making.rename(folder)

@@ -110,7 +110,7 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
             },
         )  # fmt: skip
         binary = target.read_bytes()
-    runs = np.unique(runs_of(learnt)[0])
+    runs = np.sort(runs_of(learnt)[0])
     fresh = [chosen(part, ~copies(part.texts, runs)) for part in parts]
     return Trained(binary, fresh, sum(map(len, parts)) - sum(map(len, fresh)))
 

@@ -59,10 +59,11 @@ CASES = {
 }  # fmt: skip
 
 
-def pairs(case: str, every: bool) -> list[tuple[str, str]]:
-    """All pairs of layouts; or each of them and the hub, both ways, and each and itself."""
+def pairs(case: str, wanted: str) -> list[tuple[str, str]]:
+    """All pairs of layouts; of the "hub": each of them and the hub, both ways, and each and itself; or the "rest"."""
     layouts, hub = list(CASES[case].layouts), CASES[case].hub
-    return [(a, b) for b in layouts for a in layouts if every or hub in (a, b) or a == b]
+    of_hub = {(a, b): hub in (a, b) or a == b for b in layouts for a in layouts}
+    return [pair for pair, held in of_hub.items() if wanted == "all" or held == (wanted == "hub")]
 
 
 def state_of(
@@ -88,6 +89,9 @@ def main() -> None:
     folder, (layouts, settings, _, near) = Folder(sys.argv[1]), CASES[sys.argv[2]]
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
+    torch.compiler.set_stance(
+        "force_eager"
+    )  # torchao compiles a step for each shape of a part; tests/train/optim runs that
     torch.manual_seed(dist.get_rank())  # whatever a layout might draw, no two processes draw it
     single = state_of({}, settings)
     for _ in range(STEPS):

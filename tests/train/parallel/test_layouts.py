@@ -1,4 +1,4 @@
-"""Every layout against one process: losses, the gradient of every parameter, and weights after three steps.
+"""Every layout against one process: losses, the gradient of every parameter, and weights after two steps.
 
 To what tolerance: gradients 5e-6 (their norm is 0.5) or 1e-4 of themselves, norms 1e-4, weights 1 % of the learning rate (with an eps of 1e-4:
 else AdamW divides rounding by rounding where gradients are almost 0); in bf16 0.01 or 2 %. First values are equal to the bit. A gradient that is 1 % wrong

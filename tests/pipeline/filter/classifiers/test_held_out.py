@@ -58,7 +58,7 @@ def test_copies_share_more_than_half_of_their_runs() -> None:
         "",
         "Other things!",
     ]
-    assert copies(texts, learnt).tolist() == [False, True, False, True, False, False, True]
+    assert copies(texts, np.sort(learnt)).tolist() == [False, True, False, True, False, False, True]
     assert copies(texts, runs_of([])[0]).tolist() == [False] * 7
 
 
