@@ -14,9 +14,8 @@ from corpusmill.common.errors import WorkError
 MANIFEST = "manifest.json"
 EXPIRED = "expired.json"
 TEXTS = "documents/"  # of a stage: what expires
-MOST_MIB = (
-    2**24
-)  # of any size that a config has: 16 TiB, far beyond what is of use, and within every computation's range
+# Of any size that a config has: 16 TiB, far beyond what is of use, and within every computation's range.
+MOST_MIB = 2**24
 
 
 def manifest_name(stage: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.pipeline.commands.options import Address, Json, Quiet, Set, print_json
 
 
@@ -126,7 +127,7 @@ def verify(
         decoded = f", {result.decoded:,} documents of shards decoded" if result.decoded else ""
         if result.signed_by:
             typer.echo(f"signed by {result.signed_by}")
-        problems = f"{len(result.problems)} problem{'' if len(result.problems) == 1 else 's'}"
+        problems = quantity(len(result.problems), "problem")
         whole = " in a run that is not finished" if result.unfinished else ""
         typer.echo(
             f"{result.files} files, {result.bytes / 1e6:.1f} MB{decoded}, {result.bytes / 1e6 / seconds:.0f} MB/s:"
@@ -284,7 +285,7 @@ def find(
     else:
         for one in found:
             typer.echo(found_in_words(one))
-    _log(f"{asked.count} reads, {asked.received:,} bytes")
+    _log(f"{quantity(asked.count, 'read')}, {quantity(asked.received, 'byte')}")
 
 
 COMPARE_EXAMPLE = "corpusmill compare runs/before runs/after --html compare.html"

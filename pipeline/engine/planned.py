@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from corpusmill.common.checkpoints import parse
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import LocalStage, Stage
@@ -67,7 +68,12 @@ def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[
         manifest = StageManifest.model_validate_json(data)
     except FileNotFoundError:
         started = sum(1 for e in entry.folder.list() if e.path.startswith("parts/"))
-        return None, f"unfinished: {started} partitions are there" if started else "not run yet"
+        return (
+            None,
+            f"unfinished: {quantity(started, 'partition is', 'partitions are')} there"
+            if started
+            else "not run yet",
+        )
     except ValidationError:
         return None, "its manifest cannot be read"
     entry.old_files = {file.path for file in manifest.files}

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.pipeline.engine.local_workers import replace_workers
 from corpusmill.pipeline.engine.stage import Item, Result
 
@@ -105,7 +106,7 @@ class Observer:
     def lost(self, gone: Mapping[str, int]) -> list[str]:
         """`gone`: workers -> how many of the step's tasks they had."""
         self.workers -= set(gone)
-        remain = f"{len(self.workers)} remain" if len(self.workers) != 1 else "1 remains"
+        remain = quantity(len(self.workers), "remains", "remain")
         if len(gone) > NAMED:
             repeated = _repeated(sum(gone.values()))
             return [f"{len(gone)} workers were lost ({_first(gone)}): {remain}{repeated}"]
@@ -155,7 +156,7 @@ class Observer:
         if silence < self._silent.get(address, SILENT):
             return []
         self._silent[address] = 2 * silence
-        held = f"; it has {count_of_tasks(tasks)}, repeated if the scheduler gives it up" if tasks else ""
+        held = f"; it has {quantity(tasks, 'task')}, repeated if the scheduler gives it up" if tasks else ""
         return [
             f"{self.called(address)}: no sign of life for {silence:.0f} s (stopped, overloaded or cut off){held}"
         ]
@@ -173,18 +174,13 @@ class Observer:
             by = "for its size " if step.sizes else ""
             lines.append(
                 f"{step.label}: {name_of(step.items[index])} runs for {seconds:.0f} s on {self.called(address)};"
-                f" the median of {count_of_tasks(len(step.finished))} is {by}{expected:.1f} s"
+                f" the median of {quantity(len(step.finished), 'task')} is {by}{expected:.1f} s"
             )
         return lines
 
 
-def count_of_tasks(count: int) -> str:
-    """`1 task`, `2 tasks`."""
-    return "1 task" if count == 1 else f"{count} tasks"
-
-
 def _repeated(count: int) -> str:
-    return f", {count_of_tasks(count)} will be repeated" if count else ""
+    return f", {quantity(count, 'task')} will be repeated" if count else ""
 
 
 def _first(workers: Mapping[str, int] | Sequence[str]) -> str:

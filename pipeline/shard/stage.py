@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.planning.constants import Constants
@@ -42,12 +43,12 @@ class Shards(GlobalStage):
     def found(self, manifest: StageManifest, folder: Folder) -> str:
         counters = manifest.counters
         shown = {
-            "shards": "tars",
-            "documents": "documents",
-            "tokens": "tokens",
-            "text_documents": "documents as text",
+            "shards": ("tar", "tars"),
+            "documents": ("document", "documents"),
+            "tokens": ("token", "tokens"),
+            "text_documents": ("document as text", "documents as text"),
         }
-        return ", ".join(f"{counters[name]:,} {unit}" for name, unit in shown.items() if name in counters)
+        return ", ".join(quantity(counters[name], *noun) for name, noun in shown.items() if name in counters)
 
     def forecast(self, flow: Flow, known: Constants) -> Forecast:
         """Documents to slices, one for each shard that a partition has documents of, then slices to shards."""

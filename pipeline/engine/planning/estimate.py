@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from corpusmill.common.format import count, plain_size, span
+from corpusmill.common.format import count, plain_size, quantity, span
 from corpusmill.pipeline.engine.planned import Planned
 from corpusmill.pipeline.engine.planning.constants import LOCAL, OBJECT_STORE, Constants, Store, measured
 from corpusmill.pipeline.engine.planning.forecast import Flow, Shape, Work
@@ -203,9 +203,10 @@ def warnings(found: Sequence[StagePlan], total: Figures, terms: Terms) -> list[s
             )
     for one in found:
         if is_local(one.name) and one.partitions < terms.workers and total.seconds > SHORT:
+            idle = terms.workers - one.partitions
             lines.append(
-                f"partitions: {one.name} has {one.partitions:,} for {terms.workers:,} workers, so {terms.workers - one.partitions:,}"
-                " are idle; lower ingest.partition_mb"
+                f"partitions: {one.name} has {one.partitions:,} for {quantity(terms.workers, 'worker')}, so"
+                f" {quantity(idle, 'worker is idle', 'workers are idle')}; lower ingest.partition_mb"
             )
             break
     for step in (step for one, step in every if one.name == "shard" and step.name == "write"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
-from corpusmill.common.format import compact
+from corpusmill.common.format import compact, quantity
 from corpusmill.pipeline.inspect.compare.join import ABSENT
 from corpusmill.pipeline.inspect.what_if.question import shown
 from corpusmill.pipeline.text.escape import spelled
@@ -60,11 +60,11 @@ def _outcomes(answer: Answer) -> Iterator[str]:
         yield f"{f'A {name}':<22}" + "".join(f"{row[other]:>14,}" for other in names)
     found = answer["documents"]
     if found["rewritten"]:
-        yield f"{found['rewritten']:,} documents are kept in both with another text"
+        yield f"{quantity(found['rewritten'], 'document is', 'documents are')} kept in both with another text"
     if found["rewritten"] is None:
         yield "texts were not compared: the last stage's documents are no longer there"
     if found["repeated_ids"]:
-        yield f"{found['repeated_ids']:,} rows repeat an id in their ledger; run `corpusmill verify`"
+        yield f"{quantity(found['repeated_ids'], 'row repeats', 'rows repeat')} an id in their ledger; run `corpusmill verify`"
     tokens = [answer["tokens"][side]["kept"] for side in ("a", "b")]
     if None not in tokens:
         yield f"tokens kept: {tokens[0]:,} -> {tokens[1]:,} ({tokens[1] - tokens[0]:+,})"
@@ -107,8 +107,7 @@ def _rules(answer: Answer) -> Iterator[str]:
 def _moves(answer: Answer) -> Iterator[str]:
     entered, left = answer["entered"], answer["left"]
     for what, side in (("entered (kept in B alone)", entered), ("left (kept in A alone)", left)):
-        noun = "document" if side["documents"] == 1 else "documents"
-        yield f"{what}: {side['documents']:,} {noun}, {compact(side['text_bytes'])}B of text"
+        yield f"{what}: {quantity(side['documents'], 'document')}, {compact(side['text_bytes'])}B of text"
     for move in answer["moves"][:SHOWN]:
         count = f"{move['documents']:,}"
         one, other = fate(move["a"]), "kept with another text" if move["rewritten"] else fate(move["b"])

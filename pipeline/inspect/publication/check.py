@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.stage import Scheduler
@@ -143,7 +144,7 @@ def _counts(folder: Folder, publication: Publication, rows: dict[str, int | None
         _shards(folder, publication.shards, result)
     if (result.files, result.bytes) != (publication.files, publication.bytes):
         result.problems.append(
-            f"{file}: says {publication.files} files of {publication.bytes} bytes, there are {result.files} of {result.bytes}"
+            f"{file}: says {quantity(publication.files, 'file')} of {publication.bytes:,} bytes, there are {result.files:,} of {result.bytes:,}"
         )
 
 

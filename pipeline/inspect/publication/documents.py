@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import VALIDATION, read_validation_groups, split_of
@@ -159,7 +160,7 @@ def publish_documents(
     total, planned = sum(one.rows for one in written), sum(sum(each.values()) for each in counts)
     if total != planned:
         raise WorkError(
-            f"{dest}: {planned} documents are there, {total} were written; run `corpusmill verify {found.run}`"
+            f"{dest}: {quantity(planned, 'document was', 'documents were')} counted, {total:,} written; run `corpusmill verify {found.run}`"
         )
     return PublishedDocuments(
         format=form, columns=PUBLISHED_DOCUMENTS.names, sets=list(sets.values())

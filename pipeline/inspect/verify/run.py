@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import PARTITIONS, Record, below, manifest_paths, without_manifest
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
@@ -80,7 +81,7 @@ def verify(
         note_strays(run, sizes, result)
     if result.weak:
         result.notes.append(
-            f"{result.weak} files were published by an earlier version, without SHA-256: a signature does not cover them"
+            f"{quantity(result.weak, 'file')} of an earlier version, without SHA-256: a signature does not cover what has none"
         )
     return result
 
