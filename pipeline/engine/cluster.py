@@ -19,11 +19,12 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import quantity
 from corpusmill.common.task_progress import watched
 from corpusmill.pipeline.engine.local_workers import PATIENCE, WORKER_ENV, count_of_workers, start_workers
+from corpusmill.pipeline.engine.observer import Step, name_of
 from corpusmill.pipeline.engine.phase import Phase
 from corpusmill.pipeline.engine.progress import Progress, held
 from corpusmill.pipeline.engine.reports import listen, run_reported
 from corpusmill.pipeline.engine.stage import Item, Result
-from corpusmill.pipeline.engine.watch import Answer, Step, Watch, answered, name_of
+from corpusmill.pipeline.engine.watch import Answer, Watch, answered
 from corpusmill.schemas.recipe import Cluster
 
 ANSWER = 10.0  # seconds in which a scheduler must answer at its address, and have a worker

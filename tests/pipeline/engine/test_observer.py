@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.engine.watch import (
+from corpusmill.pipeline.engine.observer import (
     SILENT,
     SLOW_SECONDS,
     SLOW_TIMES,
