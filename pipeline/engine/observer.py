@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -39,14 +40,40 @@ class Step:
     gave_up: WorkError | None = None
     finished: list[tuple[int, float]] = field(default_factory=list)  # index of the item, seconds
 
-    def expected(self, index: int) -> float | None:
-        """The seconds that the task should take by the median of those that are finished; None while they are few."""
-        sizes, finished = self.sizes, list(self.finished)
-        if len(finished) < ENOUGH:
+
+class _Moment:
+    """A step as one look finds it: meanwhile the run takes keys away and adds times. Medians are computed once, if at all."""
+
+    def __init__(self, step: Step | None) -> None:
+        self.step = step
+        self.keys = dict(step.keys) if step is not None else {}
+
+    @cached_property
+    def _finished(self) -> list[tuple[int, float]]:
+        return list(self.step.finished) if self.step is not None else []
+
+    @cached_property
+    def _usual(self) -> float:
+        return statistics.median(seconds for _, seconds in self._finished)
+
+    @cached_property
+    def _usual_of_a_byte(self) -> float | None:
+        sizes = self.step.sizes if self.step is not None else None
+        if sizes is None or not all(sizes[index] for index, _ in self._finished):
             return None
-        if sizes is None or not sizes[index] or not all(sizes[other] for other, _ in finished):
-            return statistics.median(seconds for _, seconds in finished)
-        return sizes[index] * statistics.median(seconds / sizes[other] for other, seconds in finished)
+        return statistics.median(seconds / sizes[index] for index, seconds in self._finished)
+
+    def expected(self, index: int) -> float | None:
+        """The seconds that a task should take by the median of those that are finished; None while they are few."""
+        if self.step is None or len(self._finished) < ENOUGH:
+            return None
+        size, by_byte = self.step.sizes[index] if self.step.sizes else 0, self._usual_of_a_byte
+        return size * by_byte if size and by_byte is not None else self._usual
+
+    def sentence(self, expected: float) -> str:
+        """What the expectation rests on."""
+        by = "for its size " if self.step is not None and self.step.sizes else ""
+        return f"the median of {quantity(len(self._finished), 'task')} is {by}{expected:.1f} s"
 
 
 class Seen(NamedTuple):
@@ -95,27 +122,29 @@ class Observer:
         self, now: float, workers: Mapping[str, Seen], tasks: Mapping[str, Sequence[str]], step: Step | None
     ) -> list[str]:
         """Workers without a sign and tasks that take long. `tasks`: of each worker, in the order in which it got them."""
-        lines = []
+        lines, moment = [], _Moment(step)
         for address, seen in workers.items():
-            mine = [key for key in tasks.get(address, ()) if step is not None and key in step.keys]
-            self._note(now, address, seen, mine, step)
+            mine = [key for key in tasks.get(address, ()) if key in moment.keys]
+            self._note(now, address, seen, sorted(mine, key=moment.keys.__getitem__))
             lines += self._silence(now, address, len(mine))
-            if step is not None:
-                lines += self._slowness(now, address, step)
+            lines += self._slowness(now, address, moment)
         known: tuple[dict[str, Any], ...] = (self._signs, self._running, self._silent)
         for values in known:
             for address in values.keys() - workers.keys():
                 del values[address]
+        for key in self._slow.keys() - moment.keys.keys():
+            del self._slow[key]
         return lines
 
-    def _note(self, now: float, address: str, seen: Seen, mine: Sequence[str], step: Step | None) -> None:
+    def _note(self, now: float, address: str, seen: Seen, mine: Sequence[str]) -> None:
+        """`mine`: its tasks of this step, in the order in which they were submitted."""
         if self._signs.get(address, (None, 0.0))[0] != seen.sign:
             self._signs[address] = (seen.sign, now)
             self._silent.pop(address, None)
         before = self._running.get(address, {})
         running = {key: before[key] for key in mine if key in before}
         # A worker runs the task that was submitted first, and keeps the others waiting.
-        for key in sorted(mine, key=step.keys.__getitem__) if step is not None else ():
+        for key in mine:
             if len(running) < seen.threads:
                 running.setdefault(key, now)
         self._running[address] = running
@@ -130,20 +159,22 @@ class Observer:
             f"{self.called(address)}: no sign of life for {silence:.0f} s (stopped, overloaded or cut off){held}"
         ]
 
-    def _slowness(self, now: float, address: str, step: Step) -> list[str]:
-        lines = []
+    def _slowness(self, now: float, address: str, moment: _Moment) -> list[str]:
+        lines: list[str] = []
+        step = moment.step
+        if step is None:
+            return lines
         for key, since in self._running[address].items():
-            seconds, index = now - since, step.keys[key]
+            seconds, index = now - since, moment.keys[key]
             if seconds < self._slow.get(key, SLOW_SECONDS):
                 continue
-            expected = step.expected(index)
+            expected = moment.expected(index)
             if expected is None or seconds < SLOW_TIMES * expected:
                 continue
             self._slow[key] = 2 * seconds
-            by = "for its size " if step.sizes else ""
             lines.append(
                 f"{step.label}: {name_of(step.items[index])} runs for {seconds:.0f} s on {self.called(address)};"
-                f" the median of {quantity(len(step.finished), 'task')} is {by}{expected:.1f} s"
+                f" {moment.sentence(expected)}"
             )
         return lines
 

@@ -154,7 +154,9 @@ class Watch:
         else:
             self._alone = self._alone or now
             if now - self._alone > self.patience:
-                start = f"; start some with `dask worker {self.address}`" if self.address else ""
+                start = (
+                    f"; start some with `dask worker {self.client.scheduler.address}`" if self.address else ""
+                )
                 self._give_up(
                     f"no worker has been alive for {self.patience:.0f} s, and none came back (out of memory?){start}"
                 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,6 +146,34 @@ def test_whatever_a_scheduler_says(
         for line in observer.look(now, current, tasks, under_way if at_work else None):
             assert any(address in line for address in current)
         assert set(observer._signs) == set(observer._running) == set(current)
+
+
+def test_a_look_at_many_workers_computes_the_usual_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hundreds of workers whose tasks all take minutes, every look asks of each whether it is slow."""
+    computed = []
+    median = statistics.median
+    monkeypatch.setattr(statistics, "median", lambda data: computed.append(1) or median(data))
+    observer, busy = Observer(), step([100.0] * 50, [10] * 250, under_way=200)
+    workers = {f"tcp://10.0.2.{number}:1": f"key{number}" for number in range(200)}
+    tasks = {worker: [key] for worker, key in workers.items()}
+    for now in (0.0, 2 * SLOW_SECONDS):
+        assert observer.look(now, {worker: Seen(now) for worker in workers}, tasks, busy) == []
+    assert len(computed) <= 2
+
+
+def test_a_task_may_end_during_a_look() -> None:
+    """The run takes its key away in another thread."""
+
+    class Ending(dict[str, int]):
+        def __contains__(self, key: object) -> bool:
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    observer, slow = Observer(), step([1.0, 1.0, 1.0])
+    observer.look(0, {A: Seen(0)}, {A: ["key0"]}, slow)
+    slow.keys = Ending(slow.keys)
+    assert observer.look(SLOW_SECONDS, {A: Seen(1), B: Seen(1)}, {A: ["key0"]}, slow) != []
 
 
 def test_the_name_of_a_task_is_short() -> None:
