@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 INPUTS = "inputs.json"
 LINEAGE = "lineage"  # lists of ids, made by the first look-up that needs them
 RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
-PARTITIONS = b'"partitions"'  # in the manifest of a stage, and in no record
+_PARTITIONS, _RECORD = (
+    b'"partitions"',
+    b'"corpusmill-run-',
+)  # a key of a stage's manifest; the kind with which a record begins
 BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself
 
 
@@ -131,6 +134,11 @@ def below(run: Folder, file: Folder) -> str:
     return file.path.removeprefix(run.path).lstrip("/")
 
 
+def is_of_stage(manifest: bytes) -> bool:
+    """Whether the bytes of a `manifest.json` are a stage's, and not the record of a run, which may have a source of any name."""
+    return _PARTITIONS in manifest and _RECORD not in manifest[:64]
+
+
 def read_record(run: Folder, read: Callable[[Folder], bytes] = Folder.read) -> Record | None:
     """The record of a run or of a stage's command, read by `read`; None if there is none: it is not finished, or it is one
     stage's folder of a run. Raises `WorkError` if there is one that cannot be read."""
@@ -140,8 +148,8 @@ def read_record(run: Folder, read: Callable[[Folder], bytes] = Folder.read) -> R
             data = read(file)
         except FileNotFoundError:
             continue
-        if name == MANIFEST and PARTITIONS in data:
-            continue  # a stage's
+        if name == MANIFEST and is_of_stage(data):
+            continue
         try:
             found = RunRecord.model_validate_json(data)
         except ValidationError:
