@@ -51,12 +51,13 @@ def test_nothing_that_was_taken_out(finished: Path, corpus: Path, published: Pat
     removed = texts_removed(finished, kept)
     assert len(secrets) > 50 and len(removed) > 100
     raw_records = {str(corpus), "planted.jsonl.gz#", "broken.jsonl#"}
-    either = re.compile("|".join(map(re.escape, sorted({*secrets, *removed, *raw_records}))))
+    wanted = sorted({*secrets, *removed, *raw_records})
     for folder in (published, json_lines):
         for where, text in texts_of(folder):
-            assert not (hit := either.search(text)), (where, hit)
+            assert not (hits := [one for one in wanted if one in text]), (where, hits)
     # The same search finds them in the run, where they must be.
-    assert either.search((finished / "report.html").read_text())
+    page = (finished / "report.html").read_text()
+    assert any(one in page for one in wanted)
     names = {path.split("/")[0] for path in contents(published)}
     assert names == {
         "LICENSES.md", "README.md", "SHA256SUMS", "croissant.json", "data", "ledger", "publication.json", "report.html",
