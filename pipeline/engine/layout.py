@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.manifest import MANIFEST, RunInputs, RunRecord, manifest_name
+from corpusmill.schemas.manifest import MANIFEST, RunInputs, RunRecord, StageManifest, manifest_name
 from corpusmill.schemas.recipe import FOLDERS
 from corpusmill.schemas.shards import INDEX
 
@@ -127,6 +128,28 @@ class Record(NamedTuple):
     def checksum(self, manifest: Folder) -> str:
         """The SHA-256 that it has of a stage's manifest; "" if it has none."""
         return self.run.checksums.get(below(self.file.parent, manifest), "")
+
+    def manifests(self) -> dict[str, StageManifest]:
+        """Stage -> its manifest, in the order of the run. Raises `UserError` where a stage is missing or of a later run, which was
+        not finished, `WorkError` where a manifest is not the one of which the record has the checksum."""
+        run, found = self.file.parent, {}
+        for one in self.stages:
+            try:
+                data = one.manifest.read()
+                found[one.stage] = StageManifest.model_validate_json(data)
+            except (FileNotFoundError, ValidationError):
+                raise UserError(
+                    f"{one.folder}: {one.stage} is not finished; give the run's command again"
+                ) from None
+            if found[one.stage].key != one.key:
+                raise UserError(
+                    f"{run}: a later run changed {one.stage} and was not finished; give its command again"
+                )
+            if self.checksum(one.manifest) not in ("", sha256(data)):
+                raise WorkError(
+                    f"{one.manifest}: changed since the run ended; `corpusmill verify {run}` says what is damaged"
+                )
+        return found
 
 
 def below(run: Folder, file: Folder) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.inspect.compare.runs import open_run
 from corpusmill.pipeline.inspect.publication.publish import Wanted, publish
 from corpusmill.schemas.publication import About
 from tests.conftest import Serial
@@ -96,3 +98,20 @@ def test_replacing_and_licences(finished: Path, published: Path, serial: Serial,
     assert "- Text: [licenses/books/COPYING](licenses/books/COPYING)" in licences
     assert "pretty_name: Another" in (copy / "README.md").read_text()
     assert json.loads(corpusmill("verify", copy, "--json").stdout)["problems"] == []
+
+
+def test_a_stage_that_was_changed_since_is_not_published_and_not_compared(
+    finished: Path, serial: Serial, tmp_path: Path
+) -> None:
+    run = linked(finished, tmp_path / "run")
+    file = run / "redact/manifest.json"
+    manifest = json.loads(file.read_bytes())
+    file.write_text(json.dumps(manifest | {"partitions": manifest["partitions"][:1]}))  # the same key
+    changed = re.escape(
+        f"{file}: changed since the run ended; `corpusmill verify {run}` says what is damaged"
+    )
+    with pytest.raises(WorkError, match=changed):
+        publish(Folder(run), Folder(tmp_path / "out"), Wanted(), False, serial, print)
+    with pytest.raises(WorkError, match=changed):
+        open_run(str(run))
+    assert not (tmp_path / "out").exists()
