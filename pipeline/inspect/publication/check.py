@@ -149,7 +149,7 @@ def _counts(folder: Folder, publication: Publication, rows: dict[str, int | None
 
 
 def _shards(folder: Folder, shards: PublishedShards, result: Checked) -> None:
-    """The index of the shards, and that the tars that it leads to are there."""
+    """The counts of the shards' index against those of the publication; that its bytes are right is known."""
     try:
         top = read_set(folder / "shards")
     except (FileNotFoundError, WorkError) as error:
