@@ -119,7 +119,10 @@ class Claim:
                 raise _in_use(self.folder, owner, "")
             self.log(f"{self.folder}: {_who(owner)} has not renewed its claim; waiting whether it does")
             time.sleep(2 * RENEWAL)
-            gone = self.file.entry().tag == entry.tag
+            try:
+                gone = self.file.entry().tag == entry.tag
+            except FileNotFoundError:  # it is done: look again
+                return False
         if not gone:
             raise _in_use(self.folder, owner, "")
         taken = self.file.write_over(_json(self.owner), entry.tag)
