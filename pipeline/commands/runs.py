@@ -144,6 +144,7 @@ def verify(
 def _verify_private(path: str, run: str, json: bool) -> None:
     from dataclasses import asdict
 
+    from corpusmill.common.storage import Folder
     from corpusmill.pipeline.inspect.private import search_published
 
     found = search_published(path, run)
@@ -159,9 +160,10 @@ def _verify_private(path: str, run: str, json: bool) -> None:
                 "note: of a run, what publish takes was searched, without source_id and locator of the documents, which it cleans"
             )
     places = [
-        f"{path}/{one.file}: {one.count:,} {one.kind} left, first at {one.first}" for one in found.finds
+        f"{Folder(path) / one.file}: {one.count:,} {one.kind} left, first at {one.first}"
+        for one in found.finds
     ]
-    problems = [*places, *(f"{path}/{line} (not searched)" for line in found.skipped)]
+    problems = [*places, *(f"{Folder(path)}/{line} (not searched)" for line in found.skipped)]
     if problems:
         raise WorkError("\n".join(problems))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -139,3 +143,19 @@ def test_an_original_that_is_left_stops_it(
     ) as error:
         publish(Folder(finished), Folder(tmp_path / "out"), wanted, False, serial, print)
     assert secret not in str(error.value) and not (tmp_path / "out/publication.json").exists()
+
+
+def test_a_damaged_shard_is_named_as_not_searched(finished: Path, published: Path, tmp_path: Path) -> None:
+    place = next(published.glob("shards/*/train/*.tar")).parent
+    copy = tmp_path / "copy"
+    shutil.copytree(place, copy / place.relative_to(published))
+    shutil.copytree(published / "tokenizer", copy / "tokenizer")
+    tar = next(copy.glob("shards/*/train/*.tar"))
+    content = io.BytesIO()
+    np.save(content, np.array([10**6], np.uint32))  # a token that the vocabulary has not
+    with tarfile.open(tar, "w") as made:
+        member = tarfile.TarInfo("a.tokens.npy")
+        member.size = len(content.getvalue())
+        made.addfile(member, io.BytesIO(content.getvalue()))
+    (skipped,) = search_published(str(copy), str(finished)).skipped
+    assert skipped.startswith(f"{tar.relative_to(copy)}: ")
