@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
-from corpusmill.common.format import compact, quantity
+from corpusmill.common.format import compact, count, quantity
 from corpusmill.pipeline.inspect.compare.join import ABSENT
 from corpusmill.pipeline.inspect.what_if.question import shown
 from corpusmill.pipeline.text.escape import spelled
@@ -80,8 +80,8 @@ def _sources(answer: Answer) -> Iterator[str]:
         a, b = row["a"], row["b"]
         tokens = [f"{compact(side['tokens']) if side['tokens'] is not None else '-'}" for side in (a, b)]
         lines.append(
-            f"{cut(row['source'], 13):<14}{a['records']:>10,}{b['records']:>10,}{a['kept']:>10,}{b['kept']:>10,}"
-            f"{b['kept'] - a['kept']:>+9,}{tokens[0]:>9}{tokens[1]:>8}"
+            f"{cut(row['source'], 13):<14}{_in(10, a['records'])}{_in(10, b['records'])}{_in(10, a['kept'])}"
+            f"{_in(10, b['kept'])}{_in(9, b['kept'] - a['kept'], '+')}{tokens[0]:>9}{tokens[1]:>8}"
         )
     yield from _first(lines, "sources")
     yield ""
@@ -96,8 +96,8 @@ def _rules(answer: Answer) -> Iterator[str]:
     lines = []
     for row in changed:
         lines.append(
-            f"{cut(row['rule'], 35):<36}{row['a']:>9,}{row['b']:>9,}{row['change']:>+8,}{row['took']:>8,}"
-            f"{row['gave_back']:>10,}"
+            f"{cut(row['rule'], 35):<36}{_in(9, row['a'])}{_in(9, row['b'])}{_in(8, row['change'], '+')}"
+            f"{_in(8, row['took'])}{_in(10, row['gave_back'])}"
         )
     yield from _first(lines, "rules")
     yield "took: kept in A, taken by the rule in B; gave back: the reverse"
@@ -132,6 +132,14 @@ def _value(row: Answer | None) -> str:
         return ""
     limit = "" if row["threshold"] is None else f", threshold {row['threshold']:.4g}"
     return f"value {row['value']:.4g}{limit}"
+
+
+def _in(width: int, value: int, sign: str = "") -> str:
+    """A count in a column, with a blank before it; three digits of one that is too long. `sign`: `+` is written too."""
+    whole = f"{value:{sign},}"
+    if len(whole) >= width:
+        whole = f"{'-' if value < 0 else sign}{count(abs(value)).replace(' ', '')}"
+    return f"{whole:>{width}}"
 
 
 def _tail(text: str, width: int) -> str:
