@@ -73,6 +73,16 @@ def quantity(value: float | int, one: str, many: str = "") -> str:
     return f"{written} {one if written == '1' else many or one + 's'}"
 
 
+def head(text: str, width: int) -> str:
+    """The beginning of a text, at most `width` characters, with an ellipsis for the rest."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def tail(text: str, width: int) -> str:
+    """The end of a text, likewise."""
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
 def share(part: float | int, whole: float | int) -> str:
     """`part / whole` in percent: `12.3 %`, `0.04 %`, `< 0.01 %`; an en dash when there is no whole."""
     if not whole:

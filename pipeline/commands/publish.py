@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corpusmill.common.format import quantity
-from corpusmill.pipeline.commands.options import Address, Json, Quiet, print_json
+from corpusmill.pipeline.commands.options import Address, Json, Quiet, WorkerCount, print_json
 
 if TYPE_CHECKING:
     from corpusmill.schemas.publication import Publication
@@ -67,9 +67,7 @@ def publish(
         ),
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="--push creates a public repository.")] = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
-    ] = None,
+    workers: WorkerCount = None,
     scheduler: Address = None,
     json: Json = False,
     quiet: Quiet = False,

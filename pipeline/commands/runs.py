@@ -9,7 +9,15 @@ import typer
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import quantity
-from corpusmill.pipeline.commands.options import Address, Json, Quiet, Set, print_json
+from corpusmill.pipeline.commands.options import (
+    Address,
+    Json,
+    OwnProcess,
+    Quiet,
+    Set,
+    WorkerCount,
+    print_json,
+)
 
 
 def report(
@@ -67,7 +75,7 @@ def verify(
         typer.Option("--sample", min=0, help="Documents of shards to decode and compare with their text."),
     ] = 400,
     all_: Annotated[bool, typer.Option("--all", help="Decode every document.")] = False,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
+    workers: OwnProcess = 0,
     public_key: Annotated[
         str | None,
         typer.Option("--public-key", metavar="KEY", help="Who must have signed it: a PEM file, or base64."),
@@ -301,7 +309,7 @@ def compare(
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="Documents to show of each kind of change.")] = 3,
     scheduler: Address = None,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
+    workers: OwnProcess = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -343,7 +351,7 @@ def shard_export(
             help="megatron (.bin, .idx), datatrove (.ds), dali (.idx beside tars), webshart (.json beside tars).",
         ),
     ],
-    workers: Annotated[int | None, typer.Option(min=0, help="Local processes; 0: none. [cores]")] = None,
+    workers: WorkerCount = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

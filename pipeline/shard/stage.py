@@ -10,7 +10,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.format import quantity
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.constants import TOKEN_BYTES, Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.shard.write import Tokenizer
 
 TOKENIZER = "tokenizer.json"
-TOKEN_BYTES = 66  # of a token in it
 DONE, KEY = "scratch/done.json", "scratch/key.json"
 
 

@@ -10,14 +10,20 @@ from typing import Any
 
 from corpusmill.common.format import count, plain_size, quantity, span
 from corpusmill.pipeline.engine.planned import Planned
-from corpusmill.pipeline.engine.planning.constants import LOCAL, OBJECT_STORE, Constants, Store, measured
+from corpusmill.pipeline.engine.planning.constants import (
+    ALONE,
+    LOCAL,
+    OBJECT_STORE,
+    Constants,
+    Store,
+    measured,
+)
 from corpusmill.pipeline.engine.planning.forecast import Flow, Shape, Work
 from corpusmill.pipeline.engine.stage import SourceStage, Stage
 from corpusmill.schemas.manifest import Figures, StageManifest
 from corpusmill.schemas.planning import RunPlan, StagePlan, StepPlan
 from corpusmill.schemas.recipe import is_local
 
-ALONE = 4  # reads of a task that wait for each other
 SUMMED = ("tasks", "seconds", "cpu_seconds", "read_bytes", "written_bytes", "gets", "puts", "lists")
 LONG = 3600.0  # seconds from which it is worth saying that a step runs on one core
 SHORT = 60.0  # seconds up to which idle workers are not worth a line

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
-from corpusmill.common.format import compact, count, quantity
+from corpusmill.common.format import compact, count, head, quantity, tail
 from corpusmill.pipeline.inspect.compare.join import ABSENT
 from corpusmill.pipeline.inspect.what_if.question import shown
 from corpusmill.pipeline.text.escape import spelled
@@ -20,12 +20,7 @@ Answer = dict[str, Any]
 def show(answer: Answer) -> str:
     """The answer in words: what differs, then documents by outcome, source, rule and move."""
     lines = (*_runs(answer), *_outcomes(answer), *_sources(answer), *_rules(answer), *_moves(answer))
-    return "\n".join(cut(spelled(line), WIDTH).rstrip() for line in lines)
-
-
-def cut(text: str, width: int) -> str:
-    """At most `width` characters."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return "\n".join(head(spelled(line), WIDTH).rstrip() for line in lines)
 
 
 def fate(one: Answer) -> str:
@@ -37,7 +32,7 @@ def fate(one: Answer) -> str:
 
 def _runs(answer: Answer) -> Iterator[str]:
     for side in ("a", "b"):
-        yield f"{side.upper()}: {_tail(answer[side]['run'], WIDTH - 3)}"
+        yield f"{side.upper()}: {tail(answer[side]['run'], WIDTH - 3)}"
     differ = [f"{row['stage']} ({row['differs']})" for row in answer["stages"] if row["differs"]]
     yield from wrap(f"stages that differ: {', '.join(differ) or 'none'}", WIDTH)
     yield from _first(
@@ -80,7 +75,7 @@ def _sources(answer: Answer) -> Iterator[str]:
         a, b = row["a"], row["b"]
         tokens = [f"{compact(side['tokens']) if side['tokens'] is not None else '-'}" for side in (a, b)]
         lines.append(
-            f"{cut(row['source'], 13):<14}{_in(10, a['records'])}{_in(10, b['records'])}{_in(10, a['kept'])}"
+            f"{head(row['source'], 13):<14}{_in(10, a['records'])}{_in(10, b['records'])}{_in(10, a['kept'])}"
             f"{_in(10, b['kept'])}{_in(9, b['kept'] - a['kept'], '+')}{tokens[0]:>9}{tokens[1]:>8}"
         )
     yield from _first(lines, "sources")
@@ -96,7 +91,7 @@ def _rules(answer: Answer) -> Iterator[str]:
     lines = []
     for row in changed:
         lines.append(
-            f"{cut(row['rule'], 35):<36}{_in(9, row['a'])}{_in(9, row['b'])}{_in(8, row['change'], '+')}"
+            f"{head(row['rule'], 35):<36}{_in(9, row['a'])}{_in(9, row['b'])}{_in(8, row['change'], '+')}"
             f"{_in(8, row['took'])}{_in(10, row['gave_back'])}"
         )
     yield from _first(lines, "rules")
@@ -119,7 +114,7 @@ def _moves(answer: Answer) -> Iterator[str]:
             yield f"{'->':>{len(count)}}  {other}"
         for one in move["examples"]:
             row = one["b"] or one["a"]
-            yield f"  {one['doc_id']}  {cut(row['source'], 12)}  {_tail(row['locator'], 30)}"
+            yield f"  {one['doc_id']}  {head(row['source'], 12)}  {tail(row['locator'], 30)}"
             values = [f"{side.upper()} {_value(one[side])}" for side in ("a", "b") if _value(one[side])]
             if values:
                 yield f"      {'; '.join(values)}"
@@ -140,7 +135,3 @@ def _in(width: int, value: int, sign: str = "") -> str:
     if len(whole) >= width:
         whole = f"{'-' if value < 0 else sign}{count(abs(value)).replace(' ', '')}"
     return f"{whole:>{width}}"
-
-
-def _tail(text: str, width: int) -> str:
-    return text if len(text) <= width else f"…{text[1 - width :]}"
