@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from corpusmill.common.errors import UserError, WorkError
@@ -115,3 +116,12 @@ def test_a_stage_that_was_changed_since_is_not_published_and_not_compared(
     with pytest.raises(WorkError, match=changed):
         open_run(str(run))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_changed_split_is_not_published(finished: Path, serial: Serial, tmp_path: Path) -> None:
+    """Or validation documents would go out as training documents."""
+    run = linked(finished, tmp_path / "run")
+    file = run / "split/validation.parquet"
+    pq.write_table(pq.read_table(file).slice(0, 0), file)
+    with pytest.raises(WorkError, match=f"{file}: checksum differs from the published one"):
+        publish(Folder(run), Folder(tmp_path / "out"), Wanted(), False, serial, print)

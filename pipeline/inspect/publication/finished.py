@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError, WorkError
@@ -42,7 +43,7 @@ class Finished:
         """Whether personal data and secrets were looked for."""
         return REDACT in self.manifests
 
-    @property
+    @cached_property
     def taken(self) -> list[bytes]:
         """Ids of documents that were taken down."""
         return read_log(self.folders[SHARD]).taken if SHARD in self.folders else []
