@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -96,3 +97,18 @@ def test_verify_finds_what_changed(published: Path, tmp_path: Path) -> None:
     assert problems() == [f"{about}: says 24 documents of books, train, the files have 23"]
     about.write_text("{}")
     assert problems()[0].startswith(f"{about}: not a Publication: ")
+
+
+def test_verify_reports_what_is_no_file(published: Path, tmp_path: Path) -> None:
+    """A folder or a pipe in the place of a file: a line, no exception, and no read that never ends."""
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    for name in ("SHA256SUMS", "publication.json"):
+        (copy / name).unlink()
+        (copy / name).mkdir()
+        found = check(Folder(copy))
+        assert found is not None and found.problems == [f"{copy}/{name}: missing: what is there is no file"]
+        (copy / name).rmdir()
+        os.mkfifo(copy / name)
+        found = check(Folder(copy))
+        assert found is not None and found.problems == [f"{copy}/{name}: missing: what is there is no file"]

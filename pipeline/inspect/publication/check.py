@@ -16,6 +16,7 @@ from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.inspect.damage import is_there, read_regular
 from corpusmill.pipeline.inspect.publication.destination import BEGUN, UNFINISHED, pieces, read_publication
 from corpusmill.pipeline.shard.read import read_set
 from corpusmill.schemas.publication import PUBLICATION, Publication, PublishedShards
@@ -52,7 +53,7 @@ def check(folder: Folder, scheduler: Scheduler | None = None) -> Checked | None:
     except WorkError as error:
         result.problems.append(str(error))
         return result
-    if publication is None and (folder / BEGUN).exists():
+    if publication is None and is_there(folder / BEGUN):
         result.problems.append(
             f"{folder}: a publication that is not finished: {PUBLICATION} is written last; give its command again"
         )
@@ -91,9 +92,9 @@ def _sums(folder: Folder, publication: Publication, result: Checked) -> dict[str
     """Path -> SHA-256, of the file of checksums; None if it is not the one that was published."""
     file = folder / publication.checksums.path
     try:
-        data = file.read()
-    except FileNotFoundError:
-        result.problems.append(f"{file}: missing")
+        data = read_regular(file)
+    except WorkError as error:
+        result.problems.append(str(error))
         return None
     if hashlib.sha256(data).hexdigest() != publication.checksums.sha256:
         result.problems.append(
