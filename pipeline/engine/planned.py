@@ -14,8 +14,8 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.format import quantity
 from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.stage import LocalStage, Stage
-from corpusmill.pipeline.engine.tasks import Step
+from corpusmill.pipeline.engine.stage import LocalStage, Partition, Stage
+from corpusmill.pipeline.engine.tasks import Step, as_partition
 from corpusmill.schemas.manifest import (
     EXPIRED,
     TEXTS,
@@ -158,7 +158,7 @@ def part_of(folder: Folder, manifest: StageManifest, name: str) -> PartitionMani
         data = (folder / path).read()
     except FileNotFoundError:
         return None
-    if manifest.checksums.get(path, sha256(data)) != sha256(data):
+    if (recorded := manifest.checksums.get(path)) is not None and recorded != sha256(data):
         raise WorkError(f"{folder / path}: its bytes changed since they were published; delete it, run again")
     return PartitionManifest.from_json(data, folder / path)
 
@@ -166,6 +166,19 @@ def part_of(folder: Folder, manifest: StageManifest, name: str) -> PartitionMani
 def parts_of(folder: Folder, manifest: StageManifest) -> Iterator[PartitionManifest | None]:
     """The same of all partitions, in their order; reads from a remote store wait together."""
     return folder.at_once(partial(part_of, folder, manifest), manifest.partitions)
+
+
+def partitions_of(folder: Folder, manifest: StageManifest) -> list[Partition]:
+    """The partitions that a finished stage published, in their order. Raises `WorkError` where the manifest of one is gone, or is
+    not the one that was published."""
+    found = []
+    for name, part in zip(manifest.partitions, parts_of(folder, manifest), strict=True):
+        if part is None:
+            raise WorkError(
+                f"{folder}/parts/{name}.json: missing; `corpusmill verify` names all that is damaged"
+            )
+        found.append(as_partition(folder, part))
+    return found
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -26,7 +26,7 @@ from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
 from corpusmill.pipeline.engine.owner import Claim
-from corpusmill.pipeline.engine.planned import Planned, groups, manifest_of, parts_of, status
+from corpusmill.pipeline.engine.planned import Planned, groups, manifest_of, partitions_of, status
 from corpusmill.pipeline.engine.planning import page
 from corpusmill.pipeline.engine.planning.meter import MeteredScheduler
 from corpusmill.pipeline.engine.progress import Progress
@@ -43,7 +43,6 @@ from corpusmill.pipeline.engine.stage import (
 from corpusmill.pipeline.engine.tasks import (
     PartitionTask,
     UnitTask,
-    as_partition,
     run_partition,
     run_unit,
     unit_manifest,
@@ -318,8 +317,7 @@ class Run:
     @staticmethod
     def _partitions(entry: Planned) -> list[Partition]:
         assert entry.done is not None
-        parts = parts_of(entry.folder, entry.done)
-        return [as_partition(entry.folder, part) for part in parts if part is not None]
+        return partitions_of(entry.folder, entry.done)
 
     def _run_global(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> None:
         assert isinstance(entry.stage, GlobalStage)

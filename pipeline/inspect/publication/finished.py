@@ -11,9 +11,8 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import is_relative, read_inputs, read_record, where_made
 from corpusmill.pipeline.engine.owner import in_use, owner_of
-from corpusmill.pipeline.engine.planned import parts_of
+from corpusmill.pipeline.engine.planned import partitions_of
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.engine.tasks import as_partition
 from corpusmill.pipeline.ingest.discover import check_apart
 from corpusmill.pipeline.shard.takedown_log import read_log, under_way
 from corpusmill.schemas.manifest import PublishedFile, RunRecord, StageManifest
@@ -50,13 +49,7 @@ class Finished:
 
     def partitions(self) -> list[Partition]:
         """The final documents. Raises `WorkError` where a partition's manifest is gone, or was changed."""
-        folder, manifest = self.folders[self.last], self.manifests[self.last]
-        found = []
-        for name, part in zip(manifest.partitions, parts_of(folder, manifest), strict=True):
-            if part is None:
-                raise WorkError(f"{folder}/parts/{name}.json: missing; run `corpusmill verify {self.run}`")
-            found.append(as_partition(folder, part))
-        return found
+        return partitions_of(self.folders[self.last], self.manifests[self.last])
 
     def files(self, stage: str) -> list[PublishedFile]:
         """The files of a stage that belong to no partition; none if it did not run."""
