@@ -356,9 +356,8 @@ class Run:
         wanted = {entry.manifest, *manifests, *(f.path for part in parts for f in part.files)}
         wanted.update(f.path for f in files)
         roots = ("documents/", "decisions/", "signals/", "parts/", "units/", "scratch/")
-        whole = (
-            isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
-        )  # the folder is all ours
+        # Whether the folder is all ours.
+        whole = isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
         stale = [
             e.path
             for e in entry.folder.list()

@@ -57,9 +57,8 @@ class Collect:
 
     def _entries(self, partition: Partition) -> Entries:
         secret = b"" if self.key else read_key(self.params.key_env)
-        noting = _Noting(
-            self.params.model_copy(update={"model": None}), secret
-        )  # what a model finds is not collected
+        # What a model finds is not collected.
+        noting = _Noting(self.params.model_copy(update={"model": None}), secret)
         for batch in batches_of(partition.read(["text", *SEEN])):
             noting.find(batch["text"].combine_chunks())
             for name in SEEN:

@@ -167,9 +167,7 @@ def paired(a: Rows, b: Rows) -> tuple[npt.NDArray[np.int64], int]:
     the same ledger). The k-th row of an id on one side is paired with the k-th on the other."""
     high, low = (np.concatenate([a[name], b[name]]) for name in ("high", "low"))
     side = np.repeat(np.array([0, 1], np.int8), [len(a), len(b)])
-    order = np.lexsort(
-        (side, low, high)
-    )  # of one id: the rows of `a`, then those of `b`; both in their order
+    order = np.lexsort((side, low, high))  # of one id: rows of `a`, then of `b`; both in their order
     starts = np.flatnonzero(starts_of(high[order], low[order]))
     sizes = np.diff(np.append(starts, len(order)))
     group = np.repeat(np.arange(len(starts)), sizes)
