@@ -66,10 +66,10 @@ def plan_run(
     from corpusmill.common.config import load
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.custom import load_stage
+    from corpusmill.pipeline.engine.planned import stages_of
     from corpusmill.pipeline.engine.planning.constants import measured
     from corpusmill.pipeline.engine.planning.estimate import Terms, plan
     from corpusmill.pipeline.engine.planning.text import show
-    from corpusmill.pipeline.engine.runner import stages_of
     from corpusmill.pipeline.engine.stage import SourceStage
     from corpusmill.schemas.recipe import Recipe
 

@@ -28,6 +28,7 @@ from corpusmill.schemas.manifest import (
     Strict,
     manifest_name,
 )
+from corpusmill.schemas.recipe import LEDGER, STAGES, Recipe
 
 
 @dataclass
@@ -56,6 +57,24 @@ class Planned:
     def step(self) -> Step:
         across = isinstance(self.stage, LocalStage) and self.stage.looks_across
         return Step(self.name, self.key if across else self.stage.task_key(), self.folder)
+
+
+def stages_of(recipe: Recipe) -> list[str]:
+    """The names of all stages in order, the ledger among them."""
+    names = recipe.stage_names
+    names.insert(len(recipe.local), LEDGER)
+    return names
+
+
+def reads_of(name: str, names: list[str], local: list[str]) -> list[str]:
+    """The stages whose output a stage depends on, of all of a run and its local ones, both in order."""
+    if name in local:
+        position = local.index(name)
+        return local[position - 1 : position] if position else []
+    if name == LEDGER:
+        return local
+    declared = STAGES[name].declared
+    return names[: names.index(name)] if declared.reads_all else [local[-1], *declared.reads]
 
 
 def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[StageManifest | None, str]:

@@ -26,7 +26,15 @@ from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
 from corpusmill.pipeline.engine.owner import Claim
-from corpusmill.pipeline.engine.planned import Planned, groups, manifest_of, partitions_of, status
+from corpusmill.pipeline.engine.planned import (
+    Planned,
+    groups,
+    manifest_of,
+    partitions_of,
+    reads_of,
+    stages_of,
+    status,
+)
 from corpusmill.pipeline.engine.planning import page
 from corpusmill.pipeline.engine.planning.meter import MeteredScheduler
 from corpusmill.pipeline.engine.progress import Progress
@@ -64,14 +72,7 @@ from corpusmill.schemas.manifest import (
     without_empty,
 )
 from corpusmill.schemas.planning import RunPlan
-from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, STAGES, Recipe, is_local
-
-
-def stages_of(recipe: Recipe) -> list[str]:
-    """The names of all stages in order, the ledger among them."""
-    names = recipe.stage_names
-    names.insert(len(recipe.local), LEDGER)
-    return names
+from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, Recipe, is_local
 
 
 class Run:
@@ -166,7 +167,7 @@ class Run:
         recorded = recorded_manifests(self.folder)
         for name in names:
             stage = load_stage(name, self.recipe)
-            reads = self._reads(name, names, local)
+            reads = reads_of(name, names, local)
             inputs = (
                 self._raw_inputs(stage) if isinstance(stage, SourceStage) else {n: keys[n] for n in reads}
             )
@@ -177,17 +178,6 @@ class Run:
             planned.append(entry)
         restore(planned)
         return planned
-
-    @staticmethod
-    def _reads(name: str, names: list[str], local: list[str]) -> list[str]:
-        """The stages whose output a stage depends on."""
-        if name in local:
-            position = local.index(name)
-            return local[position - 1 : position] if position else []
-        if name == LEDGER:
-            return local
-        declared = STAGES[name].declared
-        return names[: names.index(name)] if declared.reads_all else [local[-1], *declared.reads]
 
     def _raw_inputs(self, stage: Any) -> dict[str, str]:
         """Content hashes of the raw files; files whose size and change tag are known are not read again."""
