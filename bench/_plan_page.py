@@ -9,11 +9,11 @@ from bench._plan_driver import PARTITIONS, SHARES, TARS, Held
 from bench._scale_page import ratio
 from corpusmill.common.format import count, plain_size
 from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.planned import stages_of
 from corpusmill.pipeline.engine.planning.constants import OBJECT_STORE, measured
 from corpusmill.pipeline.engine.planning.estimate import Terms, plan
 from corpusmill.pipeline.engine.planning.forecast import Shape
 from corpusmill.pipeline.engine.planning.text import show
-from corpusmill.pipeline.engine.runner import stages_of
 from corpusmill.schemas.planning import RunPlan
 from corpusmill.schemas.recipe import Recipe
 

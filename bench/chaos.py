@@ -39,37 +39,35 @@ _EXPLAINED = (
 )
 
 
-KINDS = (
-    Kind("pipeline", "killed (SIGKILL)", "kill all", 12),
-    Kind("pipeline", "SIGTERM", "terminate", 4),
-    Kind("pipeline", "Ctrl-C", "interrupt", 4),
-    Kind("pipeline", "disk full", "fill disk", 5, disk=True),
-    Kind("pipeline", "disk read-only", "read-only", 4, disk=True),
-    Kind("pipeline with workers", "driver and workers killed", "kill all", 2),
-    Kind("pipeline with workers", "driver alone killed", "kill one", 2),
-    Kind("pipeline with workers", "a worker killed", "kill worker", 4),
-    Kind("pipeline with workers", "a worker paused 0.5 to 3 s", "pause worker", 2),
-    Kind("pipeline with workers", "SIGTERM", "terminate", 1),
-    Kind("pipeline with workers", "Ctrl-C", "interrupt", 1),
-    Kind("pipeline with workers", "disk full", "fill disk", 1, disk=True),
-    Kind("pipeline by a scheduler", "a worker and its nanny killed", "kill node", 3),
-    Kind("pipeline by a scheduler", "a worker killed", "kill worker", 2),
-    Kind("pipeline into a store", "killed (SIGKILL)", "kill all", 5),
-    Kind("pipeline into a store", "requests refused (429, 500, 503)", "refused", 3),
-    Kind("pipeline into a store", "answers cut, connections reset", "cut", 3),
-    Kind("pipeline into a store", "answers late (1 s)", "late", 2),
-    Kind("pipeline into a store", "access denied until the end", "denied", 3),
-    Kind("training", "killed (SIGKILL)", "kill all", 16),
-    Kind("training", "killed within a checkpoint", "write", 10),
-    Kind("training", "SIGTERM", "terminate", 4),
-    Kind("training", "killed, and the last checkpoint damaged", "damage", 8),
-    Kind("training", "disk full", "fill disk", 4, disk=True),
-    Kind("training in two processes", "one killed", "kill one", 4),
-    Kind("training in two processes", "both killed", "kill all", 4),
-    Kind("training from a store", "requests refused (429, 500, 503)", "refused", 2),
-    Kind("training from a store", "answers cut, connections reset", "cut", 2),
-    Kind("training from a store", "answers late (1 s)", "late", 2),
+# Faults of several cases.
+KILLED, SIGTERM, CTRL_C = ("killed (SIGKILL)", "kill all"), ("SIGTERM", "terminate"), ("Ctrl-C", "interrupt")
+WORKER, FULL = ("a worker killed", "kill worker"), ("disk full", "fill disk")
+REFUSED, CUT, LATE = (
+    ("requests refused (429, 500, 503)", "refused"), ("answers cut, connections reset", "cut"), ("answers late (1 s)", "late"),
 )  # fmt: skip
+# Case -> its faults, with the number of tries. A disk that becomes full or read-only is the case's own.
+TRIED: dict[str, list[tuple[tuple[str, str], int]]] = {
+    "pipeline": [(KILLED, 12), (SIGTERM, 4), (CTRL_C, 4), (FULL, 5), (("disk read-only", "read-only"), 4)],
+    "pipeline with workers": [
+        (("driver and workers killed", "kill all"), 2), (("driver alone killed", "kill one"), 2), (WORKER, 4),
+        (("a worker paused 0.5 to 3 s", "pause worker"), 2), (SIGTERM, 1), (CTRL_C, 1), (FULL, 1),
+    ],
+    "pipeline by a scheduler": [(("a worker and its nanny killed", "kill node"), 3), (WORKER, 2)],
+    "pipeline into a store": [
+        (KILLED, 5), (REFUSED, 3), (CUT, 3), (LATE, 2), (("access denied until the end", "denied"), 3),
+    ],
+    "training": [
+        (KILLED, 16), (("killed within a checkpoint", "write"), 10), (SIGTERM, 4),
+        (("killed, and the last checkpoint damaged", "damage"), 8), (FULL, 4),
+    ],
+    "training in two processes": [(("one killed", "kill one"), 4), (("both killed", "kill all"), 4)],
+    "training from a store": [(REFUSED, 2), (CUT, 2), (LATE, 2)],
+}  # fmt: skip
+KINDS = tuple(
+    Kind(case, title, fault, tries, disk=title.startswith("disk "))
+    for case, faults in TRIED.items()
+    for (title, fault), tries in faults
+)
 TRIES = sum(kind.tries for kind in KINDS)
 
 

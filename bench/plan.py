@@ -209,8 +209,8 @@ def _incoming(run: Run, name: str) -> dict[str, float]:
 
 def _planned(run: Run, known: Constants) -> Any:
     from corpusmill.pipeline.engine.custom import load_stage
+    from corpusmill.pipeline.engine.planned import stages_of
     from corpusmill.pipeline.engine.planning.estimate import Terms, plan
-    from corpusmill.pipeline.engine.runner import stages_of
 
     made = run["recipe"]
     stages = [load_stage(name, made) for name in stages_of(made)]

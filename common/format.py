@@ -13,6 +13,7 @@ BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 ESTIMATED = ("", "", " M", *(f"e{power}" for power in range(9, 31, 3)))
 YEAR = 365 * 86_400.0
 _SPANS = ((2 * 86_400, 86_400, "d"), (2 * 3600, 3600, "h"), (120, 60, "min"))
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _DURATIONS = (("years", YEAR), ("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
@@ -65,6 +66,23 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value < 999_999.5 else scaled(value, ESTIMATED, "")
 
 
+def quantity(value: float | int, one: str, many: str = "") -> str:
+    """A number with its noun: `1 task`, `1,234 tasks`; an estimated number (a float) as `count` has it. `many`: the plural, if it
+    is more than an `s` at the end."""
+    written = f"{value:,}" if isinstance(value, int) else count(value)
+    return f"{written} {one if written == '1' else many or one + 's'}"
+
+
+def head(text: str, width: int) -> str:
+    """The beginning of a text, at most `width` characters, with an ellipsis for the rest."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def tail(text: str, width: int) -> str:
+    """The end of a text, likewise."""
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
 def share(part: float | int, whole: float | int) -> str:
     """`part / whole` in percent: `12.3 %`, `0.04 %`, `< 0.01 %`; an en dash when there is no whole."""
     if not whole:
@@ -97,6 +115,15 @@ def span(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-6 else "0 s"
 
 
+def short_span(seconds: float) -> str:
+    """A time where space is scarce, at most six characters up to 999 days: `1.5s`, `12min`, `3.2h`, `100d`."""
+    for length, name in _UNITS:
+        if seconds >= length:
+            value = seconds / length
+            return f"{value:.2g}{name}" if value < 99.5 else f"{value:,.0f}{name}"
+    return f"{seconds:.2g}s" if seconds >= 0.01 else "0s"
+
+
 def duration(seconds: float) -> str:
     """A long time in words, in the largest unit that it fills: `1.25 days`, `3.50 hours`, `12.0 seconds`."""
     for unit, length in _DURATIONS:
@@ -118,8 +145,11 @@ def time_left(seconds: float) -> str:
 
 
 def rate(amount: float, seconds: float, unit: str) -> str:
-    """`12.3 MB/s`, for `amount` in `unit`."""
-    return f"{amount / max(seconds, 1e-9):.1f} {unit}/s"
+    """`12.3 MB/s`, `1,234 MB/s`, `12.3 GB/s`, `12.3k tasks/s`, for `amount` in `unit`."""
+    value = amount / max(seconds, 1e-9)
+    if value >= 9_999.5:
+        return f"{plain_size(value * 1e6) if unit == 'MB' else f'{compact(value)} {unit}'}/s"
+    return f"{value:.1f} {unit}/s" if value < 999.95 else f"{value:,.0f} {unit}/s"
 
 
 def without_query(url: str) -> str:

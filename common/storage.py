@@ -259,7 +259,7 @@ class Folder:
         """Publish the object if the present one has this tag (`Entry.tag`); whether it did. Of several writers one does."""
         if not self.local:
             try:
-                condition = present(self.store, self.root, self.path, tag)
+                condition = again(lambda: present(self.store, self.root, self.path, tag), self._repeats)
             except FileNotFoundError:
                 return False
             except Exception as error:
@@ -285,12 +285,20 @@ class Folder:
         try:
             again(lambda: self.store.put(self.path, data, mode=mode), self._repeats)
         except (AlreadyExistsError, PreconditionError):
-            return not self.local and self.exists() and self.read() == data
+            return not self.local and self._holds(data)
         except Exception as error:
             if isinstance(error, FileNotFoundError) and mode != "create":
                 return False  # there is no object to write over
             raise self._failed("write", error) from None
+        TRAFFIC.add(puts=1, written=len(data))
         return True
+
+    def _holds(self, data: bytes) -> bool:
+        """Whether the object has these bytes. Its owner may delete it meanwhile."""
+        try:
+            return self.read() == data
+        except FileNotFoundError:
+            return False
 
     @contextlib.contextmanager
     def create(self) -> Iterator[IO[bytes]]:

@@ -14,9 +14,8 @@ from corpusmill.common.errors import WorkError
 MANIFEST = "manifest.json"
 EXPIRED = "expired.json"
 TEXTS = "documents/"  # of a stage: what expires
-MOST_MIB = (
-    2**24
-)  # of any size that a config has: 16 TiB, far beyond what is of use, and within every computation's range
+# Of any size that a config has: 16 TiB, far beyond what is of use, and within every computation's range.
+MOST_MIB = 2**24
 
 
 def manifest_name(stage: str) -> str:
@@ -251,7 +250,7 @@ class RunRecord(Strict):
         default=False, description="a source lost more than the recipe allows; left out if not"
     )
     checksums: dict[str, str] = Field(
-        description="below the run's folder: manifest of each stage, inputs.json and report.html -> sha256 of its bytes"
+        description="below the run's folder: manifest of each stage, inputs.json, report.html and resources.html -> sha256 of its bytes"
     )
     signed_by: str = Field(
         default="",

@@ -23,6 +23,7 @@ IdColumn = Annotated[str | None, typer.Option(help="Field with the document's ow
 WorkerCount = Annotated[
     int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
 ]
+OwnProcess = Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]

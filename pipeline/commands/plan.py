@@ -66,10 +66,10 @@ def plan_run(
     from corpusmill.common.config import load
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.custom import load_stage
+    from corpusmill.pipeline.engine.planned import stages_of
     from corpusmill.pipeline.engine.planning.constants import measured
     from corpusmill.pipeline.engine.planning.estimate import Terms, plan
     from corpusmill.pipeline.engine.planning.text import show
-    from corpusmill.pipeline.engine.runner import stages_of
     from corpusmill.pipeline.engine.stage import SourceStage
     from corpusmill.schemas.recipe import Recipe
 
@@ -116,18 +116,24 @@ def _size(option: str, value: str) -> float:
 
 
 def _shape(source: SourceStage, wanted: float | None, text: float | None) -> Shape:
-    """The recipe's own input, scaled to as many bytes as stored, or as text; one of large files where there is no input."""
+    """The recipe's own input, scaled to as many bytes as stored, or as text; one of large files where there is no input, or nothing
+    in it."""
     from corpusmill.pipeline.engine.planning.estimate import scaled
     from corpusmill.pipeline.engine.planning.forecast import Shape
 
+    shape = None
     try:
         shape = source.shape()
     except UserError:
         if wanted is None and text is None:
             raise
+    if wanted is None and text is None and shape is not None:
+        return shape
+    if shape is None or not shape.text_bytes:
         size = FILE_BYTES
         partition = source.params.partition_mb * 2**20
         shape = Shape(size, size, 1.0, 1.0, max(1.0, size / partition))
     if wanted is not None:
         return scaled(shape, wanted)
-    return scaled(shape, shape.input_bytes * text / shape.text_bytes) if text is not None else shape
+    assert text is not None
+    return scaled(shape, shape.input_bytes * text / shape.text_bytes)

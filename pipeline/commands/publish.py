@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corpusmill.pipeline.commands.options import Address, Json, Quiet, print_json
+from corpusmill.common.format import quantity
+from corpusmill.pipeline.commands.options import Address, Json, Quiet, WorkerCount, print_json
 
 if TYPE_CHECKING:
     from corpusmill.schemas.publication import Publication
@@ -66,9 +67,7 @@ def publish(
         ),
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="--push creates a public repository.")] = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
-    ] = None,
+    workers: WorkerCount = None,
     scheduler: Address = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -130,7 +129,9 @@ def _show(made: Publication) -> None:
     if made.shards:
         typer.echo(f"shards: {sum(one.tokens for one in made.shards.sets):,} tokens")
     if made.ledger:
-        typer.echo(f"ledger: {made.ledger.rows:,} rows")
+        typer.echo(f"ledger: {quantity(made.ledger.rows, 'row')}")
     if made.taken_down:
-        typer.echo(f"left out: {made.taken_down} documents that were taken down")
-    typer.echo(f"{made.files} files, {made.bytes / 1e6:,.1f} MB, checksums in {made.checksums.path}")
+        typer.echo(f"left out: {quantity(made.taken_down, 'document')} taken down")
+    typer.echo(
+        f"{quantity(made.files, 'file')}, {made.bytes / 1e6:,.1f} MB, checksums in {made.checksums.path}"
+    )

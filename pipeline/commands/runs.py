@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.pipeline.commands.options import Address, Json, Quiet, Set, print_json
+from corpusmill.common.format import quantity
+from corpusmill.pipeline.commands.options import (
+    Address,
+    Json,
+    OwnProcess,
+    Quiet,
+    Set,
+    WorkerCount,
+    print_json,
+)
 
 
 def report(
@@ -66,7 +75,7 @@ def verify(
         typer.Option("--sample", min=0, help="Documents of shards to decode and compare with their text."),
     ] = 400,
     all_: Annotated[bool, typer.Option("--all", help="Decode every document.")] = False,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
+    workers: OwnProcess = 0,
     public_key: Annotated[
         str | None,
         typer.Option("--public-key", metavar="KEY", help="Who must have signed it: a PEM file, or base64."),
@@ -126,7 +135,7 @@ def verify(
         decoded = f", {result.decoded:,} documents of shards decoded" if result.decoded else ""
         if result.signed_by:
             typer.echo(f"signed by {result.signed_by}")
-        problems = f"{len(result.problems)} problem{'' if len(result.problems) == 1 else 's'}"
+        problems = quantity(len(result.problems), "problem")
         whole = " in a run that is not finished" if result.unfinished else ""
         typer.echo(
             f"{result.files} files, {result.bytes / 1e6:.1f} MB{decoded}, {result.bytes / 1e6 / seconds:.0f} MB/s:"
@@ -143,6 +152,7 @@ def verify(
 def _verify_private(path: str, run: str, json: bool) -> None:
     from dataclasses import asdict
 
+    from corpusmill.common.storage import Folder
     from corpusmill.pipeline.inspect.private import search_published
 
     found = search_published(path, run)
@@ -158,9 +168,10 @@ def _verify_private(path: str, run: str, json: bool) -> None:
                 "note: of a run, what publish takes was searched, without source_id and locator of the documents, which it cleans"
             )
     places = [
-        f"{path}/{one.file}: {one.count:,} {one.kind} left, first at {one.first}" for one in found.finds
+        f"{Folder(path) / one.file}: {one.count:,} {one.kind} left, first at {one.first}"
+        for one in found.finds
     ]
-    problems = [*places, *(f"{path}/{line} (not searched)" for line in found.skipped)]
+    problems = [*places, *(f"{Folder(path)}/{line} (not searched)" for line in found.skipped)]
     if problems:
         raise WorkError("\n".join(problems))
 
@@ -284,7 +295,7 @@ def find(
     else:
         for one in found:
             typer.echo(found_in_words(one))
-    _log(f"{asked.count} reads, {asked.received:,} bytes")
+    _log(f"{quantity(asked.count, 'read')}, {quantity(asked.received, 'byte')}")
 
 
 COMPARE_EXAMPLE = "corpusmill compare runs/before runs/after --html compare.html"
@@ -298,7 +309,7 @@ def compare(
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="Documents to show of each kind of change.")] = 3,
     scheduler: Address = None,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
+    workers: OwnProcess = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -340,7 +351,7 @@ def shard_export(
             help="megatron (.bin, .idx), datatrove (.ds), dali (.idx beside tars), webshart (.json beside tars).",
         ),
     ],
-    workers: Annotated[int | None, typer.Option(min=0, help="Local processes; 0: none. [cores]")] = None,
+    workers: WorkerCount = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

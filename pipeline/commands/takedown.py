@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.pipeline.commands.options import Address, Json, Quiet, print_json
+from corpusmill.pipeline.commands.options import Address, Json, OwnProcess, Quiet, print_json
 
 TAKEDOWN_EXAMPLE = "corpusmill takedown gone.txt --run runs/quickstart --cluster"
 SHOWN = 20  # of each list, on a terminal
@@ -29,7 +29,7 @@ def takedown(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be removed; write nothing.")
     ] = False,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")] = 0,
+    workers: OwnProcess = 0,
     scheduler: Address = None,
     json: Json = False,
     quiet: Quiet = False,

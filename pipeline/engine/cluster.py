@@ -16,13 +16,15 @@ from typing import Any
 from uuid import uuid4
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.task_progress import watched
 from corpusmill.pipeline.engine.local_workers import PATIENCE, WORKER_ENV, count_of_workers, start_workers
+from corpusmill.pipeline.engine.observer import Step, name_of
 from corpusmill.pipeline.engine.phase import Phase
 from corpusmill.pipeline.engine.progress import Progress, held
 from corpusmill.pipeline.engine.reports import listen, run_reported
 from corpusmill.pipeline.engine.stage import Item, Result
-from corpusmill.pipeline.engine.watch import Answer, Step, Watch, answered, count_of_tasks, name_of
+from corpusmill.pipeline.engine.watch import Answer, Watch, answered
 from corpusmill.schemas.recipe import Cluster
 
 ANSWER = 10.0  # seconds in which a scheduler must answer at its address, and have a worker
@@ -193,7 +195,7 @@ class Workers:
                 if fruitless > self.config.retries or not self.address:
                     where = f"--scheduler {self.address}: the" if self.address else "the workers'"
                     raise WorkError(
-                        f"{where} scheduler was lost {fruitless or 1} times without a finished task between; see its log, and"
+                        f"{where} scheduler was lost {quantity(fruitless or 1, 'time')} without a finished task between; see its log, and"
                         " run the same command again"
                     ) from None
                 self._reconnect(len(left))
@@ -255,7 +257,7 @@ class Workers:
                 raise SchedulerLost from None
             except distributed.KilledWorker as error:
                 raise WorkError(
-                    f"{name_of(step.items[index or 0])}: its worker died {error.allowed_failures + 1} times (out of memory?);"
+                    f"{name_of(step.items[index or 0])}: its worker died {quantity(error.allowed_failures + 1, 'time')} (out of memory?);"
                     f" {self._more_memory()}, or lower ingest.partition_mb"
                 ) from None
             except TimeoutError:
@@ -277,7 +279,7 @@ class Workers:
         """Wait for a scheduler to answer at the address again. Raises `WorkError` after `cluster.patience`."""
         patience = self.config.patience
         self.progress.log(
-            f"the scheduler at {self.address} was lost, with {count_of_tasks(unfinished)} of this step unfinished; waiting for"
+            f"the scheduler at {self.address} was lost, with {quantity(unfinished, 'task')} of this step unfinished; waiting for"
             f" it, up to {patience:.0f} s"
         )
         deadline = time.monotonic() + patience
@@ -296,7 +298,7 @@ class Workers:
                     ) from None
                 time.sleep(min(1.0, patience))
         self.progress.log(
-            f"the scheduler at {self.address} is back, workers: {workers}; submitting {count_of_tasks(unfinished)} again"
+            f"the scheduler at {self.address} is back, workers: {workers}; submitting {quantity(unfinished, 'task')} again"
         )
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.manifest import MANIFEST, RunInputs, RunRecord, manifest_name
+from corpusmill.schemas.manifest import MANIFEST, RunInputs, RunRecord, StageManifest, manifest_name
 from corpusmill.schemas.recipe import FOLDERS
 from corpusmill.schemas.shards import INDEX
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 INPUTS = "inputs.json"
 LINEAGE = "lineage"  # lists of ids, made by the first look-up that needs them
 RUN = "run.json"  # of a stage's command, whose stage has `manifest.json`
-PARTITIONS = b'"partitions"'  # in the manifest of a stage, and in no record
+_PARTITIONS, _RECORD = (
+    b'"partitions"',
+    b'"corpusmill-run-',
+)  # a key of a stage's manifest; the kind with which a record begins
 BESIDE = ("ledger", "report")  # of a stage's command: never the stage itself
 
 
@@ -125,10 +129,37 @@ class Record(NamedTuple):
         """The SHA-256 that it has of a stage's manifest; "" if it has none."""
         return self.run.checksums.get(below(self.file.parent, manifest), "")
 
+    def manifests(self) -> dict[str, StageManifest]:
+        """Stage -> its manifest, in the order of the run. Raises `UserError` where a stage is missing or of a later run, which was
+        not finished, `WorkError` where a manifest is not the one of which the record has the checksum."""
+        run, found = self.file.parent, {}
+        for one in self.stages:
+            try:
+                data = one.manifest.read()
+                found[one.stage] = StageManifest.model_validate_json(data)
+            except (FileNotFoundError, ValidationError):
+                raise UserError(
+                    f"{one.folder}: {one.stage} is not finished; give the run's command again"
+                ) from None
+            if found[one.stage].key != one.key:
+                raise UserError(
+                    f"{run}: a later run changed {one.stage} and was not finished; give its command again"
+                )
+            if self.checksum(one.manifest) not in ("", sha256(data)):
+                raise WorkError(
+                    f"{one.manifest}: changed since the run ended; `corpusmill verify {run}` says what is damaged"
+                )
+        return found
+
 
 def below(run: Folder, file: Folder) -> str:
     """The path of a file of a run, relative to the run's folder."""
     return file.path.removeprefix(run.path).lstrip("/")
+
+
+def is_of_stage(manifest: bytes) -> bool:
+    """Whether the bytes of a `manifest.json` are a stage's, and not the record of a run, which may have a source of any name."""
+    return _PARTITIONS in manifest and _RECORD not in manifest[:64]
 
 
 def read_record(run: Folder, read: Callable[[Folder], bytes] = Folder.read) -> Record | None:
@@ -140,8 +171,8 @@ def read_record(run: Folder, read: Callable[[Folder], bytes] = Folder.read) -> R
             data = read(file)
         except FileNotFoundError:
             continue
-        if name == MANIFEST and PARTITIONS in data:
-            continue  # a stage's
+        if name == MANIFEST and is_of_stage(data):
+            continue
         try:
             found = RunRecord.model_validate_json(data)
         except ValidationError:

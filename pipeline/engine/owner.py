@@ -17,7 +17,7 @@ import psutil
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.format import masked, time_left
+from corpusmill.common.format import head, masked, time_left
 from corpusmill.common.storage import Entry, Folder
 from corpusmill.schemas.manifest import Owner
 
@@ -55,7 +55,7 @@ class Claim:
             self._refuse(above)
         _HELD.add(self.owner.token)
         try:
-            while not self.file.write_new(_json(self.owner)):
+            while not self.file.write_new(self.owner.to_json()):
                 if self._take_over():
                     break
         except WorkError as error:
@@ -86,7 +86,7 @@ class Claim:
         while not self._over.wait(RENEWAL):
             self.owner = self.owner.model_copy(update={"renewed": time.time()})
             try:
-                if not self.file.write_over(_json(self.owner), self._tag):
+                if not self.file.write_over(self.owner.to_json(), self._tag):
                     self._lost = WorkError(f"{self.folder}: {self._new_owner()}; this run stops")
                     self.log(f"error: {self._lost}")
                     return
@@ -119,10 +119,13 @@ class Claim:
                 raise _in_use(self.folder, owner, "")
             self.log(f"{self.folder}: {_who(owner)} has not renewed its claim; waiting whether it does")
             time.sleep(2 * RENEWAL)
-            gone = self.file.entry().tag == entry.tag
+            try:
+                gone = self.file.entry().tag == entry.tag
+            except FileNotFoundError:  # it is done: look again
+                return False
         if not gone:
             raise _in_use(self.folder, owner, "")
-        taken = self.file.write_over(_json(self.owner), entry.tag)
+        taken = self.file.write_over(self.owner.to_json(), entry.tag)
         if taken:
             self.log(f"{self.folder}: taken over from {_who(owner)}, which is gone")
         return taken
@@ -212,9 +215,4 @@ def _machine() -> str:
 def _command() -> str:
     """The command as given, short and without secrets."""
     words = [Path(sys.argv[0]).name or "python", *sys.argv[1:]]
-    line = masked(" ".join(words))
-    return line if len(line) <= 120 else f"{line[:119]}…"
-
-
-def _json(owner: Owner) -> bytes:
-    return owner.model_dump_json(indent=1).encode()
+    return head(masked(" ".join(words)), 120)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from corpusmill.common.format import plain_size, rate, time_left
 
-WINDOW = (
-    120.0  # seconds over which the time left is judged: what an earlier run had finished passes much faster
-)
+# Seconds over which the time left is judged: what an earlier run had finished passes much faster.
+WINDOW = 120.0
 SAMPLES = 240  # of the window
+LONGEST = 1000 * 86_400.0  # seconds: more time left than this is judged by too little
 
 
 class Phase:
@@ -64,6 +64,7 @@ class Phase:
 
     @property
     def seconds(self) -> float:
+        """Since it began."""
         return time.monotonic() - self.start
 
     @property
@@ -86,7 +87,8 @@ class Phase:
                 self._samples.append((now, share))
         if share <= before or now <= since:  # nothing was done in the window
             since, before = self.start, 0.0
-        return time_left((1 - share) * (now - since) / (share - before)) if share > before else ""
+        seconds = (1 - share) * (now - since) / (share - before) if share > before else LONGEST
+        return time_left(seconds) if seconds < LONGEST else ""
 
     def line(self) -> str:
         """The phase so far, for a log."""
@@ -103,5 +105,5 @@ class Phase:
 
     def summary(self) -> str:
         """The whole phase, when it is over."""
-        tasks = "task" if self.finished == 1 else "tasks"
+        tasks = "task" if self.finished == 1 else "tasks"  # padded: `quantity` would not line up
         return f"{self.label:<25} {self.finished:>5} {tasks:<5}  {self.seconds:7.1f} s  {self.rate}"

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 
 from corpusmill.common.checkpoints import parse
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.stage import LocalStage, Stage
-from corpusmill.pipeline.engine.tasks import Step
+from corpusmill.pipeline.engine.stage import LocalStage, Partition, Stage
+from corpusmill.pipeline.engine.tasks import Step, as_partition
 from corpusmill.schemas.manifest import (
     EXPIRED,
     TEXTS,
@@ -27,6 +28,7 @@ from corpusmill.schemas.manifest import (
     Strict,
     manifest_name,
 )
+from corpusmill.schemas.recipe import LEDGER, STAGES, Recipe
 
 
 @dataclass
@@ -57,6 +59,24 @@ class Planned:
         return Step(self.name, self.key if across else self.stage.task_key(), self.folder)
 
 
+def stages_of(recipe: Recipe) -> list[str]:
+    """The names of all stages in order, the ledger among them."""
+    names = recipe.stage_names
+    names.insert(len(recipe.local), LEDGER)
+    return names
+
+
+def reads_of(name: str, names: list[str], local: list[str]) -> list[str]:
+    """The stages whose output a stage depends on, of all of a run and its local ones, both in order."""
+    if name in local:
+        position = local.index(name)
+        return local[position - 1 : position] if position else []
+    if name == LEDGER:
+        return local
+    declared = STAGES[name].declared
+    return names[: names.index(name)] if declared.reads_all else [local[-1], *declared.reads]
+
+
 def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[StageManifest | None, str]:
     """The manifest of a stage that is finished and valid, or why it must run.
 
@@ -67,7 +87,12 @@ def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[
         manifest = StageManifest.model_validate_json(data)
     except FileNotFoundError:
         started = sum(1 for e in entry.folder.list() if e.path.startswith("parts/"))
-        return None, f"unfinished: {started} partitions are there" if started else "not run yet"
+        return (
+            None,
+            f"unfinished: {quantity(started, 'partition is', 'partitions are')} there"
+            if started
+            else "not run yet",
+        )
     except ValidationError:
         return None, "its manifest cannot be read"
     entry.old_files = {file.path for file in manifest.files}
@@ -152,7 +177,7 @@ def part_of(folder: Folder, manifest: StageManifest, name: str) -> PartitionMani
         data = (folder / path).read()
     except FileNotFoundError:
         return None
-    if manifest.checksums.get(path, sha256(data)) != sha256(data):
+    if (recorded := manifest.checksums.get(path)) is not None and recorded != sha256(data):
         raise WorkError(f"{folder / path}: its bytes changed since they were published; delete it, run again")
     return PartitionManifest.from_json(data, folder / path)
 
@@ -160,6 +185,19 @@ def part_of(folder: Folder, manifest: StageManifest, name: str) -> PartitionMani
 def parts_of(folder: Folder, manifest: StageManifest) -> Iterator[PartitionManifest | None]:
     """The same of all partitions, in their order; reads from a remote store wait together."""
     return folder.at_once(partial(part_of, folder, manifest), manifest.partitions)
+
+
+def partitions_of(folder: Folder, manifest: StageManifest) -> list[Partition]:
+    """The partitions that a finished stage published, in their order. Raises `WorkError` where the manifest of one is gone, or is
+    not the one that was published."""
+    found = []
+    for name, part in zip(manifest.partitions, parts_of(folder, manifest), strict=True):
+        if part is None:
+            raise WorkError(
+                f"{folder}/parts/{name}.json: missing; `corpusmill verify` names all that is damaged"
+            )
+        found.append(as_partition(folder, part))
+    return found
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from corpusmill.common.format import compact, number, short_span
 from corpusmill.common.task_progress import watched
 from corpusmill.pipeline.engine.phase import Phase
 
@@ -49,7 +50,9 @@ class Progress:
             if self._bar is not None:
                 self._bar.log(line)
             else:
-                print(line, file=self.out, flush=True)
+                print(
+                    _folded(line, _width(self.out)) if self.out.isatty() else line, file=self.out, flush=True
+                )
 
     @property
     def report_every(self) -> float:
@@ -130,9 +133,10 @@ class _Bar:
 
         fields = [
             TextColumn("{task.fields[" + name + "]:" + form + "}")
-            for name, form in (("share", ">5"), ("tasks", ">11"), ("rate", ">11"), ("left", ">11"))
+            for name, form in (("share", ">5"), ("tasks", ">13"), ("rate", ">13"), ("left", ">11"))
         ]
-        columns = (TextColumn("{task.description:<22.22}"), BarColumn(bar_width=12), *fields)
+        # 79 characters with the blanks between them, up to 100,000 tasks, 10,000 of them a second, and 1,000 days.
+        columns = (TextColumn("{task.description:<22.22}"), BarColumn(bar_width=10), *fields)
         # What is printed meanwhile goes above the bar, unless it goes to a file.
         self.bar = Bar(
             *columns, console=console, transient=True, auto_refresh=False, redirect_stdout=sys.stdout.isatty()
@@ -152,16 +156,8 @@ class _Bar:
         return None if console.is_dumb_terminal else cls(console)
 
     def log(self, line: str) -> None:
-        width = max(20, self.bar.console.width - 1)
-        folded = [
-            part
-            for one in line.splitlines()
-            for part in textwrap.wrap(
-                one, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-            )
-            or [""]
-        ]
-        self.bar.console.print("\n".join(folded), soft_wrap=True, markup=False, highlight=False, emoji=False)
+        folded = _folded(line, self.bar.console.width)
+        self.bar.console.print(folded, soft_wrap=True, markup=False, highlight=False, emoji=False)
 
     def show(self, phase: Phase) -> None:
         if phase is not self.phase:
@@ -174,8 +170,8 @@ class _Bar:
             self.task,
             total=None if share is None else 1.0,
             completed=share or 0.0,
-            share=f"{phase.seconds:.0f} s" if share is None else f"{100 * share:.0f} %",
-            tasks=f"{phase.finished:,}/{phase.total:,}" if phase.total > 1 else "",
+            share=short_span(phase.seconds) if share is None else f"{100 * share:.0f} %",
+            tasks=_tasks(phase) if phase.total > 1 else "",
             rate=phase.rate,
             left=phase.left,
             refresh=True,
@@ -183,6 +179,32 @@ class _Bar:
 
     def close(self) -> None:
         self.bar.stop()
+
+
+def _tasks(phase: Phase) -> str:
+    """`1,234/10,000`, in 13 characters."""
+    write = number if phase.total < 100_000 else compact
+    return f"{write(phase.finished)}/{write(phase.total)}"
+
+
+def _width(out: TextIO) -> int:
+    """The columns of a terminal."""
+    from rich.console import Console
+
+    return Console(file=out).width
+
+
+def _folded(line: str, columns: int) -> str:
+    """Lines that fit into a terminal; what holds no blank, such as a path, stays whole."""
+    width = max(20, columns - 1)
+    return "\n".join(
+        part
+        for one in line.splitlines()
+        for part in textwrap.wrap(
+            one, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
+        or [""]
+    )
 
 
 def dask_setup(worker: Any) -> None:

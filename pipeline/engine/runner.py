@@ -26,7 +26,15 @@ from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
 from corpusmill.pipeline.engine.output import check_recipe
 from corpusmill.pipeline.engine.owner import Claim
-from corpusmill.pipeline.engine.planned import Planned, groups, manifest_of, parts_of, status
+from corpusmill.pipeline.engine.planned import (
+    Planned,
+    groups,
+    manifest_of,
+    partitions_of,
+    reads_of,
+    stages_of,
+    status,
+)
 from corpusmill.pipeline.engine.planning import page
 from corpusmill.pipeline.engine.planning.meter import MeteredScheduler
 from corpusmill.pipeline.engine.progress import Progress
@@ -44,7 +52,6 @@ from corpusmill.pipeline.engine.stage import (
 from corpusmill.pipeline.engine.tasks import (
     PartitionTask,
     UnitTask,
-    as_partition,
     run_partition,
     run_unit,
     unit_manifest,
@@ -66,14 +73,10 @@ from corpusmill.schemas.manifest import (
     without_empty,
 )
 from corpusmill.schemas.planning import RunPlan
-from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, STAGES, Recipe, is_local
+from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, Recipe, is_local
 
 
-def stages_of(recipe: Recipe) -> list[str]:
-    """The names of all stages in order, the ledger among them."""
-    names = recipe.stage_names
-    names.insert(len(recipe.local), LEDGER)
-    return names
+Check = Callable[[list[Planned]], object]
 
 
 class Run:
@@ -156,7 +159,7 @@ class Run:
         self._publish_run(manifests, ended_early)
         return manifests
 
-    def plan(self, check: Callable[[list[Planned]], object] | None = None) -> list[Planned]:
+    def plan(self, check: Check | None = None) -> list[Planned]:
         """Every stage in order, with its key and why it would run (empty: finished and valid).
 
         `check` is called before much input is read to find the keys, with all stages as if none was finished.
@@ -164,20 +167,18 @@ class Run:
         with self.progress.work("plan"):
             return self._plan(check)
 
-    def _plan(self, check: Callable[[list[Planned]], object] | None) -> list[Planned]:
+    def _plan(self, check: Check | None) -> list[Planned]:
         names, local = self._names()
         planned: list[Planned] = []
         keys: dict[str, str] = {}
         recorded = recorded_manifests(self.folder)
         for name in names:
             stage = load_stage(name, self.recipe)
-            reads = self._reads(name, names, local)
-            if check is not None and isinstance(stage, SourceStage) and self._much_unread(stage):
-                later = [load_stage(other, self.recipe) for other in names[1:]]
-                check([Planned(one, self.folder_of(one.name), "", {}) for one in (stage, *later)])
-            inputs = (
-                self._raw_inputs(stage) if isinstance(stage, SourceStage) else {n: keys[n] for n in reads}
-            )
+            reads = reads_of(name, names, local)
+            if isinstance(stage, SourceStage):
+                inputs = self._raw_inputs(stage, check, names[1:])
+            else:
+                inputs = {n: keys[n] for n in reads}
             params = stage.key_params()
             key = keys[name] = stage_key(name, stage.version, params, inputs)
             entry = Planned(stage, self.folder_of(name), key, inputs, reads=reads)
@@ -186,35 +187,18 @@ class Run:
         restore(planned)
         return planned
 
-    @staticmethod
-    def _reads(name: str, names: list[str], local: list[str]) -> list[str]:
-        """The stages whose output a stage depends on."""
-        if name in local:
-            position = local.index(name)
-            return local[position - 1 : position] if position else []
-        if name == LEDGER:
-            return local
-        declared = STAGES[name].declared
-        return names[: names.index(name)] if declared.reads_all else [local[-1], *declared.reads]
-
-    def _much_unread(self, stage: SourceStage) -> bool:
-        self._recall_inputs(stage)
-        return stage.unread_bytes() >= MANY_BYTES
-
-    def _recall_inputs(self, stage: Any) -> RunInputs:
-        """What an earlier run knew of the input, also given to the stage."""
+    def _raw_inputs(self, stage: Any, check: Check | None, later: Sequence[str]) -> dict[str, str]:
+        """Content hashes of the raw files; files whose size and change tag are known are not read again."""
+        stage.check_apart(self.folder)
         before = read_inputs(self.folder)
         stage.known_inputs = dict(before.files)
         stage.known_parts = dict(before.parts) if before.part_bytes == stage.part_bytes else {}
-        return before
-
-    def _raw_inputs(self, stage: Any) -> dict[str, str]:
-        """Content hashes of the raw files; files whose size and change tag are known are not read again."""
-        stage.check_apart(self.folder)
-        before = self._recall_inputs(stage)
         unread = stage.unread_bytes()
-        here = unread < MANY_BYTES
-        shown = self.progress.work("read of the input", unread) if here else nullcontext()
+        much = unread >= MANY_BYTES
+        if much and check is not None:
+            stages = [stage, *(load_stage(name, self.recipe) for name in later)]
+            check([Planned(one, self.folder_of(one.name), "", {}) for one in stages])
+        shown = nullcontext() if much else self.progress.work("read of the input", unread)
         with shown, self.scheduler.ahead(stage.name):
             inputs: dict[str, str] = stage.inputs(self.scheduler)
         paths = [path for source in self.recipe.sources.values() for path in source.places]
@@ -337,8 +321,7 @@ class Run:
     @staticmethod
     def _partitions(entry: Planned) -> list[Partition]:
         assert entry.done is not None
-        parts = parts_of(entry.folder, entry.done)
-        return [as_partition(entry.folder, part) for part in parts if part is not None]
+        return partitions_of(entry.folder, entry.done)
 
     def _run_global(self, entry: Planned, partitions: list[Partition], planned: list[Planned]) -> None:
         assert isinstance(entry.stage, GlobalStage)
@@ -377,9 +360,8 @@ class Run:
         wanted = {entry.manifest, *manifests, *(f.path for part in parts for f in part.files)}
         wanted.update(f.path for f in files)
         roots = ("documents/", "decisions/", "signals/", "parts/", "units/", "scratch/")
-        whole = (
-            isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
-        )  # the folder is all ours
+        # Whether the folder is all ours.
+        whole = isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
         stale = [
             e.path
             for e in entry.folder.list()

@@ -13,6 +13,7 @@ from typing import Any
 import xxhash
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
 from corpusmill.common.traffic import PAGE
 from corpusmill.pipeline.engine.found import clause, kinds, most
@@ -122,7 +123,7 @@ class Ingest(SourceStage):
 
     def found(self, manifest: StageManifest, folder: Folder) -> str:
         counts, counters = manifest.counts, manifest.counters
-        parts = [f"{counts.docs_in:,} records"]
+        parts = [quantity(counts.docs_in, "record")]
         for number, outcome in ((counts.removed, "removed"), (counts.quarantined, "quarantined")):
             if number:
                 parts.append(

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.format import head, tail
 from corpusmill.pipeline.filter.apply import Filtering
 from corpusmill.pipeline.filter.rules.judge import failures
 from corpusmill.pipeline.filter.rules.rule_files import Rule
@@ -162,7 +163,7 @@ def shown(parity: Parity) -> str:
     if parted:
         lines += ["", f"{'documents that fail':<34}{'only A':>10}{'only B':>10}{'both':>10}"]
         for tally in parted:
-            lines.append(f"{_cut(tally.name, 33):<34}{tally.only_a:>10,}{tally.only_b:>10,}{tally.both:>10,}")
+            lines.append(f"{head(tally.name, 33):<34}{tally.only_a:>10,}{tally.only_b:>10,}{tally.both:>10,}")
         for tally in parted:
             lines += _examples(tally)
     return "\n".join(lines)
@@ -180,7 +181,7 @@ def _examples(tally: Tally) -> list[str]:
     lines = ["", tally.name, f"  A: {_rule(tally.a)}", f"  B: {_rule(tally.b)}"]
     for example in tally.examples:
         lines += [
-            _cut(f"  {_values(example)}  {_tail(example.locator, 40)}", WIDTH),
+            head(f"  {_values(example)}  {tail(example.locator, 40)}", WIDTH),
             f"    {_text(example.text)}",
         ]
     return lines
@@ -201,12 +202,4 @@ def _values(example: Example) -> str:
 def _text(text: str) -> str:
     """One line of it, printable, cut to the width."""
     plain = "".join(char if char.isprintable() else " " for char in text)
-    return _cut(" ".join(plain.split()), WIDTH - 4)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _tail(text: str, width: int) -> str:
-    return text if len(text) <= width else f"…{text[1 - width :]}"
+    return head(" ".join(plain.split()), WIDTH - 4)

@@ -146,15 +146,8 @@ class _Search:
             with (self.folder / path).open() as stream:
                 self._stream(path, stream)
         except (
-            OSError,
-            ValueError,
-            EOFError,
-            pa.ArrowException,
-            tarfile.TarError,
-            zstandard.ZstdError,
-            WorkError,
-            UserError,
-        ) as error:
+            Exception
+        ) as error:  # of whatever reads the format: the file was not searched, and that is said
             reason = (str(error) or type(error).__name__).splitlines()[0]
             self.found.skipped.append(f"{path}: {reason[:200]}")
             return

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import named_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import parse_table
@@ -86,7 +87,7 @@ def explain_all(rows: Sequence[dict[str, Any]], wanted: str) -> str:
         left = {str(row["source"]) for row in rows[SHOWN:]}
         shown.append(
             spelled(
-                f"and {len(rows) - SHOWN:,} more documents with the id {wanted}, of {', '.join(sorted(left))}"
+                f"and {quantity(len(rows) - SHOWN, 'more document')} with the id {wanted}, of {', '.join(sorted(left))}"
             )
             + "; give the doc_id or the locator (in the first line of each) for one of them, --json for all"
         )
@@ -100,7 +101,7 @@ def explain(row: dict[str, Any]) -> str:
         lines.append(f"  own id      {row['source_id']}")
     if row["url"]:
         lines.append(f"  url         {row['url']}")
-    size = f", {row['text_bytes']:,} bytes of text" if row["text_bytes"] is not None else ""
+    size = f", {quantity(row['text_bytes'], 'byte')} of text" if row["text_bytes"] is not None else ""
     if row["outcome"] == "kept":
         lines.append(f"  kept        by every stage{size}")
     else:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.planning.constants import Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work
@@ -31,7 +32,7 @@ class Ledger(GlobalStage):
         return {}
 
     def found(self, manifest: StageManifest, folder: Folder) -> str:
-        return f"{manifest.counters['rows']:,} rows"
+        return quantity(manifest.counters["rows"], "row")
 
     def forecast(self, flow: Flow, known: Constants) -> Forecast:
         """Per partition: ingest's documents, the last stage's, and the decisions of all."""

@@ -57,9 +57,8 @@ class Collect:
 
     def _entries(self, partition: Partition) -> Entries:
         secret = b"" if self.key else read_key(self.params.key_env)
-        noting = _Noting(
-            self.params.model_copy(update={"model": None}), secret
-        )  # what a model finds is not collected
+        # What a model finds is not collected.
+        noting = _Noting(self.params.model_copy(update={"model": None}), secret)
         for batch in batches_of(partition.read(["text", *SEEN])):
             noting.find(batch["text"].combine_chunks())
             for name in SEEN:
@@ -118,10 +117,11 @@ def _merged(folder: Folder, files: Sequence[PublishedFile]) -> Iterator[bytes]:
     total = sum(file.bytes for file in files)
     step = max(1, _BYTES * RANGE_BYTES // max(total, RANGE_BYTES))
     if step == _BYTES:  # the usual case: each file is read once, whole
-        parts = [np.frombuffer((folder / file.path).read()[_HEADER:], "<u8") for file in files]
-        yield _joined(parts)
+        contents = folder.at_once(lambda file: (folder / file.path).read(), files)
+        yield _joined([np.frombuffer(data[_HEADER:], "<u8") for data in contents])
         return
-    heads = [np.frombuffer((folder / f.path).read_range(0, _HEADER), "<u8").astype(int) for f in files]
+    begins = folder.read_ranges([(file.path, 0, _HEADER) for file in files])
+    heads = [np.frombuffer(data, "<u8").astype(int) for data in begins]
     for first in range(0, _BYTES, step):
         ranges = [
             (

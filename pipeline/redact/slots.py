@@ -204,7 +204,7 @@ def any_texts(value: str | None) -> list[str] | None:
 
 def json_texts(value: str | None) -> list[str] | None:
     """The texts of `json_slots`; None where a parser's values would not show all of them (keys that are there twice, what is no
-    JSON), or where there is more to do (escapes, URLs in which something is encoded)."""
+    JSON, or nested too deeply), or where there is more to do (escapes, URLs in which something is encoded)."""
     if not value:
         return []
     try:
@@ -212,7 +212,10 @@ def json_texts(value: str | None) -> list[str] | None:
     except orjson.JSONDecodeError:
         return None
     texts: list[str] = []
-    strings = _gather(parsed, "", texts)
+    try:
+        strings = _gather(parsed, "", texts)
+    except RecursionError:
+        return None
     return texts if 2 * strings == value.count('"') and "%" not in value else None
 
 

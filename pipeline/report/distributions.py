@@ -60,12 +60,9 @@ class Seen:
 
     sums: Sums
     documents: dict[str, Counts] = field(default_factory=dict)  # source -> int64[signals, BINS + 2]
-    kept: Counts = field(
-        default_factory=lambda: np.zeros((0, 0), np.int64)
-    )  # the same, of the documents of all sources that are kept in the end
-    nearest: dict[tuple[Rule, str], list[Row]] = field(
-        default_factory=dict
-    )  # (rule, outcome) -> nearest first
+    # The same, of the documents of all sources that are kept in the end.
+    kept: Counts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    nearest: dict[tuple[Rule, str], list[Row]] = field(default_factory=dict)  # (rule, outcome): nearest first
 
     def add(self, other: Seen, samples: int) -> None:
         """Merge another partition's into this."""

@@ -228,11 +228,7 @@ class Spread(NamedTuple):
     counts: Sequence[int]
 
 
-ALL_HIGH, ONE_HIGH, NAME_HIGH = (
-    62.0,
-    15.0,
-    14.0,
-)  # px: the histogram of all, that of a source, its name above it
+ALL_HIGH, ONE_HIGH, NAME_HIGH = 62.0, 15.0, 14.0  # px: histogram of all, of a source, its name above it
 
 
 def distribution(

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from corpusmill.common.charts import bar, columns, tick
-from corpusmill.common.format import binary_size, number, share, short, size
+from corpusmill.common.format import binary_size, head, number, share, short, size
 from corpusmill.pipeline.report import drawings
 from corpusmill.pipeline.report.trim import LEVELS, Detail, letters, total, trim
 from corpusmill.pipeline.text import escape
@@ -25,6 +25,7 @@ ALARMS = 8  # and so many warnings
 OPEN = 9  # distributions that are not folded away
 MISSED_SHOWN = 30
 TABLE_POINTS = 10  # thresholds in the table of a curve
+NAME = 24  # characters of a name that fit into a drawing
 
 
 @lru_cache(maxsize=1)
@@ -112,7 +113,7 @@ SIGNS = {"at_least": "≥", "at_most": "≤", "more_than": ">", "less_than": "<"
 def _distribution(one: Facts, detail: Detail) -> Facts:
     """The chart of a signal; `more`: sources without a histogram of their own."""
     sources = [
-        drawings.Spread(fitted(name), counts)
+        drawings.Spread(head(name, NAME), counts)
         for name, counts in list(one["sources"].items())[: detail.spread]
     ]
     marks = [
@@ -128,11 +129,6 @@ def _distribution(one: Facts, detail: Detail) -> Facts:
         "chart": chart,
         "more": max(0, len(one["sources"]) - detail.spread),
     }
-
-
-def fitted(name: str, chars: int = 24) -> str:
-    """A name that fits into a drawing."""
-    return name if len(name) <= chars else f"{name[: chars - 1]}…"
 
 
 def _size2(low: int) -> str:

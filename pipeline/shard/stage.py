@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.constants import TOKEN_BYTES, Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.shard.write import Tokenizer
 
 TOKENIZER = "tokenizer.json"
-TOKEN_BYTES = 66  # of a token in it
 DONE, KEY = "scratch/done.json", "scratch/key.json"
 
 
@@ -42,12 +42,12 @@ class Shards(GlobalStage):
     def found(self, manifest: StageManifest, folder: Folder) -> str:
         counters = manifest.counters
         shown = {
-            "shards": "tars",
-            "documents": "documents",
-            "tokens": "tokens",
-            "text_documents": "documents as text",
+            "shards": ("tar", "tars"),
+            "documents": ("document", "documents"),
+            "tokens": ("token", "tokens"),
+            "text_documents": ("document as text", "documents as text"),
         }
-        return ", ".join(f"{counters[name]:,} {unit}" for name, unit in shown.items() if name in counters)
+        return ", ".join(quantity(counters[name], *noun) for name, noun in shown.items() if name in counters)
 
     def forecast(self, flow: Flow, known: Constants) -> Forecast:
         """Documents to slices, one for each shard that a partition has documents of, then slices to shards."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.common.format import percent
+from corpusmill.common.format import percent, quantity
 from corpusmill.pipeline.engine.document_hash import hash_ids
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.engine.stage import Context
@@ -313,4 +313,4 @@ def _reasons(passed_over: Counter[str]) -> str:
 
 
 def _documents(count: int, one: str, many: str) -> str:
-    return f"1 document {one}" if count == 1 else f"{count:,} documents {many}"
+    return quantity(count, f"document {one}", f"documents {many}")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import SIMILARITY, SUMMARY, VALIDATION, purpose_seed
 from corpusmill.pipeline.engine.found import clause, kinds, most
@@ -55,7 +56,7 @@ class Split(GlobalStage):
 
     def found(self, manifest: StageManifest, folder: Folder) -> str:
         docs = kinds(manifest.counters, "source/", "/validation_docs")
-        return clause(f"{sum(docs.values()):,} validation documents", most(docs))
+        return clause(quantity(sum(docs.values()), "validation document"), most(docs))
 
     def forecast(self, flow: Flow, known: Constants) -> Forecast:
         """Passes over the partitions: groups are counted, the sample is drawn and compared; the driver holds the groups

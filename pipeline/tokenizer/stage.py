@@ -12,7 +12,7 @@ from corpusmill.common.hugging_face import TRAIN, end_token, read_given
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION
-from corpusmill.pipeline.engine.planning.constants import Constants
+from corpusmill.pipeline.engine.planning.constants import TOKEN_BYTES, Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, Work, over_partitions
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.tokenizer.sample import Drawn
 
 MIB = 1 << 20
-TOKEN_BYTES = 66  # of a token in tokenizer.json
 FILE, CONFIG, MAP, STATS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "stats.json"
 MARKER = "scratch/trained.json"
 TRAINING = (  # what a given tokenizer makes idle

@@ -15,9 +15,11 @@ from corpusmill.common.format import (
     number,
     percent,
     plain_size,
+    quantity,
     rate,
     share,
     short,
+    short_span,
     size,
     span,
     time_left,
@@ -59,7 +61,25 @@ def test_times_and_rates() -> None:
         "12.0 seconds", "1.50 minutes", "1.50 hours", "2.00 days", "1.10 years",
     ]  # fmt: skip
     assert [time_left(x) for x in (12, 90, 3900, 200_000)] == ["12 s", "2 min", "1 h 05 min", "2 d 7 h"]
-    assert rate(12.34, 2, "MB") == "6.2 MB/s" and percent(1, 80) == "1.25 %"
+    assert [rate(x, 2, "MB") for x in (12.34, 1_999, 2_000, 99_000)] == [
+        "6.2 MB/s", "999.5 MB/s", "1,000 MB/s", "49.5 GB/s",
+    ]  # fmt: skip
+    assert rate(99_000, 2, "tasks") == "49.5k tasks/s"
+    assert [short_span(x) for x in (0.001, 0.5, 59, 90, 5940, 8_999, 360_000, 1e8)] == [
+        "0s", "0.5s", "59s", "1.5min", "1.6h", "2.5h", "4.2d", "1,157d",
+    ]  # fmt: skip
+    assert percent(1, 80) == "1.25 %"
+
+
+@pytest.mark.parametrize(
+    ("value", "nouns", "shown"),
+    [
+        (0, ("task",), "0 tasks"), (1, ("task",), "1 task"), (1.2, ("task",), "1 task"), (1_234, ("task",), "1,234 tasks"),
+        (1.5e9, ("task",), "1.5e9 tasks"), (1, ("copy", "copies"), "1 copy"), (2.0, ("copy", "copies"), "2 copies"),
+    ],
+)  # fmt: skip
+def test_numbers_with_their_nouns(value: float, nouns: tuple[str, ...], shown: str) -> None:
+    assert quantity(value, *nouns) == shown
 
 
 def test_numbers_in_few_characters() -> None:

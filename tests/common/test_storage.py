@@ -197,3 +197,17 @@ def test_one_request_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
         server.shutdown()
     open_store.cache_clear()
     assert asked == ['"tag"']
+
+
+def test_a_claim_that_is_released_while_it_is_read_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may delete the object at any moment, also between our refused write and our look at who holds it."""
+    file, read = Folder("memory://claims/owner.json"), Folder.read
+    file.write(b"theirs")
+
+    def released(self: Folder) -> bytes:
+        self.parent.delete([self.name])
+        return read(self)
+
+    monkeypatch.setattr(Folder, "read", released)
+    assert not file.write_new(b"ours")
+    assert file.write_new(b"ours")

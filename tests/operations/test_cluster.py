@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.pipeline.engine import watch
+from corpusmill.pipeline.engine import observer, watch
 from corpusmill.pipeline.engine.cluster import SchedulerLost, Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
@@ -101,8 +101,8 @@ def test_workers_that_are_lost_stopped_and_slow_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watch, "LOOK", 0.2)
-    monkeypatch.setattr(watch, "SILENT", 2.0)
-    monkeypatch.setattr(watch, "SLOW_SECONDS", 1.0)
+    monkeypatch.setattr(observer, "SILENT", 2.0)
+    monkeypatch.setattr(observer, "SLOW_SECONDS", 1.0)
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     with Workers(Cluster(), cluster.address, log) as workers:
         assert workers.client is not None  # connected before there is a worker, so that it is seen to join

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -334,3 +335,17 @@ def test_a_killed_run_goes_on_at_once(corpus: Path, tmp_path: Path) -> None:
     after = corpusmill(*command)
     assert "taken over from process" in after.stderr and "which is gone" in after.stderr
     assert not (tmp_path / "out" / OWNER).exists()
+
+
+def test_an_owner_elsewhere_may_end_while_we_wait_for_its_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for gone, was only slow, and is done before the wait is over: the folder is free."""
+    claim = Claim(Folder(tmp_path))
+    late = claim.owner.model_copy(update={"machine": "another", "renewed": time.time() - 1000})
+    (tmp_path / OWNER).write_bytes(late.to_json())
+    clock = SimpleNamespace(time=time.time, sleep=lambda seconds: (tmp_path / OWNER).unlink())
+    monkeypatch.setattr("corpusmill.pipeline.engine.owner.time", clock)
+    with claim:
+        claim.check()
+        assert (tmp_path / OWNER).exists()

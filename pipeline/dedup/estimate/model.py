@@ -8,11 +8,9 @@ from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.estimate.corpus import Corpus, Measured, measured
 from corpusmill.pipeline.dedup.estimate.quantities import exchanges, quantities, slices_bytes, widths
 from corpusmill.pipeline.dedup.estimate.step_loads import Load, loads
-from corpusmill.pipeline.engine.planning.constants import OBJECT_STORE, Store
+from corpusmill.pipeline.engine.planning.constants import ALONE, OBJECT_STORE, Store
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.dedup_results import Estimate, EstimatedStep
-
-ALONE = 4  # reads of a task that wait for each other: its marker, what it works on
 
 
 def estimate(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from corpusmill.common.format import count, plain_size, span
+from corpusmill.common.format import count, plain_size, quantity, span
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.dedup_results import Estimate, EstimatedStep
@@ -45,10 +45,13 @@ def show(found: Estimate, width: int = 80) -> str:
         s for s in (found.similarity - 0.1, found.similarity, found.similarity + 0.1) if 0 < s <= 1 + 1e-9
     ]
     odds = ", ".join(f"{banding.found(min(1.0, s)):.3f} at {s:.2f}" for s in near)
-    where = f"{count(found.documents)} documents, {plain_size(found.text_bytes)} of text"
+    where = f"{quantity(float(found.documents), 'document')}, {plain_size(found.text_bytes)} of text"
     lines = [
-        *_wrap(f"dedup of {where} in {count(found.partitions)} partitions", width),
-        *_wrap(f"{found.bands} bands x {found.rows} rows find a pair with probability {odds}", width),
+        *_wrap(f"dedup of {where} in {quantity(float(found.partitions), 'partition')}", width),
+        *_wrap(
+            f"{quantity(found.bands, 'band')} x {quantity(found.rows, 'row')} find a pair with probability {odds}",
+            width,
+        ),
         *curve(banding, width),
     ]
     pairs = f"{count(found.candidates)}, of which {count(found.verified)} at {found.similarity:g} or above"
@@ -56,11 +59,12 @@ def show(found: Estimate, width: int = 80) -> str:
         pairs += f" (of {count(found.similar.low)} to {count(found.similar.high)} in the corpus)"
     table = {
         "candidate pairs": pairs,
-        "removed": f"{count(found.exact_removed)} exact copies, {count(found.near_removed)} near-copies",
+        "removed": f"{quantity(float(found.exact_removed), 'exact copy', 'exact copies')},"
+        f" {quantity(float(found.near_removed), 'near-copy', 'near-copies')}",
         "memory": f"{plain_size(found.worker_bytes)} a worker, {plain_size(found.driver_bytes)} the driver",
         "disk": f"{plain_size(found.shuffled_bytes)} of intermediate files, {plain_size(found.output_bytes)} of output",
-        "tasks": f"{count(found.tasks)}, {count(found.requests)} storage requests",
-        "time": f"{span(found.cpu_seconds)} of CPU, about {span(found.seconds)} on {found.workers} workers",
+        "tasks": f"{count(found.tasks)}, {quantity(float(found.requests), 'storage request')}",
+        "time": f"{span(found.cpu_seconds)} of CPU, about {span(found.seconds)} on {quantity(found.workers, 'worker')}",
     }
     if found.not_counted:
         table["not counted"] = ", ".join(found.not_counted)

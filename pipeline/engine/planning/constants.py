@@ -13,6 +13,8 @@ from corpusmill.common.storage import IN_FLIGHT
 from corpusmill.schemas.manifest import Strict
 
 FILE = "measured.json"
+ALONE = 4  # reads of a task that wait for each other: its marker, what it works on
+TOKEN_BYTES = 66  # of a token in tokenizer.json
 
 
 class Store(Strict):

@@ -8,16 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from corpusmill.common.format import count, plain_size, span
+from corpusmill.common.format import count, plain_size, quantity, span
 from corpusmill.pipeline.engine.planned import Planned
-from corpusmill.pipeline.engine.planning.constants import LOCAL, OBJECT_STORE, Constants, Store, measured
+from corpusmill.pipeline.engine.planning.constants import (
+    ALONE,
+    LOCAL,
+    OBJECT_STORE,
+    Constants,
+    Store,
+    measured,
+)
 from corpusmill.pipeline.engine.planning.forecast import Flow, Shape, Work
 from corpusmill.pipeline.engine.stage import SourceStage, Stage
 from corpusmill.schemas.manifest import Figures, StageManifest
 from corpusmill.schemas.planning import RunPlan, StagePlan, StepPlan
 from corpusmill.schemas.recipe import is_local
 
-ALONE = 4  # reads of a task that wait for each other
 SUMMED = ("tasks", "seconds", "cpu_seconds", "read_bytes", "written_bytes", "gets", "puts", "lists")
 LONG = 3600.0  # seconds from which it is worth saying that a step runs on one core
 SHORT = 60.0  # seconds up to which idle workers are not worth a line
@@ -203,9 +209,10 @@ def warnings(found: Sequence[StagePlan], total: Figures, terms: Terms) -> list[s
             )
     for one in found:
         if is_local(one.name) and one.partitions < terms.workers and total.seconds > SHORT:
+            idle = terms.workers - one.partitions
             lines.append(
-                f"partitions: {one.name} has {one.partitions:,} for {terms.workers:,} workers, so {terms.workers - one.partitions:,}"
-                " are idle; lower ingest.partition_mb"
+                f"partitions: {one.name} has {one.partitions:,} for {quantity(terms.workers, 'worker')}, so"
+                f" {quantity(idle, 'worker is idle', 'workers are idle')}; lower ingest.partition_mb"
             )
             break
     for step in (step for one, step in every if one.name == "shard" and step.name == "write"):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping
 
-from corpusmill.common.format import BYTES, count, plain_size, scaled, span
+from corpusmill.common.format import BYTES, count, plain_size, quantity, scaled, short_span, span
 from corpusmill.schemas.manifest import Figures, StageResources
 from corpusmill.schemas.planning import RunPlan, StagePlan, StepPlan
 
-WIDTH = 80
+WIDTH = 79  # a line of 80 characters leaves an empty one behind it on some terminals
 _HEAD = ("tasks", "CPU", "time", "worker", "driver", "read", "written", "requests")
-_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def show(plan: RunPlan, steps: bool = False) -> str:
@@ -19,7 +18,7 @@ def show(plan: RunPlan, steps: bool = False) -> str:
     where = "an object store" if plan.object_store else "a local disk"
     lines = _wrap(
         f"{plain_size(plan.input_bytes)} of input, about {plain_size(plan.text_bytes)} of text in"
-        f" {count(plan.documents)} documents, on {plan.workers:,} workers, from and to {where}"
+        f" {quantity(plan.documents, 'document')}, on {quantity(plan.workers, 'worker')}, from and to {where}"
     )
     lines += ["", _row("stage", *_HEAD)]
     for stage in plan.stages:
@@ -54,7 +53,7 @@ def brief(plan: RunPlan) -> str:
     )
     lines.append(f"  {'stage':<14}{'time':>9}{'CPU':>9}{'worker':>9}{'driver':>9}{'written':>9}")
     lines += [
-        f"  {stage.name:<14}{_time(stage.seconds):>9}{_time(stage.cpu_seconds):>9}{_size(stage.worker_bytes):>9}"
+        f"  {stage.name:<14}{short_span(stage.seconds):>9}{short_span(stage.cpu_seconds):>9}{_size(stage.worker_bytes):>9}"
         f"{_size(stage.driver_bytes):>9}{_size(stage.written_bytes):>9}"
         for stage in plan.stages
     ]
@@ -97,7 +96,7 @@ def _pair(name: str, planned: Figures | None, actual: Figures) -> str:
 
 def _figures(name: str, one: Figures | StagePlan | StepPlan) -> str:
     return _row(
-        name, _number(one.tasks), _time(one.cpu_seconds), _time(one.seconds), _size(one.worker_bytes),
+        name, _number(one.tasks), short_span(one.cpu_seconds), short_span(one.seconds), _size(one.worker_bytes),
         _size(one.driver_bytes), _size(one.read_bytes), _size(one.written_bytes), _number(one.requests),
     )  # fmt: skip
 
@@ -114,17 +113,9 @@ def _size(value: float) -> str:
     return scaled(float(f"{value:.2g}"), BYTES, "")
 
 
-def _time(seconds: float) -> str:
-    for length, name in _UNITS:
-        if seconds >= length:
-            value = seconds / length
-            return f"{value:.2g}{name}" if value < 99.5 else f"{value:,.0f}{name}"
-    return f"{seconds:.2g}s" if seconds >= 0.01 else "0s"
-
-
 # Title, field, how it is written, columns of the planned one.
 _BESIDE: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
-    ("time", "seconds", _time, 7), ("CPU", "cpu_seconds", _time, 7), ("worker", "worker_bytes", _size, 6),
+    ("time", "seconds", short_span, 7), ("CPU", "cpu_seconds", short_span, 7), ("worker", "worker_bytes", _size, 6),
     ("driver", "driver_bytes", _size, 6), ("written", "written_bytes", _size, 6),
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from corpusmill.common.format import masked
 from corpusmill.pipeline.engine.stage import Scheduler
 from corpusmill.pipeline.inspect.compare.join import ABSENT, Fate, Join, Move, Place, Side, Tally, read
 from corpusmill.pipeline.inspect.compare.runs import Compared, changed_keys, stages, thresholds
@@ -28,8 +29,8 @@ def compare(a: Compared, b: Compared, scheduler: Scheduler, examples: int = 3, r
     texts = a.side.documents is not None and b.side.documents is not None
     return {
         "kind": "corpusmill-compare-v1",
-        "a": {"run": a.url, "name": a.recipe.name},
-        "b": {"run": b.url, "name": b.recipe.name},
+        "a": {"run": masked(a.url), "name": a.recipe.name},
+        "b": {"run": masked(b.url), "name": b.recipe.name},
         "recipe": changed_keys(a, b),
         "stages": stages(a, b),
         "documents": {

@@ -18,6 +18,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.shuffle import in_range, starts_of, words
 from corpusmill.pipeline.report.survey import UNNAMED, read_columns
+from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.schemas.tables import KEPT
 
 COLUMNS: Final = ["doc_id", "source", "text_bytes", "outcome", "stage", "rule"]
@@ -120,7 +121,7 @@ class Join:
         """The rows of one partition whose ids lie in the range."""
         name = side.partitions[place]
         table = read(side.ledger / f"{name}.parquet", COLUMNS)
-        high, low = words(_one_array(table["doc_id"]))
+        high, low = words(one_array(table["doc_id"]))
         inside = np.flatnonzero(in_range(high, self.ranges) == number)
         table = table.take(inside)
         rows = np.zeros(len(inside), ROW)
@@ -135,9 +136,9 @@ class Join:
         rows["fate"] = _coded(pc.if_else(kept, KEPT, by), lambda label: fates[Fate(*label.split("\0", 2))])
         if side.documents is not None and pc.any(kept).as_py():
             texts = read(side.documents / f"documents/{name}.parquet", ["doc_id", "text_hash"])
-            where = pc.index_in(table["doc_id"], _one_array(texts["doc_id"]))
+            where = pc.index_in(table["doc_id"], one_array(texts["doc_id"]))
             known = np.flatnonzero(np.asarray(where.is_valid()))
-            hashes = words(_one_array(texts["text_hash"].take(where.drop_null())))[0]
+            hashes = words(one_array(texts["text_hash"].take(where.drop_null())))[0]
             rows["text"][known] = np.maximum(hashes, 1)  # 0 is for a text that is not known
         return rows
 
@@ -153,14 +154,9 @@ def read(file: Folder, columns: list[str]) -> pa.Table:
     return table
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
-
-
 def _coded(column: pa.ChunkedArray, code: Callable[[str], int]) -> npt.NDArray[np.int32]:
     """The code of every value; each distinct one is looked up once."""
-    coded = _one_array(column).dictionary_encode()
+    coded = one_array(column).dictionary_encode()
     codes = np.array([code(value) for value in coded.dictionary.to_pylist()], np.int32)
     found: npt.NDArray[np.int32] = codes[coded.indices.to_numpy()] if len(codes) else np.zeros(0, np.int32)
     return found
@@ -171,9 +167,7 @@ def paired(a: Rows, b: Rows) -> tuple[npt.NDArray[np.int64], int]:
     the same ledger). The k-th row of an id on one side is paired with the k-th on the other."""
     high, low = (np.concatenate([a[name], b[name]]) for name in ("high", "low"))
     side = np.repeat(np.array([0, 1], np.int8), [len(a), len(b)])
-    order = np.lexsort(
-        (side, low, high)
-    )  # of one id: the rows of `a`, then those of `b`; both in their order
+    order = np.lexsort((side, low, high))  # of one id: rows of `a`, then of `b`; both in their order
     starts = np.flatnonzero(starts_of(high[order], low[order]))
     sizes = np.diff(np.append(starts, len(order)))
     group = np.repeat(np.arange(len(starts)), sizes)

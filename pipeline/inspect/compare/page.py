@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from jinja2 import ChoiceLoader, PackageLoader
 
+from corpusmill.common.format import head
 from corpusmill.pipeline.inspect.compare.join import ABSENT
-from corpusmill.pipeline.inspect.compare.words import cut, fate
+from corpusmill.pipeline.inspect.compare.words import fate
 from corpusmill.pipeline.inspect.what_if.question import shown
 from corpusmill.pipeline.report.page import environment
 from corpusmill.schemas.tables import OUTCOMES
@@ -24,7 +25,7 @@ def render(answer: Answer) -> str:
     assert base.loader is not None
     jinja = base.overlay(loader=ChoiceLoader([own, base.loader]))
     jinja.filters.update(
-        fate=fate, value=lambda value: cut(shown(value), NAME), clip=lambda text: cut(text, NAME)
+        fate=fate, value=lambda value: head(shown(value), NAME), clip=lambda text: head(text, NAME)
     )
     changed = [row for row in answer["rules"] if row["change"] or row["took"] or row["gave_back"]]
     page = jinja.get_template("compare.html.j2").render(

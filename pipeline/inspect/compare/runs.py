@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from corpusmill.common.config import differences
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
@@ -36,19 +34,13 @@ class Compared:
 
 
 def open_run(url: str) -> Compared:
-    """A finished run, or the output of a stage's command; raises `UserError` if there is none with a ledger."""
+    """A finished run, or the output of a stage's command; raises `UserError` if there is none with a ledger, or a
+    stage of it is not finished, `WorkError` if one was changed since."""
     recipe, _ = recipe_of(url)
     record = read_record(Folder(url))
     assert record is not None  # `recipe_of` read it
     folders = {one.stage: one.folder for one in record.stages}
-    manifests = {}
-    for one in record.stages:
-        try:
-            manifests[one.stage] = StageManifest.model_validate_json(one.manifest.read())
-        except (FileNotFoundError, ValidationError):
-            raise UserError(
-                f"{url}: {one.stage} is not finished there; run `corpusmill verify {url}`"
-            ) from None
+    manifests = record.manifests()
     if LEDGER not in manifests:
         raise UserError(f"{url}: no ledger there, which says what became of each document; give a whole run")
     files = manifests[LEDGER].files

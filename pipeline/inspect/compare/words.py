@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
-from corpusmill.common.format import compact
+from corpusmill.common.format import compact, count, head, quantity, tail
 from corpusmill.pipeline.inspect.compare.join import ABSENT
 from corpusmill.pipeline.inspect.what_if.question import shown
 from corpusmill.pipeline.text.escape import spelled
@@ -20,12 +20,7 @@ Answer = dict[str, Any]
 def show(answer: Answer) -> str:
     """The answer in words: what differs, then documents by outcome, source, rule and move."""
     lines = (*_runs(answer), *_outcomes(answer), *_sources(answer), *_rules(answer), *_moves(answer))
-    return "\n".join(cut(spelled(line), WIDTH).rstrip() for line in lines)
-
-
-def cut(text: str, width: int) -> str:
-    """At most `width` characters."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return "\n".join(head(spelled(line), WIDTH).rstrip() for line in lines)
 
 
 def fate(one: Answer) -> str:
@@ -37,7 +32,7 @@ def fate(one: Answer) -> str:
 
 def _runs(answer: Answer) -> Iterator[str]:
     for side in ("a", "b"):
-        yield f"{side.upper()}: {_tail(answer[side]['run'], WIDTH - 3)}"
+        yield f"{side.upper()}: {tail(answer[side]['run'], WIDTH - 3)}"
     differ = [f"{row['stage']} ({row['differs']})" for row in answer["stages"] if row["differs"]]
     yield from wrap(f"stages that differ: {', '.join(differ) or 'none'}", WIDTH)
     yield from _first(
@@ -60,11 +55,11 @@ def _outcomes(answer: Answer) -> Iterator[str]:
         yield f"{f'A {name}':<22}" + "".join(f"{row[other]:>14,}" for other in names)
     found = answer["documents"]
     if found["rewritten"]:
-        yield f"{found['rewritten']:,} documents are kept in both with another text"
+        yield f"{quantity(found['rewritten'], 'document is', 'documents are')} kept in both with another text"
     if found["rewritten"] is None:
         yield "texts were not compared: the last stage's documents are no longer there"
     if found["repeated_ids"]:
-        yield f"{found['repeated_ids']:,} rows repeat an id in their ledger; run `corpusmill verify`"
+        yield f"{quantity(found['repeated_ids'], 'row repeats', 'rows repeat')} an id in their ledger; run `corpusmill verify`"
     tokens = [answer["tokens"][side]["kept"] for side in ("a", "b")]
     if None not in tokens:
         yield f"tokens kept: {tokens[0]:,} -> {tokens[1]:,} ({tokens[1] - tokens[0]:+,})"
@@ -80,8 +75,8 @@ def _sources(answer: Answer) -> Iterator[str]:
         a, b = row["a"], row["b"]
         tokens = [f"{compact(side['tokens']) if side['tokens'] is not None else '-'}" for side in (a, b)]
         lines.append(
-            f"{cut(row['source'], 13):<14}{a['records']:>10,}{b['records']:>10,}{a['kept']:>10,}{b['kept']:>10,}"
-            f"{b['kept'] - a['kept']:>+9,}{tokens[0]:>9}{tokens[1]:>8}"
+            f"{head(row['source'], 13):<14}{_in(10, a['records'])}{_in(10, b['records'])}{_in(10, a['kept'])}"
+            f"{_in(10, b['kept'])}{_in(9, b['kept'] - a['kept'], '+')}{tokens[0]:>9}{tokens[1]:>8}"
         )
     yield from _first(lines, "sources")
     yield ""
@@ -96,8 +91,8 @@ def _rules(answer: Answer) -> Iterator[str]:
     lines = []
     for row in changed:
         lines.append(
-            f"{cut(row['rule'], 35):<36}{row['a']:>9,}{row['b']:>9,}{row['change']:>+8,}{row['took']:>8,}"
-            f"{row['gave_back']:>10,}"
+            f"{head(row['rule'], 35):<36}{_in(9, row['a'])}{_in(9, row['b'])}{_in(8, row['change'], '+')}"
+            f"{_in(8, row['took'])}{_in(10, row['gave_back'])}"
         )
     yield from _first(lines, "rules")
     yield "took: kept in A, taken by the rule in B; gave back: the reverse"
@@ -107,8 +102,7 @@ def _rules(answer: Answer) -> Iterator[str]:
 def _moves(answer: Answer) -> Iterator[str]:
     entered, left = answer["entered"], answer["left"]
     for what, side in (("entered (kept in B alone)", entered), ("left (kept in A alone)", left)):
-        noun = "document" if side["documents"] == 1 else "documents"
-        yield f"{what}: {side['documents']:,} {noun}, {compact(side['text_bytes'])}B of text"
+        yield f"{what}: {quantity(side['documents'], 'document')}, {compact(side['text_bytes'])}B of text"
     for move in answer["moves"][:SHOWN]:
         count = f"{move['documents']:,}"
         one, other = fate(move["a"]), "kept with another text" if move["rewritten"] else fate(move["b"])
@@ -120,7 +114,7 @@ def _moves(answer: Answer) -> Iterator[str]:
             yield f"{'->':>{len(count)}}  {other}"
         for one in move["examples"]:
             row = one["b"] or one["a"]
-            yield f"  {one['doc_id']}  {cut(row['source'], 12)}  {_tail(row['locator'], 30)}"
+            yield f"  {one['doc_id']}  {head(row['source'], 12)}  {tail(row['locator'], 30)}"
             values = [f"{side.upper()} {_value(one[side])}" for side in ("a", "b") if _value(one[side])]
             if values:
                 yield f"      {'; '.join(values)}"
@@ -135,5 +129,9 @@ def _value(row: Answer | None) -> str:
     return f"value {row['value']:.4g}{limit}"
 
 
-def _tail(text: str, width: int) -> str:
-    return text if len(text) <= width else f"…{text[1 - width :]}"
+def _in(width: int, value: int, sign: str = "") -> str:
+    """A count in a column, with a blank before it; three digits of one that is too long. `sign`: `+` is written too."""
+    whole = f"{value:{sign},}"
+    if len(whole) >= width:
+        whole = f"{'-' if value < 0 else sign}{count(abs(value)).replace(' ', '')}"
+    return f"{whole:>{width}}"

@@ -190,7 +190,7 @@ def _structure(
         lines.append("")
     if ledger:
         lines += [
-            f"`ledger/*.parquet` says of each of the {number(ledger.rows)} records of the input what became of it: outcome,"
+            f"`ledger/*.parquet` says of each record of the input ({number(ledger.rows)}) what became of it: outcome,"
             " stage, rule, value and threshold, and the document that it is a copy of.", "",
         ]  # fmt: skip
     lines.append(

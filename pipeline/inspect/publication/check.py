@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import zstandard
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.inspect.damage import is_there, read_regular
 from corpusmill.pipeline.inspect.publication.destination import BEGUN, UNFINISHED, pieces, read_publication
 from corpusmill.pipeline.shard.read import read_set
 from corpusmill.schemas.publication import PUBLICATION, Publication, PublishedShards
@@ -51,7 +53,7 @@ def check(folder: Folder, scheduler: Scheduler | None = None) -> Checked | None:
     except WorkError as error:
         result.problems.append(str(error))
         return result
-    if publication is None and (folder / BEGUN).exists():
+    if publication is None and is_there(folder / BEGUN):
         result.problems.append(
             f"{folder}: a publication that is not finished: {PUBLICATION} is written last; give its command again"
         )
@@ -90,9 +92,9 @@ def _sums(folder: Folder, publication: Publication, result: Checked) -> dict[str
     """Path -> SHA-256, of the file of checksums; None if it is not the one that was published."""
     file = folder / publication.checksums.path
     try:
-        data = file.read()
-    except FileNotFoundError:
-        result.problems.append(f"{file}: missing")
+        data = read_regular(file)
+    except WorkError as error:
+        result.problems.append(str(error))
         return None
     if hashlib.sha256(data).hexdigest() != publication.checksums.sha256:
         result.problems.append(
@@ -143,12 +145,12 @@ def _counts(folder: Folder, publication: Publication, rows: dict[str, int | None
         _shards(folder, publication.shards, result)
     if (result.files, result.bytes) != (publication.files, publication.bytes):
         result.problems.append(
-            f"{file}: says {publication.files} files of {publication.bytes} bytes, there are {result.files} of {result.bytes}"
+            f"{file}: says {quantity(publication.files, 'file')} of {publication.bytes:,} bytes, there are {result.files:,} of {result.bytes:,}"
         )
 
 
 def _shards(folder: Folder, shards: PublishedShards, result: Checked) -> None:
-    """The index of the shards, and that the tars that it leads to are there."""
+    """The counts of the shards' index against those of the publication; that its bytes are right is known."""
     try:
         top = read_set(folder / "shards")
     except (FileNotFoundError, WorkError) as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.inspect.publication.destination import Written, write_file
 from corpusmill.pipeline.inspect.publication.documents import SUFFIX
@@ -83,7 +84,8 @@ def croissant(
     licences = [about.license] if about.license else sorted({one.license for one in terms if one.license})
     citations = [about.citation] if about.citation else [one.citation for one in terms if one.citation]
     known = {
-        "description": about.description or f"Text for training language models, from {len(terms)} sources.",
+        "description": about.description
+        or f"Text for training language models, from {quantity(len(terms), 'source')}.",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "license": licences,
         "creator": {"@type": "sc:Organization", "name": about.creator} if about.creator else None,

@@ -16,6 +16,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.publish import Checked, publish_bytes
+from corpusmill.pipeline.inspect.damage import read_present
 from corpusmill.schemas.manifest import PublishedFile, Strict
 from corpusmill.schemas.publication import CROISSANT, PUBLICATION, SUMS, Publication
 
@@ -87,7 +88,7 @@ def sums_of(files: list[Written]) -> bytes:
 def read_publication(dest: Folder) -> Publication | None:
     """The publication that a folder holds; None if none was finished there. Raises `WorkError` if the file is damaged."""
     try:
-        data = (dest / PUBLICATION).read()
+        data = read_present(dest / PUBLICATION)
     except FileNotFoundError:
         return None
     return Publication.from_json(data, dest / PUBLICATION)

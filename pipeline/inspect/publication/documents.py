@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import zstandard
 
 from corpusmill.common.errors import WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.document_hash import VALIDATION, read_validation_groups, split_of
-from corpusmill.pipeline.engine.publish import Checked, write_tables
+from corpusmill.pipeline.engine.document_hash import VALIDATION, split_of
+from corpusmill.pipeline.engine.publish import Checked, read_table, write_tables
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import text_bytes
 from corpusmill.pipeline.inspect.publication.destination import Written, make_file
@@ -47,6 +48,7 @@ class Reader:
     """Reads what of a partition may go out. Small and picklable."""
 
     split: Folder | None  # of the stage that chose the validation documents
+    groups: str  # xxh3_128 of the file that names them
     shards: Folder | None  # that know what was taken down
     cleaning: Cleaning
 
@@ -87,7 +89,13 @@ class Reader:
         """Whether each document is validation; without a split none is."""
         if self.split is None:
             return pa.repeat(False, len(docs))
-        return pa.array(split_of(docs, read_validation_groups(self.split)))
+        return pa.array(split_of(docs, _groups(self.split, self.groups)))
+
+
+@lru_cache(maxsize=1)
+def _groups(split: Folder, xxh3: str) -> pa.Array:
+    """The sorted groups of validation: read once by each process, whatever its partitions."""
+    return read_table(split / VALIDATION, xxh3)["group"].combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -137,11 +145,11 @@ def publish_documents(
     Raises `WorkError` if there are not as many as the run counts.
     """
     shards = found.folders[SHARD] if found.taken else None
-    reader = Reader(found.folders.get(SPLIT), shards, cleaning)
+    split = checksum(found.read(SPLIT, VALIDATION)) if SPLIT in found.folders else ""
+    reader = Reader(found.folders.get(SPLIT), split, shards, cleaning)
     partitions = found.partitions()
     counts = scheduler.map(reader.count, partitions, "publish: count")
     files = plan_files(partitions, counts, file_mb * 2**20)
-    split = checksum((found.folders[SPLIT] / VALIDATION).read()) if SPLIT in found.folders else ""
     common = hash_json(
         [VERSION, form, PUBLISHED_DOCUMENTS.names, split, [i.hex() for i in found.taken], cleaning.key]
     )
@@ -159,7 +167,7 @@ def publish_documents(
     total, planned = sum(one.rows for one in written), sum(sum(each.values()) for each in counts)
     if total != planned:
         raise WorkError(
-            f"{dest}: {planned} documents are there, {total} were written; run `corpusmill verify {found.run}`"
+            f"{dest}: {quantity(planned, 'document was', 'documents were')} counted, {total:,} written; run `corpusmill verify {found.run}`"
         )
     return PublishedDocuments(
         format=form, columns=PUBLISHED_DOCUMENTS.names, sets=list(sets.values())

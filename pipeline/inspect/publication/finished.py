@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from pydantic import ValidationError
+from functools import cached_property
 
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError, WorkError
@@ -12,11 +11,11 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import is_relative, read_inputs, read_record, where_made
 from corpusmill.pipeline.engine.owner import in_use, owner_of
+from corpusmill.pipeline.engine.planned import partitions_of
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.engine.tasks import as_partition
 from corpusmill.pipeline.ingest.discover import check_apart
 from corpusmill.pipeline.shard.takedown_log import read_log, under_way
-from corpusmill.schemas.manifest import PartitionManifest, PublishedFile, RunRecord, StageManifest
+from corpusmill.schemas.manifest import PublishedFile, RunRecord, StageManifest
 from corpusmill.schemas.recipe import Recipe, is_local
 
 REDACT, REPORT, SHARD, SPLIT, TOKENIZER, LEDGER = "redact", "report", "shard", "split", "tokenizer", "ledger"
@@ -43,22 +42,14 @@ class Finished:
         """Whether personal data and secrets were looked for."""
         return REDACT in self.manifests
 
-    @property
+    @cached_property
     def taken(self) -> list[bytes]:
         """Ids of documents that were taken down."""
         return read_log(self.folders[SHARD]).taken if SHARD in self.folders else []
 
     def partitions(self) -> list[Partition]:
-        """The final documents. Raises `WorkError` where a partition's manifest is gone."""
-        folder = self.folders[self.last]
-        found = []
-        for name in self.manifests[self.last].partitions:
-            file = folder / f"parts/{name}.json"
-            try:
-                found.append(as_partition(folder, PartitionManifest.from_json(file.read(), file)))
-            except FileNotFoundError:
-                raise WorkError(f"{file}: missing; run `corpusmill verify {self.run}`") from None
-        return found
+        """The final documents. Raises `WorkError` where a partition's manifest is gone, or was changed."""
+        return partitions_of(self.folders[self.last], self.manifests[self.last])
 
     def files(self, stage: str) -> list[PublishedFile]:
         """The files of a stage that belong to no partition; none if it did not run."""
@@ -87,7 +78,7 @@ class Finished:
 
 def open_finished(run: Folder, unredacted: bool) -> Finished:
     """The run to publish. Raises `UserError` if it is not finished, somebody works in it, it ended early, its shards are in between,
-    or it has no `redact` stage and `unredacted` does not say that this is meant."""
+    or it has no `redact` stage and `unredacted` does not say that this is meant; `WorkError` if a stage's manifest was changed since."""
     owner = owner_of(run)
     if owner is not None:
         raise UserError(f"{in_use(run, owner)}; publish it when that is done")
@@ -96,33 +87,17 @@ def open_finished(run: Folder, unredacted: bool) -> Finished:
         raise UserError(
             f"{run}: no finished run there; give the folder of a run whose command has ended, such as runs/quickstart"
         )
-    data = listed.file.read()
-    record = RunRecord.from_json(data, listed.file)
-    if record.ended_early:
+    if listed.run.ended_early:
         raise UserError(
             f"{run}: the run ended early, because a source lost more than its min_kept allows; change the recipe, and run"
             " it again"
         )
-    manifests: dict[str, StageManifest] = {}
-    for one in listed.stages:
-        try:
-            manifests[one.stage] = StageManifest.model_validate_json(one.manifest.read())
-        except (FileNotFoundError, ValidationError):
-            raise UserError(
-                f"{one.folder}: {one.stage} is not finished; give the run's command again"
-            ) from None
-        if manifests[one.stage].key != one.key:
-            raise UserError(
-                f"{run}: a later run changed {one.stage} and was not finished; give its command again"
-            )
-    recipe = validate(Recipe, record.recipe, str(listed.file))
-    found = Finished(
-        run, recipe, record, checksum(data), manifests, {one.stage: one.folder for one in listed.stages}
-    )
-    if SHARD in manifests and (request := under_way(found.folders[SHARD])) is not None:
-        raise UserError(
-            f"{found.folders[SHARD] / request}: a takedown is unfinished; give its command again first"
-        )
+    folders = {one.stage: one.folder for one in listed.stages}
+    if SHARD in folders and (request := under_way(folders[SHARD])) is not None:
+        raise UserError(f"{folders[SHARD] / request}: a takedown is unfinished; give its command again first")
+    manifests = listed.manifests()
+    recipe = validate(Recipe, listed.run.recipe, str(listed.file))
+    found = Finished(run, recipe, listed.run, checksum(listed.data), manifests, folders)
     if not found.redacted and not unredacted:
         raise UserError(
             f"{run}: the run has no redact stage, so personal data and secrets were not looked for; add `redact` to its"

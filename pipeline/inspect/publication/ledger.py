@@ -25,10 +25,13 @@ def publish_ledger(
 ) -> tuple[PublishedLedger, list[Written]]:
     """Write the ledger of a run, and count its rows."""
     groups: list[list[PublishedFile]] = []
+    held = 0  # bytes of the last group
     for file in found.files(LEDGER):
-        if not groups or sum(each.bytes for each in groups[-1]) + file.bytes > FILE_BYTES:
+        if not groups or held + file.bytes > FILE_BYTES:
             groups.append([])
+            held = 0
         groups[-1].append(file)
+        held += file.bytes
     jobs = [
         (f"ledger/ledger-{number:05}-of-{len(groups):05}.parquet", group)
         for number, group in enumerate(groups)

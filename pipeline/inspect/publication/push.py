@@ -12,7 +12,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import masked
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.owner import OWNER
-from corpusmill.pipeline.inspect.publication.check import parse_sums
+from corpusmill.pipeline.inspect.publication.check import check, parse_sums
 from corpusmill.schemas.publication import PUBLICATION, SUMS
 
 if TYPE_CHECKING:
@@ -41,12 +41,14 @@ def check_push(dest: Folder, repository: str) -> None:
 def push(dest: Folder, repository: str, public: bool, log: Callable[[str], None]) -> str:
     """Upload the publication in a local folder; the URL of the repository, which is created, private unless `public`, if there is none.
 
-    Raises `UserError` where the Hub refuses, `WorkError` where it fails or does not hold the same files afterwards.
+    Raises `UserError` where the Hub refuses, `WorkError` if the folder holds anything but the publication as it was made, or the Hub
+    fails, or does not hold the same files afterwards.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     check_push(dest, repository)
+    _require_whole(dest, repository)
     endpoint = os.environ.get("HF_ENDPOINT") or None
     api = HfApi(endpoint=endpoint, token=os.environ[TOKEN].strip(), library_name="corpusmill")
     try:
@@ -72,6 +74,14 @@ def push(dest: Folder, repository: str, public: bool, log: Callable[[str], None]
         raise WorkError(f"--push {repository}: {type(error).__name__}; give the same command again") from None
     log(f"{repository}: pushed, the files there equal those of {dest}")
     return url
+
+
+def _require_whole(dest: Folder, repository: str) -> None:
+    """Raise `WorkError` for a file that was changed since, or came from elsewhere: it would go out."""
+    found = check(dest)
+    problems = [f"{dest}: no publication"] if found is None else found.problems
+    if problems:
+        raise WorkError(f"--push {repository}: {problems[0]}; nothing was uploaded")
 
 
 def _upload(api: HfApi, dest: Folder, repository: str) -> None:

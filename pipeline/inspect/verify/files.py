@@ -16,9 +16,7 @@ from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.inspect.damage import read_regular, require_file
 from corpusmill.schemas.manifest import PublishedFile
 
-WHOLE = (
-    1 << 30
-)  # bytes of a file that is read whole; of a larger one only the checksum is computed, in pieces
+WHOLE = 1 << 30  # bytes of a file that is read whole; of a larger one the checksum is computed in pieces
 PIECE = 16 << 20
 
 

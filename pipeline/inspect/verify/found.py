@@ -22,7 +22,5 @@ class Verified:
     signed_by: str = ""  # public key (base64) whose signature of the record is valid
     # Rows of the ledger by (source, outcome, stage); the stage of a kept document is left out.
     ledger: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    named: set[str] = field(
-        default_factory=set
-    )  # paths below the folder that some manifest or the record names
+    named: set[str] = field(default_factory=set)  # paths below the folder that a manifest or the record names
     weak: int = 0  # files whose manifest has no SHA-256

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import sha256
 from corpusmill.common.signing import is_signed
 from corpusmill.common.storage import Folder
@@ -130,5 +131,5 @@ def note_strays(run: Folder, sizes: Mapping[str, int], result: Verified) -> None
         first = ", ".join(map(shown, strays[:SHOWN]))
         more = f" and {len(strays) - SHOWN} more" if len(strays) > SHOWN else ""
         result.notes.append(
-            f"{run}: {len(strays)} file{'s' if len(strays) > 1 else ''} that no manifest names, not checked: {first}{more}"
+            f"{run}: {quantity(len(strays), 'file')} that no manifest names, not checked: {first}{more}"
         )

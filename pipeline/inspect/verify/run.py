@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.layout import PARTITIONS, Record, below, manifest_paths, without_manifest
+from corpusmill.pipeline.engine.layout import Record, below, is_of_stage, manifest_paths, without_manifest
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
 from corpusmill.pipeline.inspect.damage import is_there, read_present, read_regular, reported
@@ -80,7 +81,7 @@ def verify(
         note_strays(run, sizes, result)
     if result.weak:
         result.notes.append(
-            f"{result.weak} files were published by an earlier version, without SHA-256: a signature does not cover them"
+            f"{quantity(result.weak, 'file')} of an earlier version, without SHA-256: a signature does not cover what has none"
         )
     return result
 
@@ -90,7 +91,7 @@ def _manifests(run: Folder, sizes: Mapping[str, int], result: Verified) -> Itera
     for path in manifest_paths(sizes):
         with reported(result.problems, run / path):
             data = read_regular(run / path)
-            if PARTITIONS in data:
+            if is_of_stage(data):
                 yield path, data
 
 

@@ -71,3 +71,10 @@ def test_an_input_that_is_not_there_yet(recipe: Path, tmp_path: Path) -> None:
 def test_wrong_options(recipe: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         plan(recipe, *arguments)
+
+
+@pytest.mark.parametrize("more", [("--bytes", "1TB"), ("--documents", "1e6")])
+def test_more_of_an_empty_input_is_more_of_any(recipe: Path, tmp_path: Path, more: tuple[str, str]) -> None:
+    (tmp_path / "docs.jsonl").write_bytes(b"")
+    found = json.loads(plan(recipe, "--json", *more).stdout)
+    assert found["input_bytes"] > 1e8 and found["documents"] > 1e5

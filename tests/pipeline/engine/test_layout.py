@@ -16,7 +16,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import read_record
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
 from corpusmill.pipeline.inspect.verify import verify
-from corpusmill.schemas.manifest import manifest_name
+from corpusmill.schemas.manifest import RunRecord, manifest_name
 from tests.faults.shards import changed, run, run_recipe, small, tars  # noqa: F401 (fixtures)
 
 STAGES = {
@@ -146,3 +146,10 @@ def test_a_record_that_cannot_be_read(run: Path, data: bytes) -> None:
         read_record(Folder(run))
     found = verify(Folder(run))
     assert len(found.problems) == 1 and "not the record of a run" in found.problems[0]
+
+
+def test_a_source_may_be_named_as_a_key_of_a_stages_manifest(tmp_path: Path) -> None:
+    record = RunRecord(corpusmill="1", recipe={"sources": {"partitions": {}}}, stages={}, checksums={})
+    (tmp_path / "manifest.json").write_bytes(record.to_json())
+    found = read_record(Folder(str(tmp_path)))
+    assert found is not None and found.run.recipe == record.recipe

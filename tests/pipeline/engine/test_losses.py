@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.losses import LostSources
 from corpusmill.pipeline.engine.runner import Run
@@ -85,6 +86,15 @@ def test_the_report_of_such_a_run_can_be_written_again(tmp_path: Path) -> None:
     (tmp_path / "run/report.html").unlink()
     run.report()
     assert (tmp_path / "run/report.html").read_bytes() == page
+
+
+def test_a_partition_that_is_gone_is_named_and_not_left_out_of_the_report(tmp_path: Path) -> None:
+    run = job(tmp_path, {"web": rows(tmp_path / "a.jsonl", ["x"] * 3, "content")})
+    lost(run)
+    (part,) = (tmp_path / "run/ingest/parts").iterdir()
+    part.unlink()
+    with pytest.raises(WorkError, match=f"{part}: missing; `corpusmill verify` names all that is damaged"):
+        run.report()
 
 
 def test_the_other_sources_are_counted(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -380,3 +381,56 @@ def test_what_a_stage_found() -> None:
         == "1 of 3 documents removed, 1 quarantined"
     )
     assert (clause("a", ""), clause("a", "b 1")) == ("a", "a: b 1")
+
+
+class Terminal(io.StringIO):
+    """80 columns wide."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+@pytest.mark.parametrize("seconds", [0.4, 59.6, 8_999.0, 360_000.0])  # up to 100 hours
+@pytest.mark.parametrize(
+    ("tasks", "done", "size"),
+    [(0, 0, 0), (1, 0, 999_000_000_000), (99_999, 12_345, 9_990_000), (1_000_000, 999_999, 999_000), (99_999, 12_345, 0)],
+)  # fmt: skip
+def test_a_bar_and_its_line_fit_into_80_columns_whole(
+    seconds: float, tasks: int, done: int, size: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    label = "ingest+filter+decontaminate+redact"
+    progress = Progress(terminal)
+    with progress.phase(label, tasks, [size] * tasks if size else None) as phase:
+        for task in range(done):
+            phase.end(task)
+        if size and not done:
+            phase.under_way(0, 1.0)
+        clock.now = seconds
+        assert progress._bar is not None
+        progress._bar.show(phase)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    bars = [line for line in re.split(r"[\r\n]+", text) if line.startswith(label[:22])]
+    assert max(map(len, bars)) < 80 and "…" not in text
+    if phase.share is not None and seconds > 1:
+        assert any(phase.left in line for line in bars)
+
+
+def test_lines_are_folded_on_a_terminal_in_a_phase_or_not(terminal: Terminal) -> None:
+    progress = Progress(terminal)
+    line = "  tokenizer            finished before: " + "vocabulary of 8,192, 4.07 bytes a token " * 3
+    progress.log(line)
+    with progress.phase("a phase", done=False):
+        progress.log(line)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    lines = [one for one in re.split(r"[\r\n]+", text) if "vocabulary" in one]
+    assert len(lines) == 4 and max(map(len, lines)) < 80
+    assert lines[:2] == lines[2:]

@@ -70,7 +70,9 @@ def test_workers_hash_it(much: None, recipe: Recipe, tmp_path: Path, monkeypatch
     assert inputs[0]["files"] == inputs[1]["files"] and inputs[0]["parts"] == inputs[1]["parts"]
     assert max(map(len, inputs[0]["parts"].values())) > 2
     assert there[0].resources and here[0].resources
-    assert there[0].resources.actual.tasks > here[0].resources.actual.tasks, "the tasks that hash are those of ingest"
+    assert there[0].resources.actual.tasks > here[0].resources.actual.tasks, (
+        "the tasks that hash are those of ingest"
+    )
 
 
 def test_a_second_run_reads_nothing(much: None, recipe: Recipe, tmp_path: Path) -> None:

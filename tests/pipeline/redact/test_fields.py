@@ -168,3 +168,10 @@ def test_a_document_is_removed_for_what_is_in_a_field_alone() -> None:
     assert outcome.kept["text"].to_pylist() == ["other"]
     row = outcome.decisions.to_pylist()[0]
     assert (row["outcome"], row["rule"], row["detail"]) == ("removed", "redact.card", "metadata: 1 card")
+
+
+@pytest.mark.parametrize("depth", [100, 700, 5_000])
+def test_json_of_any_depth_is_redacted(depth: int) -> None:
+    """A Parquet input may bring metadata along that are nested deeper than Python recurses."""
+    value = "[" * depth + '"write to ann@site.org"' + "]" * depth
+    assert field(value, "metadata") == value.replace("ann@site.org", "<EMAIL>")

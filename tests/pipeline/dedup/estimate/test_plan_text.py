@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -47,6 +48,12 @@ def test_steps_in_columns(documents: int) -> None:
     assert len(header) == 80 and len(lines) == len(found.steps)
     for line, step in zip(lines, found.steps, strict=True):
         assert len(line) == 80 and line.startswith(step.name)
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    text = " ".join(show(plan(1)).split())
+    assert text.startswith("dedup of 1 document, ") and " in 1 partition " in text
+    assert not re.search(r"\b1 (documents|partitions|bands|rows|copies|near-copies|requests|workers)\b", text)
 
 
 def test_it_says_what_was_chosen_and_what_to_expect() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.planned import stages_of
 from corpusmill.pipeline.engine.planning.constants import measured
 from corpusmill.pipeline.engine.planning.estimate import Terms, plan, scaled
 from corpusmill.pipeline.engine.planning.forecast import Shape
-from corpusmill.pipeline.engine.runner import stages_of
 from corpusmill.schemas.manifest import Counts, StageManifest
 from corpusmill.schemas.planning import RunPlan
 from corpusmill.schemas.recipe import Recipe

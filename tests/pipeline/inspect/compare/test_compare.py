@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,3 +177,31 @@ def test_the_page_fits_a_phone(browser: Browser, answer: dict[str, Any], tmp_pat
     file = tmp_path / "compare.html"
     file.write_text(render(many(answer)))
     check_page(browser, file)
+
+
+def test_columns_hold_the_counts_of_a_large_corpus(answer: dict[str, Any]) -> None:
+    """Of billions no digit is cut off at the end of the line: they are written shorter."""
+    for row in answer["sources"]:
+        for side in ("a", "b"):
+            row[side] |= dict.fromkeys(("records", "kept"), 12345678901) | {"tokens": 9 * 10**12}
+        row["b"]["kept"] = 345_678_901
+    for row in answer["rules"]:
+        row |= {
+            "a": 12_345_678_901,
+            "b": 345_678_901,
+            "change": -12_000_000_000,
+            "took": 10**10,
+            "gave_back": 10**10,
+        }
+    lines = show(answer).splitlines()
+    assert max(map(len, lines)) <= 80
+    (web,) = [line for line in lines if line.startswith("web ")]
+    assert web.split() == ["web", "12.3e9", "12.3e9", "12.3e9", "346M", "-12e9", "9T", "9T"]
+    (rule,) = [line for line in lines if line.startswith("own.words_min")]
+    assert rule.split() == ["own.words_min", "12.3e9", "346M", "-12e9", "10e9", "10e9"]
+
+
+def test_passwords_in_urls_are_not_shown(runs: Path) -> None:
+    a = replace(open_run(str(runs / "a")), url="https://me:secret@host/run")
+    found = compare(a, a, Serial(), 0)
+    assert found["a"]["run"] == "https://***@host/run" and "secret" not in render(found) + show(found)

@@ -13,6 +13,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.inspect.publication.destination import sums_of, write_file
 from corpusmill.pipeline.inspect.publication.push import check_push, push
+from corpusmill.schemas.publication import Checksums, Publication, PublishedRun
 from tests.hub_uploads import INITIAL
 from tests.web import Answer, Hub
 
@@ -21,16 +22,30 @@ from tests.web import Answer, Hub
 def folder(tmp_path: Path) -> Path:
     """A folder with the shape of a publication: what is pushed is not looked into."""
     made = Folder(tmp_path / "made")
-    files = [
-        write_file(made, "README.md", b"---\nlicense: mit\n---\n# A card\n"),
-        write_file(made, "data/a/train-00000-of-00001.parquet", bytes(range(256)) * 40),
-        write_file(made, "shards/a/train/a-train-000000.tar", bytes(3000)),
-        write_file(made, "data/a/empty.txt", b""),
-    ]
-    write_file(made, "SHA256SUMS", sums_of(files))
-    write_file(made, "publication.json", b"{}")
+    write_file(made, "README.md", b"---\nlicense: mit\n---\n# A card\n")
+    write_file(made, "data/a/train-00000-of-00001.parquet", bytes(range(256)) * 40)
+    write_file(made, "shards/a/train/a-train-000000.tar", bytes(3000))
+    write_file(made, "data/a/empty.txt", b"")
+    publish(made)
     write_file(made, "owner.json", b"of the process that pushes")
     return tmp_path / "made"
+
+
+def publish(made: Folder) -> None:
+    """Make what lies there a publication."""
+    own = ("SHA256SUMS", "publication.json", "owner.json")
+    files = [
+        write_file(made, entry.path, (made / entry.path).read())
+        for entry in made.list()
+        if entry.path not in own
+    ]
+    sums = write_file(made, "SHA256SUMS", sums_of(files))
+    stated = Publication(
+        key="", run=PublishedRun(name="made", corpusmill="1", record_xxh3="", stages={}), redacted=True, searched=True,
+        taken_down=0, documents=None, shards=None, tokenizer=None, ledger=None, sources=[], files=len(files),
+        bytes=sum(file.bytes for file in files), checksums=Checksums(path="SHA256SUMS", sha256=sums.sha256),
+    )  # fmt: skip
+    write_file(made, "publication.json", stated.to_json())
 
 
 @pytest.fixture(autouse=True)
@@ -72,14 +87,18 @@ def test_the_last_file_comes_last_and_old_files_go(hub: Hub, folder: Path) -> No
     push(Folder(folder), "lab/corpus", False, print)
     (folder / "data/a/train-00000-of-00001.parquet").unlink()
     write_file(Folder(folder), "data/b/train-00000-of-00001.parquet", b"PAR1")
-    write_file(Folder(folder), "publication.json", b'{"other": 1}')
+    before = (folder / "publication.json").read_bytes()
+    publish(Folder(folder))
     push(Folder(folder), "lab/corpus", False, print)
     assert pushed(hub) == there(folder)
     # Whatever state a reader meets on the way: `publication.json` is there only with all files of its state.
     states = list(hub.repos["lab/corpus"].commits.values())
     whole = [state for state in states if "publication.json" in state]
     assert len(states) > 4 and len(whole) == 2
-    assert [state["publication.json"] for state in whole] == [b"{}", b'{"other": 1}']
+    assert [state["publication.json"] for state in whole] == [
+        before,
+        (folder / "publication.json").read_bytes(),
+    ]
 
 
 def test_a_push_that_broke_off_is_finished_by_the_same_command(hub: Hub, folder: Path) -> None:
@@ -94,6 +113,7 @@ def test_a_push_that_broke_off_is_finished_by_the_same_command(hub: Hub, folder:
 
 def test_what_the_hub_stored_otherwise_is_noticed(hub: Hub, folder: Path) -> None:
     shutil.copy(folder / "README.md", folder / "NOTES.md")
+    publish(Folder(folder))
 
     def lost(asked: object) -> None:
         for repo in hub.repos.values():
@@ -107,8 +127,25 @@ def test_what_the_hub_stored_otherwise_is_noticed(hub: Hub, folder: Path) -> Non
 
 def test_a_card_that_the_hub_does_not_take(hub: Hub, folder: Path) -> None:
     (folder / "README.md").write_text("---\nlicense: [\n---\n")
+    publish(Folder(folder))
     with pytest.raises(WorkError, match=r"--push lab/corpus: Invalid metadata in README.md. - while parsing"):
         push(Folder(folder), "lab/corpus", False, print)
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [("data/a/mine.parquet", b"private"), ("data/a/empty.txt", b"private"), ("README.md", None)],
+)
+def test_what_is_not_as_published_is_not_pushed(
+    hub: Hub, folder: Path, path: str, data: bytes | None
+) -> None:
+    if data is None:
+        (folder / path).unlink()
+    else:
+        (folder / path).write_bytes(data)
+    with pytest.raises(WorkError, match=rf"--push lab/corpus: {folder}/{path}: .*; nothing was uploaded"):
+        push(Folder(folder), "lab/corpus", False, print)
+    assert "lab/corpus" not in hub.repos
 
 
 def test_refusals(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
