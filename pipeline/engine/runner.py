@@ -75,7 +75,6 @@ from corpusmill.schemas.manifest import (
 from corpusmill.schemas.planning import RunPlan
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, Recipe, is_local
 
-
 Check = Callable[[list[Planned]], object]
 
 
