@@ -21,6 +21,7 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.decontaminate.evalsets import Item
 from corpusmill.pipeline.decontaminate.ngram_kernels import keys_and_checks
+from corpusmill.pipeline.engine.shuffle import distinct
 from corpusmill.pipeline.text.buffers import I64, U64
 from corpusmill.pipeline.text.word_hashes import code_point, most_words, place_words
 from corpusmill.pipeline.text.word_rule import rule
@@ -185,7 +186,7 @@ class _Builder:
         made.run_key, made.run_check = keys_and_checks(hashes, starts, made.run_length)
         short = np.array(self.short_starts, np.int64)
         prefix = prefix_of(self.params)
-        made.prefix_keys = np.unique(keys_and_checks(hashes, short, np.full(len(short), prefix))[0])
+        made.prefix_keys = distinct(keys_and_checks(hashes, short, np.full(len(short), prefix))[0])
         answers = [
             (unit, *self._whole(text)) for unit, mine in sorted(self.short_answers.items()) for text in mine.values()
         ]  # fmt: skip

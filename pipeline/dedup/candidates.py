@@ -173,7 +173,7 @@ def edge_files(job: Job, name: str, found: Records) -> dict[str, File]:
         partners = unique_partners(found["b"], parts_of(found["a"]))
         home = parts_of(partners["location"])
         return files | {"partners": shuffle.write(job.work, f"{name}.partners", partners, home)}
-    nodes = np.unique(np.concatenate([found["a"], found["b"]]))
+    nodes = shuffle.distinct(np.concatenate([found["a"], found["b"]]))
     return files | {
         "nodes": shuffle.write(job.work, f"{name}.nodes", nodes.astype(LOCATION), parts_of(nodes))
     }

@@ -130,7 +130,7 @@ def choose_survivors(
         if still_open == 0:
             return survivor, score, 0
         left, right = _front_pairs(members, starts, sizes, survivor, front, least)
-        fresh = ~np.isin(left * count + right, a * count + b)
+        fresh = ~shuffle.among(left * count + right, np.sort(a * count + b))
         left, right = left[fresh], right[fresh]
         if len(left):
             a, b, value = np.r_[a, left], np.r_[b, right], np.r_[value, compare(round_number, left, right)]
@@ -247,7 +247,7 @@ class Comparison:
         x, y = self.location[a], self.location[b]
         pairs = np.zeros(len(a), PAIR)
         first, second = np.minimum(x, y), np.maximum(x, y)
-        sets = fetched(self.job, np.unique(second), self.known)
+        sets = fetched(self.job, shuffle.distinct(second), self.known)
         pairs["jaccard"], pairs["inside"] = similarities(self.job, first, second, sets, self.known)
         return self.value(pairs, a, b)
 

@@ -77,11 +77,11 @@ def _verify(job: Job, item: Pairs, key: str) -> Done:
     fresh = ~_known(job, name, pairs) if job.whole else np.ones(len(pairs), bool)
     a, b = pairs["a"][fresh], pairs["b"][fresh]
     if item.sent is None:
-        places = places_of(job, np.unique(np.r_[a, b]))
-        found = similarities(job, a, b, fetched(job, np.unique(b), places), places)
+        places = places_of(job, shuffle.distinct(np.r_[a, b]))
+        found = similarities(job, a, b, fetched(job, shuffle.distinct(b), places), places)
     else:
         sent = received(job, item.sent)
-        found = similarities(job, a, b, sent, places_of(job, np.unique(a)), DENSE_GAP)
+        found = similarities(job, a, b, sent, places_of(job, shuffle.distinct(a)), DENSE_GAP)
     pairs["jaccard"][fresh], pairs["inside"][fresh] = found
     every = pairs
     real = pairs["b"] < PLANTED
@@ -150,7 +150,7 @@ def similarities(
         rows = by_b[done:last]
         rows = rows[np.argsort(a[rows], kind="stable")]
         done = last
-        for left in fetched(job, np.unique(a[rows]), known, gap):
+        for left in fetched(job, shuffle.distinct(a[rows]), known, gap):
             begin, end = np.searchsorted(a[rows], left.location[[0, -1]] + [0, 1])
             some = rows[begin:end]
             x, y = np.searchsorted(left.location, a[some]), np.searchsorted(right.location, b[some])
@@ -225,7 +225,7 @@ def _nodes(job: Job, files: Sequence[PublishedFile]) -> I64:
     ends = np.empty(2 * sum(file.rows or 0 for file in files), np.int64)
     count = 0
     for forest in _forests(job, files):
-        mine = np.unique(np.r_[forest["a"], forest["b"]])
+        mine = shuffle.distinct(np.r_[forest["a"], forest["b"]])
         ends[count : count + len(mine)] = mine
         count += len(mine)
     found = ends[:count]

@@ -94,7 +94,7 @@ def _sets(job: Job, item: Wanted, key: str) -> Done:
         partners = shuffle.read_slices(job.work, item.partners.seconds, PARTNER)
         first = shuffle.read_slices(job.work, item.partners.edges, EDGE)["a"]
         candidates = np.r_[first, partners["location"]]
-    wanted = np.unique(np.r_[candidates, np.array(item.sample, np.int64)])
+    wanted = shuffle.distinct(np.r_[candidates, np.array(item.sample, np.int64)])
     if item.docs is not None:
         docs = shuffle.read(job.work, item.docs, job.doc)
         docs = docs[np.lexsort((docs["location"], docs["lo"], docs["hi"]))]

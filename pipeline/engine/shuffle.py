@@ -241,6 +241,24 @@ def starts_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return new
 
 
+# `np.unique` and `np.isin` hash integers since NumPy 2.3, which takes twenty times as long as sorting some millions of them.
+
+
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Distinct values, ascending."""
+    ordered = np.sort(values)
+    return ordered[starts_of(ordered)]
+
+
+def among(values: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each value is one of `known`, ascending."""
+    if not len(known):
+        return np.zeros(len(values), bool)
+    place = np.searchsorted(known, values).clip(max=len(known) - 1)
+    found: npt.NDArray[np.bool_] = known[place] == values
+    return found
+
+
 def words(ids: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """The big-endian halves of 16-byte ids."""
     data = ids.buffers()[1]

@@ -116,7 +116,7 @@ def entries(values: Iterable[tuple[Kind, bytes]], key: bytes, regions: tuple[str
 
 def unique(found: Entries) -> Entries:
     """Sorted entries of distinct hashes."""
-    found = np.unique(found)
+    found = np.sort(found)
     if not len(found):
         return found
     first = np.concatenate([[True], np.diff(found >> np.uint64(KIND_BITS)) != 0])

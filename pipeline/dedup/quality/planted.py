@@ -12,7 +12,7 @@ import pyarrow as pa
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.quality import plain
 from corpusmill.pipeline.dedup.quality.recall import scattered
-from corpusmill.pipeline.engine.shuffle import Records
+from corpusmill.pipeline.engine.shuffle import Records, among
 from corpusmill.pipeline.text import minhash
 from corpusmill.pipeline.text.buffers import view
 from corpusmill.pipeline.text.shingling import Shingling
@@ -171,5 +171,5 @@ def mark_found(planted: Records, pairs: Records, similarity: float) -> Records:
     jaccard, as `verify` publishes them) with at least this similarity."""
     near = pairs[pairs["jaccard"] >= similarity]
     marked: Records = planted.copy()
-    marked["found"] = np.isin(planted["planted"], np.r_[near["a"], near["b"]])
+    marked["found"] = among(planted["planted"], np.sort(np.r_[near["a"], near["b"]]))
     return marked
