@@ -104,6 +104,7 @@ class _Front(BaseHTTPRequestHandler):
     """Writes of the XML API as calls of the JSON API; all else as it comes."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in two packets, its headers first, waits 40 ms for the client's acknowledgement
     behind: ClassVar[str]  # the server's URL
     bucket: str
     uploads: ClassVar[dict[str, set[int]]] = {}  # multipart upload -> numbers of its parts

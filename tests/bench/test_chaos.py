@@ -22,11 +22,11 @@ CHEAP = [
 
 
 def test_some_tries_are_survived(tmp_path: Path) -> None:
-    found = chaos.measure(7, 8, CHEAP, failures=tmp_path)
+    found = chaos.measure(7, 5, CHEAP, failures=tmp_path)
     outcomes = [one for kind in found for one in found[kind]]
     assert all(one.hit and one.survived and one.identical for one in outcomes), [one.why for one in outcomes]
-    assert len(outcomes) == 8 - sum(kind.disk and not found[kind] for kind in found)
-    assert sum(one.again for one in outcomes) >= 5 and len({one.where for one in outcomes}) >= 3
+    assert len(outcomes) == 5 - sum(kind.disk and not found[kind] for kind in found)
+    assert sum(one.again for one in outcomes) >= 3 and len({one.where for one in outcomes}) >= 2
     assert chaos.table(found)[-1].startswith(f"| **all** | | {len(outcomes)} | ")
 
 

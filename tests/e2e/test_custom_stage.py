@@ -1,4 +1,4 @@
-"""A stage of one's own in a recipe, on Dask workers: killed and resumed, with the same bytes."""
+"""A stage of one's own in a recipe, on Dask workers: killed, and resumed in one process, with the same bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.e2e.cli import corpusmill, difference
-from tests.e2e.killing import Killing, finished, made_up, write_lines
+from tests.e2e.killing import Killing, finished, made_up, no_one_left, write_lines
 
 MODULE = """
 import time
@@ -42,7 +42,8 @@ def test_killed_and_resumed_the_bytes_are_the_same(tmp_path: Path) -> None:
     killing = Killing(["run", str(recipe), "--set", f"output={broken}"], str(broken / "halve"))
     killing.at([6], lambda: True)
     assert len(killing.kills) == 1
-    killing.finish()
+    corpusmill("run", recipe, "--set", f"output={broken}", "--workers", "0")
+    assert all(no_one_left(group) for group in killing.groups)
     assert difference(finished(whole), finished(broken)) == []
     manifest = json.loads((broken / "halve/manifest.json").read_text())
     assert manifest["counts"]["removed"] > 5 and manifest["counters"]["edited"] > 50

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,9 @@ class Crawls:
 
     def make(self) -> None:
         corpusmill(*self.command("a", self.folder / "index", self.folder / "a", workers=0))
-        corpusmill(*self.command("b", self.copy(self.folder / "both"), self.folder / "b"))
+        both, out = self.copy(self.folder / "both"), self.folder / "b"
+        most = Unbroken(self.command("b", both, out, workers=0), str(both), str(out)).most
+        (self.folder / "most").write_text(str(most))
 
     def command(self, name: str, index: Path, out: Path, workers: int = 2) -> list[str]:
         return [
@@ -70,25 +73,22 @@ def test_an_index_of_a_and_then_b_is_that_of_both(crawls: Crawls, unbroken: tupl
     assert {row["doc_id"] for row in changes if row["change"] == "restored"} == (kept - mine) - before
 
 
-def most_files(command: Sequence[str], *folders: str) -> int:
-    """How many files there are at most during the command."""
-    return Unbroken(command, *folders).most
-
-
 @pytest.mark.slow
-def test_an_addition_killed_at_five_random_moments(crawls: Crawls, tmp_path: Path) -> None:
-    unbroken = crawls.copy(tmp_path / "unbroken")
-    most = most_files(crawls.command("b", unbroken, tmp_path / "b"), str(unbroken), str(tmp_path / "b"))
+def test_an_addition_killed_at_random_moments(crawls: Crawls, tmp_path: Path) -> None:
+    """The driver, alone and with its workers."""
     index, out = crawls.copy(tmp_path / "index"), tmp_path / "out"
-    before = sum(1 for file in index.rglob("*") if file.is_file())
+    before, most = count_of_files(index), int((crawls.folder / "most").read_text())
     killing = Killing(crawls.command("b", index, out), str(index), str(out))
-    generator = random.Random(11)
-    killing.at([before + n for n in points(generator, most - before, 5)], lambda: generator.random() < 0.5)
-    assert len(killing.kills) >= 4 and len(set(killing.kills)) >= 3, killing.kills
+    whole = itertools.cycle((True, False))
+    killing.at([before + n for n in points(random.Random(11), most - before, 3)], lambda: next(whole))
+    assert len(killing.kills) >= 2 and len(set(killing.kills)) >= 2, killing.kills
     killing.finish()
-    assert difference(finished(tmp_path / "b"), finished(out)) == []
-    assert difference(finished(unbroken), finished(index)) == []
+    assert difference(finished(crawls.folder / "both"), finished(index)) == []
     assert difference(finished(crawls.folder / "b"), finished(out)) == []
+
+
+def count_of_files(folder: Path) -> int:
+    return sum(1 for file in folder.rglob("*") if file.is_file())
 
 
 class Takedown:
@@ -177,15 +177,15 @@ def shards_of(folder: Path) -> dict[str, set[bytes]]:
 
 
 @pytest.mark.slow
-def test_a_takedown_killed_at_five_random_moments(crawls: Crawls, takedown: Takedown, tmp_path: Path) -> None:
+def test_a_takedown_killed_at_random_moments(crawls: Crawls, takedown: Takedown, tmp_path: Path) -> None:
     unbroken, expected = crawls.copy(tmp_path / "unbroken", "both"), tmp_path / "expected"
-    most = most_files(takedown.command(unbroken, expected), str(unbroken), str(expected))
+    most = Unbroken(takedown.command(unbroken, expected, workers=0), str(unbroken), str(expected)).most
     index, out = crawls.copy(tmp_path / "index", "both"), tmp_path / "out"
-    before = sum(1 for file in index.rglob("*") if file.is_file())
+    before = count_of_files(index)
     killing = Killing(takedown.command(index, out), str(index), str(out))
-    generator = random.Random(13)
-    killing.at([before + n for n in points(generator, most - before, 5)], lambda: generator.random() < 0.5)
-    assert len(killing.kills) >= 4 and len(set(killing.kills)) >= 2, killing.kills
+    whole = itertools.cycle((True, False))
+    killing.at([before + n for n in points(random.Random(13), most - before, 3)], lambda: next(whole))
+    assert len(killing.kills) >= 2 and len(set(killing.kills)) >= 2, killing.kills
     killing.finish()
     assert difference(finished(expected), finished(out)) == []
     assert difference(finished(unbroken), finished(index)) == []

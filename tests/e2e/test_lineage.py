@@ -216,12 +216,12 @@ def test_every_token_of_what_redact_wrote(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_tokens_of_the_example_corpus(tmp_path: Path) -> None:
+def test_a_thousand_tokens_of_the_example_corpus(tmp_path: Path) -> None:
     names = ("wiki", "books", "speeches", "docs", "qa", "code", "planted")
     run = made(tmp_path, {name: EXAMPLES / name for name in names}, partition_mb=2)
-    seen = trace_all(run, addresses(run, 10_000, 2))
+    seen = trace_all(run, addresses(run, 1000, 2))
     print(dict(seen))
-    assert seen["tokens"] == 10_000 and seen["extracted: mediawiki"] > 100 and seen["replaced"] > 0
+    assert seen["tokens"] == 1000 and seen["extracted: mediawiki"] > 20 and seen["after edits"] > 100
 
 
 def test_commands(run: Path) -> None:

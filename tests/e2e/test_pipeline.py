@@ -155,14 +155,13 @@ def there(run: Path, pattern: str, count: int = 1) -> bool:
 def test_kill_9_then_the_same_command_gives_the_same_bytes(
     finished: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    """Killed in four stages: in one process, with two workers, in one process, with two workers."""
+    """Killed in four stages, in one of them with two workers."""
     run = tmp_path / "run"
     recipe = write_recipe(tmp_path / "small.yaml", corpus, run)
     assert killed_without_workers(run, "ingest/parts/*.json", "run", recipe, "--workers", "0")
-    kills = [kill_during(recipe, partial(there, run, "dedup/scratch/**/*"))]
+    assert kill_during(recipe, partial(there, run, "dedup/scratch/**/*"))
     assert killed_without_workers(run, "redact/parts/*.json", "run", recipe, "--workers", "0")
-    kills.append(kill_during(recipe, partial(there, run, "shards/scratch/**/*.json")))
-    assert any(kills)
+    assert killed_without_workers(run, "shards/scratch/**/*.json", "run", recipe, "--workers", "0")
     corpusmill("run", recipe, "--workers", "0")
     assert difference(published(finished), published(run)) == []
     assert json.loads(corpusmill("verify", run, "--json").stdout)["problems"] == []
@@ -179,15 +178,14 @@ def test_any_number_of_workers_and_any_hash_seed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_kills_at_random_moments(finished: Path, corpus: Path, tmp_path: Path, seed: int) -> None:
+def test_kills_at_random_moments(finished: Path, corpus: Path, tmp_path: Path) -> None:
     """At random shares of the files that a run publishes, so that kills fall into its work on any machine."""
-    run, chance = tmp_path / "run", random.Random(seed)
+    run, chance = tmp_path / "run", random.Random(0)
     recipe = write_recipe(tmp_path / "small.yaml", corpus, run)
     most = sum(1 for _ in finished.rglob("*"))
-    kills = [kill_during(recipe, partial(there, run, "**/*", count)) for count in points(chance, most, 4)]
-    corpusmill("run", recipe, "--workers", "2")
-    assert sum(kills) >= 2 and difference(published(finished), published(tmp_path / "run")) == []
+    kills = [kill_during(recipe, partial(there, run, "**/*", count)) for count in points(chance, most, 6)]
+    corpusmill("run", recipe, "--workers", "0")
+    assert sum(kills) >= 4 and difference(published(finished), published(tmp_path / "run")) == []
 
 
 @pytest.mark.s3

@@ -43,6 +43,7 @@ class Exchange(BaseHTTPRequestHandler):
     """One connection of a client; a fault answers its request by these methods."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in small packets, a header each, waits 40 ms for the client's acknowledgement
     server: Server
     asks: Request
     upstream: http.client.HTTPConnection | None = None

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.owner import OWNER
 from corpusmill.pipeline.engine.publish import read_table
 from tests.e2e.cli import difference, published
 from tests.faults.dedup import Main, adding, one_line, other, taking
 from tests.pipeline.dedup.helpers import edited, words
-from tests.pipeline.dedup.vandal import DAMAGES, Kill, Mortal, damage
+from tests.pipeline.dedup.vandal import DAMAGES, Mortal, damage
 
 # What an index cannot do without, and nothing can make again: an addition reads all of it.
 NEEDED = (
@@ -99,8 +100,9 @@ def test_an_index_without_its_list_is_no_index(main: Main, crawls: Path, tmp_pat
 def test_a_change_of_an_index_killed_between_its_last_writes(
     main: Main, crawls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """At each of its last thirty changes of a file and at some before: done again, it publishes what it would
-    have. The moments after the index has taken the change and before its output is whole are among them."""
+    """Among its last thirty changes of a file at the first and the last in each folder, and at some before: done again, it
+    publishes what it would have. The moments after the index has taken the change and before its output is whole are among them. What a kill would
+    leave is copied from one run; the real ones are in `tests/e2e/test_dedup_index.py`."""
 
     def command(index: Path, out: Path) -> list[str]:
         if change == "addition":
@@ -108,21 +110,38 @@ def test_a_change_of_an_index_killed_between_its_last_writes(
         return taking(crawls / "list", index, out)
 
     start = crawls / ("index" if change == "addition" else "both")
-    index, out = tmp_path / "index", tmp_path / "out"
-    mortal = Mortal(monkeypatch)
+    index, out, left = tmp_path / "index", tmp_path / "out", tmp_path / "left"
+    mortal, places = Mortal(monkeypatch), list[str]()
+    mortal.before = lambda file: places.append(file.parent.url)
     shutil.copytree(start, index)
     assert main(*command(index, out))[0] == 0
     total, expected = mortal.done, (published(out), published(index))
     assert total > 60
+    ends = [n for n in range(1, total) if places[n] != places[n - 1]]
+    last = {n for n in [total - 1, *ends, *(end - 1 for end in ends)] if n >= total - 30}
+    moments = [*range(0, total - 30, total // 4), *sorted(last)]
+    assert len(last) > 10
+
+    def begin_again(from_index: Path, from_out: Path) -> None:
+        for folder, source in ((index, from_index), (out, from_out)):
+            shutil.rmtree(folder)
+            shutil.copytree(source, folder, ignore=shutil.ignore_patterns(OWNER))
+
+    def keep(_: Folder) -> None:
+        if (number := mortal.done) in moments:
+            shutil.copytree(index, left / f"{number}/index")
+            out.mkdir(exist_ok=True)
+            shutil.copytree(out, left / f"{number}/out")
+
+    (tmp_path / "empty").mkdir()
+    begin_again(start, tmp_path / "empty")
+    mortal.done, mortal.before = 0, keep
+    assert main(*command(index, out))[0] == 0
+    assert mortal.done == total
+    mortal.before = lambda file: None
     wrong = {}
-    for number in [*range(0, total - 30, 31), *range(total - 30, total)]:
-        shutil.rmtree(index)
-        shutil.rmtree(out)
-        shutil.copytree(start, index)
-        mortal.left = number
-        with pytest.raises(Kill):
-            main(*command(index, out))
-        mortal.left = -1
+    for number in moments:
+        begin_again(left / f"{number}/index", left / f"{number}/out")
         code, error = main(*command(index, out))
         found = difference(expected[0], published(out)) + difference(expected[1], published(index))
         if code or found:

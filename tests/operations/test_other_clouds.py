@@ -15,8 +15,9 @@ from corpusmill.common.storage import PART, Changed, Folder, Truncated
 from corpusmill.common.stores import open_store
 from corpusmill.pipeline.engine.owner import Claim, owner_of
 from tests.common.test_storage import awaited
-from tests.e2e.cli import corpusmill, difference, published, write_recipe
+from tests.e2e.cli import corpusmill, difference, published
 from tests.emulators import azurite, fake_gcs
+from tests.operations.conftest import write_tiny_recipe
 
 SERVERS = {"az": azurite, "gs": fake_gcs}
 
@@ -158,10 +159,10 @@ def test_a_missing_bucket(cloud: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run(cloud: str, finished: Path, corpus: Path, tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path / "small.yaml", corpus, f"{cloud}/run")
-    corpusmill("run", recipe, "--workers", "2")
+def test_a_run(cloud: str, tiny: Path, corpus: Path, tmp_path: Path) -> None:
+    recipe = write_tiny_recipe(tmp_path / "tiny.yaml", corpus, f"{cloud}/run")
+    corpusmill("run", recipe, "--workers", "1")
     corpusmill("verify", f"{cloud}/run")
     for entry in (Folder(cloud) / "run").list():
         (Folder(tmp_path / "copy") / entry.path).write((Folder(cloud) / "run" / entry.path).read())
-    assert not difference(published(tmp_path / "copy"), published(finished))
+    assert not difference(published(tmp_path / "copy"), published(tiny))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,19 +37,20 @@ def documents(tmp_path: Path) -> Path:
     return file
 
 
-def impatient(recipe: str) -> None:
-    """A run at an address where nobody is, which is tried for a second."""
+def impatient(*arguments: str) -> None:
+    """`corpusmill ARGUMENTS`, with a second for a scheduler to answer and to have a worker."""
     cluster_module.ANSWER = 1.0
-    sys.argv = ["corpusmill", "run", recipe, "--scheduler", "tcp://127.0.0.1:9"]
+    sys.argv = ["corpusmill", *arguments]
     main()
 
 
 def test_no_scheduler_and_no_worker(cluster: DaskCluster, documents: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
     recipe.write_text(f"name: r\noutput: {tmp_path}/out\nsources: {{web: {{paths: [{documents}]}}}}\n")
-    gone = launch(1, f"{__name__}:impatient", recipe, preload="commands")
+    run = partial(launch, 1, f"{__name__}:impatient", "run", recipe, preload="commands")
+    gone = run("--scheduler", "tcp://127.0.0.1:9")
     assert gone.returncode == 2 and "no Dask scheduler answers there" in gone.stderr
-    alone = started("run", recipe, "--scheduler", cluster.address, "--dry-run", check=False)
+    alone = run("--scheduler", cluster.address, "--dry-run")
     assert alone.returncode == 2 and "it has no worker; start some with `dask worker tcp://" in alone.stderr
     assert not (tmp_path / "out").exists()
 

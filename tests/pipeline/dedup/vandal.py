@@ -38,10 +38,12 @@ class Dying(Serial):
 
 class Mortal:
     """Dies before the change of a file of a given number, `left`, counted over writes and deletions; lives on
-    if that is negative. `done` counts them all. Files of the test's own, below `spared`, do not count."""
+    if that is negative. `done` counts them all, and `before` is called with the file before each. Files of the test's own,
+    below `spared`, do not count."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, spared: Folder | None = None) -> None:
         self.left, self.done = -1, 0
+        self.before: Callable[[Folder], None] = lambda file: None
         write, create, delete = Folder.write, Folder.create, Folder.delete
 
         def wrapped(real: Any) -> Any:
@@ -49,6 +51,7 @@ class Mortal:
                 if spared is None or not folder.url.startswith(f"{spared.url}/"):
                     if self.left == 0:
                         raise Kill
+                    self.before(folder)
                     self.left -= 1
                     self.done += 1
                 return real(folder, *given)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.cli import corpusmill
 from tests.e2e.killing import CUT, Killing, Unbroken, finished, made_up, points, write_lines
 
 pytestmark = pytest.mark.slow
@@ -33,20 +35,16 @@ def test_workers_and_kills_change_no_byte(made: Path, tmp_path: Path) -> None:
             "--set", "shard.shard_mb=0.1",
         ]  # fmt: skip
 
-    first = tmp_path / "one"
-    Unbroken(command(first, 1), str(first))
+    first, second, killed = tmp_path / "one", tmp_path / "four", tmp_path / "killed"
+    most = Unbroken(command(first, 1), str(first)).most
     wanted, files = sums(first), finished(first)
     assert len(wanted) > 20
-    most = 0
-    for workers in (2, 4):
-        out = tmp_path / str(workers)
-        most = Unbroken(command(out, workers), str(out)).most
-        assert sums(out) == wanted and finished(out) == files
+    corpusmill(*command(second, 4))
+    assert sums(second) == wanted and finished(second) == files
 
-    generator = random.Random(7)
-    killed = tmp_path / "killed"
     killing = Killing(command(killed, 2), str(killed))
-    killing.at(points(generator, most, 5), lambda: generator.random() < 0.5)
+    whole = itertools.cycle((True, False))
+    killing.at(points(random.Random(7), most, 3), lambda: next(whole))
     killing.finish()
     assert killing.kills
     assert sums(killed) == wanted and finished(killed) == files
