@@ -11,9 +11,12 @@ from typing import Any
 
 import torch
 
+from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.manifest import MANIFEST
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, run_state
+from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
@@ -157,7 +160,8 @@ class Trainer:
         self.span = Span(self.state.step)
 
     def _resume(self) -> None:
-        """Continue from the newest valid checkpoint of this branch, the same one in every process; or start from scratch."""
+        """Continue from the newest valid checkpoint of this branch, the same one in every process; or start from scratch if
+        none was ever finished. Raises `WorkError` if some were and none can be used."""
         state, refused = self.state, dict[int, str]()
         if self.world.first:
             delete_abandoned(self.folder, self.guard.journal.entries)
@@ -166,6 +170,7 @@ class Trainer:
             self._log(line)
         self.saver.refused = set(refused)
         if found is None:
+            self._check_fresh(refused)
             if self.world.first:
                 self._describe()
                 (self.folder / TOKENIZER).write(self.shards.tokenizer())
@@ -181,6 +186,20 @@ class Trainer:
         if self.world.first and (found.state["loader"]["plan"] != self.plan.sha256 or self.config.may_change):
             self._describe()  # the coming steps have changed
         self._open_log(rows)
+
+    def _check_fresh(self, refused: dict[int, str]) -> None:
+        """A first checkpoint that a kill left without its manifest is no loss; what was finished must not be overwritten."""
+
+        def check() -> None:
+            listed = checkpoint.steps(self.folder)
+            if len(listed) > 1 or any(MANIFEST in files for files in listed.values()):
+                newest = refused[max(refused)] if refused else str(self.folder)
+                raise WorkError(
+                    f"{newest}; none of the checkpoints ({', '.join(map(str, listed))}) can be used: restore one from a copy,"
+                    f" or delete {self.folder / 'checkpoints'} to start over"
+                )
+
+        first(check)
 
     def _open_log(self, tail: list[dict[str, Any]]) -> None:
         """Open metrics.jsonl after this step; `tail`: the last rows, from the checkpoint."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
@@ -203,6 +204,40 @@ def test_a_changed_config_is_refused_by_its_key(config: Make) -> None:
             **{"schedule.steps": 6, "threads": 2, "log.every": 3, "checkpoint.keep_last": 5, "name": "other"}
         )
     )
+
+
+def test_damaged_checkpoints_alone_are_no_reason_to_start_over(
+    config: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {
+        "checkpoint.every": 4,
+        "checkpoint.keep_last": 5,
+        "schedule.steps": 12,
+        "validation.every": None,
+    }
+    run(config(**settings))
+    files = sorted((tmp_path / "run/checkpoints").glob("step-*/model*.safetensors"))
+    assert len(files) == 3
+    for number, file in enumerate(files):
+        if number == 0:
+            (file.parent / "manifest.json").unlink()
+        else:
+            data = bytearray(file.read_bytes())
+            data[len(data) // 2] ^= 1
+            file.write_bytes(bytes(data))
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    with pytest.raises(
+        WorkError, match=r"step-000012: not taken: .*none of the checkpoints \(4, 8, 12\) can be used"
+    ):
+        run(config(**{**settings, "schedule.steps": 14}))
+    assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
+    for file in files[1:]:
+        (file.parent / "manifest.json").unlink()
+    with pytest.raises(WorkError, match="it has no manifest.*delete .*run/checkpoints to start over"):
+        run(config(**settings))
+    for file in files[1:]:
+        shutil.rmtree(file.parent)
+    assert run(config(**settings))["steps"] == 12, "one that was never finished: killed in the first save"
 
 
 def test_a_run_in_legs_ends_as_one_that_is_not(config: Make, tmp_path: Path) -> None:
