@@ -109,8 +109,8 @@ class DataConfig(Mixture):
     micro_batch: int = Field(default=16, ge=1, description="sequences in one forward pass of one process")
     lanes: int | None = Field(
         default=None, ge=1,
-        description="slots over which the mixture is exact, a multiple of every batch; default: one batch. More lanes"
-        " allow finer shares",
+        description="sequences over which the mixture is exact, a multiple of every batch; default: the fewest batches"
+        " that make it so, within limits",
     )  # fmt: skip
     packing: Literal["windows", "best_fit"] = Field(
         default="windows",

@@ -25,11 +25,12 @@ def plan(
     if json_:
         print_json(result)
         return
-    lines = [["source", "share", "slots", "tokens there", "trained on", "epochs", "blocks", "MB"]]
+    lines = [["source", "asked", "a batch", "given", "tokens there", "trained on", "epochs", "blocks", "MB"]]
     for name, row in result["sources"].items():
         lines.append(
             [
-                name, f"{row['share']:.3f}", ", ".join(map(str, row["slots"])), f"{row['tokens_available']:,}",
+                name, _shares(row["asked"]), ", ".join(_range(*each) for each in row["in_a_batch"]),
+                _shares(row["given"]), f"{row['tokens_available']:,}",
                 f"{row['tokens_trained']:,}", f"{row['epochs']:.2f}", f"{row['blocks']:,}", f"{row['bytes'] / 1e6:,.1f}",
             ]
         )  # fmt: skip
@@ -52,6 +53,14 @@ def plan(
         typer.echo(f"not read: {', '.join(result['left_out'])}")
     for warning in result["warnings"]:
         typer.echo(f"warning: {warning}", err=True)
+
+
+def _shares(values: list[float]) -> str:
+    return ", ".join(f"{value:.4f}" for value in values)
+
+
+def _range(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least}-{most}"
 
 
 def batch(

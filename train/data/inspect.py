@@ -17,8 +17,8 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.fetch import BlockData, Blocks
 from corpusmill.train.data.order import order
 from corpusmill.train.data.pack import Piece, best_fit
-from corpusmill.train.data.plan import Plan
-from corpusmill.train.data.planning import MANY_EPOCHS, epochs, last_step, make_plan
+from corpusmill.train.data.plan import Plan, StageSpec
+from corpusmill.train.data.planning import MANY_EPOCHS, epochs, last_step, make_plan, mixtures_of
 from corpusmill.train.data.shards import Shards, open_run_data
 
 Ints = npt.NDArray[np.int64]
@@ -139,6 +139,12 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
     if stored <= memory:  # what fits in memory as a whole is fetched once by each process
         requests = min(requests, world * sum(len(size) for size in sizes))
         bytes_read = min(bytes_read, stored * world)
+    there = {name: source.index.ntokens for name, source in shards.train.items() if source.index.ntokens}
+    mixtures = mixtures_of(config.data, there)
+    asked = [
+        mixtures[sum(later.from_step <= stage.first_step for later in config.data.stages)]
+        for stage in plan.stages
+    ]
     result: dict[str, Any] = {
         "name": config.name,
         "plan": plan.sha256,
@@ -170,6 +176,10 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
     }
     for number, source in enumerate(plan.sources):
         result["sources"][source.name] = {
+            "asked": [mixture.get(source.name, 0.0) for mixture in asked],
+            # What a batch has, to one sequence, and what all lanes have together.
+            "in_a_batch": [_in_a_batch(stage, number) for stage in plan.stages],
+            "given": [stage.counts[number] / sum(stage.counts) for stage in plan.stages],
             "slots": [stage.counts[number] for stage in plan.stages],
             "share": int(trained[number]) / max(int(trained.sum()), 1),
             "tokens_available": source.tokens,
@@ -195,6 +205,12 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
             f" or blocks are fetched {found.fetched:.1f} times"
         )
     return result
+
+
+def _in_a_batch(stage: StageSpec, source: int) -> list[int]:
+    """[least, most] sequences of a source in a batch."""
+    part, lanes = stage.counts[source] * stage.sequences, sum(stage.counts)
+    return [part // lanes, -(-part // lanes)]
 
 
 SAMPLED_SEQUENCES = 1 << 21  # sequences walked for each rank, at most
@@ -228,7 +244,7 @@ def reads(
     segment = plan.segments[-1]
     batch, slots = segment.stage.sequences, len(segment.slots)
     span = max(assignment.span for assignment in segment.assignments.values())
-    first = max(int(each.carried_per_lane.max(initial=0)) for each in segment.assignments.values())
+    first = max(-(-each.carried // each.lanes) for each in segment.assignments.values())
     share = batch // world
     most = SAMPLED_SEQUENCES * batch // (slots * share)
     lane_positions = span * min(SAMPLED_WINDOWS, most // span) if most >= span else max(most, 1)

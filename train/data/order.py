@@ -1,15 +1,16 @@
 """The order of all sequences of a run, as a pure function of the global sequence number n: no state but n.
 
     segment                  steps with one mixture, batch and length (`Plan.segments`); in it:
-    lane_position, slot      divmod(n - segment.n, slots); the slot's source is fixed, and so is its lane of that source
-    lane, lane_position      a lane reads windows of `window_blocks` chunks, the sequences of a window permuted, and
-                             `lane_position` counts them; a source's chunks (`Sequences`) go to its lanes in turn
-    epoch, block, sequence   what the chunk has at that place
+    cycle, slot              divmod(n - segment.n, slots); the slot's source is fixed, and so is its place among the source's
+    draw                     slots: draw = cycle * (slots of the source) + place
+    epoch, place             a source's draws are its epochs, one after the other, each a permutation of its sequences in
+                             which a lane's draws read `window_blocks` chunks at a time (`corpusmill.train.data.lanes`)
+    block, sequence          what the epoch has at that place
 
-So the mixture is exact in every batch, every sequence of a source occurs once per epoch, nothing depends on ranks or
-workers, and a rank reads only the blocks of its own lanes (MosaicML's canonical nodes, one for each slot of the batch).
-When a segment ends, sequences that its lanes have not drawn go first to the lanes of the next, so that a change of mixture
-neither loses nor repeats a token (levanter's stages, without its fixed blocks).
+So the mixture is exact in every `lanes` sequences and within one sequence in every batch, every sequence of a source occurs
+once per epoch and before any occurs again, nothing depends on ranks or workers, and a rank reads only the blocks of its own
+slots (MosaicML's canonical nodes, one for each slot). When a segment ends within an epoch, its rest goes first to the lanes of
+the next, so that a change of mixture neither loses nor repeats a token (levanter's stages, without its fixed blocks).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.lanes import LaneAssignment
 from corpusmill.train.data.plan import Plan, Segment
 
 Ints = npt.NDArray[np.int64]
@@ -41,14 +41,14 @@ def order(plan: Plan, n: npt.ArrayLike) -> Address:
     segments = np.searchsorted(plan.starts, numbers, side="right") - 1
     for s in np.flatnonzero(np.bincount(segments)).tolist():
         segment, here = plan.segments[s], np.flatnonzero(segments == s)
-        lane_position, slot = np.divmod(numbers[here] - segment.n, len(segment.slots))
+        cycle, slot = np.divmod(numbers[here] - segment.n, len(segment.slots))
         result.source[here] = segment.slots[slot]
         for source, assignment in segment.assignments.items():
             at = np.flatnonzero(segment.slots[slot] == source)
             if len(at):
                 mine = here[at]
-                chunk, place = assignment.locate(segment.lanes[slot[at]], lane_position[at])
-                epoch, block, sequence = assignment.sequences.at(chunk, place)
+                epoch, place = assignment.locate(cycle[at] * assignment.lanes + segment.lanes[slot[at]])
+                block, sequence = assignment.sequences.at(epoch, place)
                 result.epoch[mine], result.block[mine], result.sequence[mine] = epoch, block, sequence
     return result
 
@@ -71,27 +71,17 @@ class Future:
         if assignment is None:
             return result
         mine = self._lanes(number, segment)[source]
-        now = (n - segment.n) // len(segment.slots)
-        for epoch in self._epochs(assignment, now):
+        slots = np.flatnonzero(segment.slots == source)
+        now = segment.draws(source, n)
+        present = assignment.epoch_of(now)
+        for epoch in range(present, present + 2):
             owner, chunk = assignment.sequences.chunks_of(blocks, epoch)
-            window, place = np.divmod(chunk - assignment.first, assignment.window * assignment.lanes)
-            lane = place % assignment.lanes
-            start = assignment.carried_per_lane[lane] + window * assignment.span
-            # Chunks below the first are leftovers of an earlier segment: until those are drawn, all may be read.
-            carried = now < assignment.carried_per_lane.max()
-            waits = np.where(window >= 0, start + assignment.span > now, carried)
-            ahead = waits & ((window < 0) | mine[lane])
-            use = np.where(window >= 0, np.maximum(segment.n + start * len(segment.slots), n), n)
+            first, last = assignment.reach(epoch, chunk)
+            cycle, place = np.divmod(first, assignment.lanes)
+            ahead = (last >= now) & mine[place]
+            use = np.maximum(segment.n + cycle * len(segment.slots) + slots[place], n)
             np.minimum.at(result, owner[ahead], use[ahead].astype(np.float64))
         return result
-
-    def _epochs(self, assignment: LaneAssignment, now: int) -> range:
-        windows = max((now - int(assignment.carried_per_lane.max())) // assignment.span, 0)
-        begun = windows * assignment.window * assignment.lanes
-        first = int(assignment.sequences.epoch_of(np.array(assignment.first + begun)))
-        if assignment.before is not None and now < assignment.carried_per_lane.max():
-            first = max(first - 1, 0)
-        return range(first, first + 2)
 
     def _lanes(self, number: int, segment: Segment) -> dict[int, npt.NDArray[np.bool_]]:
         """Of each source, which of its lanes this rank serves."""

@@ -68,6 +68,11 @@ class Segment:
         whole, part = divmod(upto - self.n, len(self.slots))
         return whole + (np.arange(len(self.slots)) < part)
 
+    def draws(self, source: int, upto: int) -> int:
+        """Sequences of a source with numbers below `upto`, in this segment."""
+        whole, part = divmod(upto - self.n, len(self.slots))
+        return whole * self.stage.counts[source] + int((self.slots[:part] == source).sum())
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -86,7 +91,7 @@ class Plan:
     def segments(self) -> tuple[Segment, ...]:
         found: list[Segment] = []
         n = 0
-        before: dict[int, tuple[LaneAssignment, Ints]] = {}  # of each source, and its lanes' positions
+        before: dict[int, tuple[LaneAssignment, int]] = {}  # of each source, and what was drawn of it
         for stage, after in pairwise([*self.stages, None]):
             assert stage is not None
             last = after.first_step if after else 2**62
@@ -103,8 +108,7 @@ class Plan:
             found.append(segment)
             if after:
                 n = segment.start_of(last - 1) + stage.sequences
-                positions = segment.lane_positions(n)
-                before |= {source: (one, positions[slots == source]) for source, one in assignments.items()}
+                before |= {source: (one, segment.draws(source, n)) for source, one in assignments.items()}
         return tuple(found)
 
     @cached_property
@@ -184,7 +188,7 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """What the hash covers; the data by the checksums of their indexes, wherever they are stored."""
         return {
-            "v": 2,
+            "v": 3,
             "seed": self.seed,
             "sequence_length": self.sequence_length,
             "window_blocks": self.window_blocks,

@@ -15,6 +15,12 @@ from corpusmill.train.data.plan import Plan, SourcePlan, StageSpec, merged
 from corpusmill.train.data.shards import Shards, Source
 
 MANY_EPOCHS = 4  # beyond it, repeated tokens are worth clearly less than new ones (Muennighoff et al. 2023)
+MOST_LANES, MOST_BATCHES = (
+    1024,
+    16,
+)  # over which the mixture becomes exact, unless data.lanes says otherwise: the larger one
+NEAR = 1e-3  # of its share, to which a source's part comes that no such number makes exact
+NEVER = 2**40  # steps
 WAVES = 4  # rounds of windows over all lanes that an epoch has at least, if the source is large enough for it
 
 
@@ -52,9 +58,7 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
     Raises `UserError`, naming the number to change, for a source that is not there, one too small for a
     single sequence, a share too small for a slot of its own, and a source repeated beyond `max_epochs`.
     """
-    tokens = {name: shape.tokens for name, shape in shapes.items()}
-    mixtures = [shares(config, tokens, "data")]
-    mixtures += [shares(stage, tokens, f"data.stages[{i}]") for i, stage in enumerate(config.stages)]
+    mixtures = mixtures_of(config, {name: shape.tokens for name, shape in shapes.items()})
     names = [name for name in shapes if any(name in mixture for mixture in mixtures)]
     slotted: list[tuple[int, int, int, dict[str, int]]] = []
     for first in _changes(config):
@@ -62,7 +66,8 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
         length, batch = config.length_at(first), config.batch_at(first)
         sequences = batch * length // config.sequence_length
         key = f"data.stages[{number - 1}]" if number else "data"
-        counts = slots(mixtures[number], config.lanes or sequences, key)
+        lanes_there = config.lanes or lanes_for(list(mixtures[number].values()), sequences)
+        counts = slots(mixtures[number], lanes_there, key)
         slotted.append((first, length, sequences, counts))
     # The lanes of the first stage that reads a source decide, so that later stages do not change its chunks.
     lanes = {name: next(counts[name] for *_, counts in slotted if name in counts) for name in names}
@@ -78,6 +83,12 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
     if steps:
         _check_caps(plan, config, steps)
     return plan
+
+
+def mixtures_of(config: DataConfig, tokens: dict[str, int]) -> list[dict[str, float]]:
+    """The shares that the config asks for, at first and in each of its stages."""
+    later = [shares(stage, tokens, f"data.stages[{i}]") for i, stage in enumerate(config.stages)]
+    return [shares(config, tokens, "data"), *later]
 
 
 def _changes(config: DataConfig) -> list[int]:
@@ -118,6 +129,18 @@ def last_step(plan: Plan, source: int, times: float, steps: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if plan.drawn(middle)[source] <= limit else (low, middle - 1)
     return low
+
+
+def caps_reached(plan: Plan, config: DataConfig) -> int | None:
+    """The last step by whose end no source is read more often than `max_epochs` allows; None if there is no such step."""
+    found = []
+    for number, source in enumerate(plan.sources):
+        times, high = cap(config, source.name), 1
+        while high < NEVER and plan.drawn(high)[number] <= times * source.sequences.total:
+            high *= 2
+        if high < NEVER:
+            found.append(last_step(plan, number, times, high))
+    return min(found, default=None)
 
 
 def cap(config: DataConfig, name: str) -> float:
@@ -165,6 +188,21 @@ def shares(mixture: Mixture, tokens: dict[str, int], key: str) -> dict[str, floa
         given = {name: float(count) ** power for name, count in tokens.items()}
     total = sum(given.values())
     return {name: weight / total for name, weight in given.items() if weight > 0}
+
+
+def lanes_for(wanted: list[float], batch: int) -> int:
+    """Sequences over which the shares `wanted` (which sum to 1) are exact: the fewest whole batches of which each source has
+    a whole number of sequences; if there are none within bounds, those that come nearest, to `NEAR` at best."""
+    shares = np.array(wanted)
+    best, least = batch, np.inf
+    for batches in range(1, max(MOST_LANES // batch, MOST_BATCHES) + 1):
+        counts = np.array(largest_remainder(wanted, batch * batches))
+        error = float(np.abs(counts / (batch * batches) / shares - 1).max())
+        if error < 1e-9:
+            return batch * batches
+        if error < least and least > NEAR:
+            best, least = batch * batches, error
+    return best
 
 
 def slots(wanted: dict[str, float], lanes: int, key: str) -> dict[str, int]:

@@ -17,7 +17,7 @@ from corpusmill.train.data.build import Batch, Builder
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import Future
 from corpusmill.train.data.plan import Plan, difference, past
-from corpusmill.train.data.planning import make_plan
+from corpusmill.train.data.planning import caps_reached, make_plan
 from corpusmill.train.data.shards import Shards, open_tokens
 
 
@@ -35,7 +35,7 @@ class StreamingTokens:
     `tokens` and `labels` share memory: clone one before writing into it.
 
     State is `{"v", "n", "plan"}` and the description of the plan, the same on every rank: any number of ranks resumes from
-    it. torch.distributed is not used: ranks that read the same data pass the same `dp_rank`.
+    it. With `max_epochs` it ends before a batch in which a source would be read more often. torch.distributed is not used: ranks that read the same data pass the same `dp_rank`.
     """
 
     def __init__(
@@ -55,7 +55,9 @@ class StreamingTokens:
             opened = open_tokens(url, self.config.token_cache, self.config.tokenizer, log)
         else:
             opened = shards
-        self.plan = plan or make_plan(self.config, opened, seed)
+        self.plan = plan or make_plan(self.config, opened, seed, steps=1)
+        # A caller's plan has its own steps: the trainer refuses one that goes beyond the caps before it begins.
+        self.last = None if plan else caps_reached(self.plan, self.config)
         if not 0 <= dp_rank < dp_world:
             raise UserError(f"dp_rank {dp_rank}: must be 0 to {dp_world - 1} (dp_world is {dp_world})")
         for stage in self.plan.stages:
@@ -81,10 +83,16 @@ class StreamingTokens:
         return self
 
     def __next__(self) -> Batch:
+        if self.last is not None and self.step >= self.last:
+            raise StopIteration
         # The first batch is built alone, and soon ready; then more and more of them together.
         while len(self._built) + self._coming <= self.config.prefetch:
             first = self.step + 1 + len(self._built) + self._coming
+            if self.last is not None and first > self.last:
+                break
             most = min((self.config.prefetch + 1) // 2, first - self._begun)
+            if self.last is not None:
+                most = min(most, self.last - first + 1)
             count = self._builder.together(first, most)
             self._ahead.append((count, self._thread.submit(self._builder.build, first, count)))
             self._coming += count
@@ -104,7 +112,7 @@ class StreamingTokens:
 
     def state_dict(self) -> dict[str, Any]:
         """JSON: `n` is the position in the plan, the rest identifies the plan."""
-        return {"v": 2, "n": self.n, "plan": self.plan.sha256, "made_of": self.plan.as_json()}
+        return {"v": 3, "n": self.n, "plan": self.plan.sha256, "made_of": self.plan.as_json()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at `state["n"]`.
@@ -112,8 +120,8 @@ class StreamingTokens:
         The plan may differ in steps still to come (stages, ramps, skips). Raises `UserError` naming the difference if it
         differs in past steps or in the data.
         """
-        if state.get("v") != 2:
-            raise WorkError(f"loader state: version {state.get('v')!r} is not supported (supported: 2)")
+        if state.get("v") != 3:
+            raise WorkError(f"loader state: version {state.get('v')!r} is not supported (supported: 3)")
         n = int(state["n"])
         step = self.plan.step_at(n) - 1
         if state["plan"] != self.plan.sha256:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import DataConfig
+from corpusmill.train.data.order import order
 from corpusmill.train.data.plan import Plan
-from corpusmill.train.data.planning import WAVES, chunk_size, epochs, make_plan
+from corpusmill.train.data.planning import (
+    MOST_BATCHES,
+    MOST_LANES,
+    WAVES,
+    chunk_size,
+    epochs,
+    lanes_for,
+    largest_remainder,
+    make_plan,
+)
 from corpusmill.train.data.shards import open_shards
 from tests.train.conftest import write_shards
 
@@ -50,8 +63,8 @@ def test_without_weights_the_tokens_decide(shards: Folder) -> None:
         ({"weights": {"wikis": 1}}, "data.weights.wikis: the shard set has no such source"),
         ({"weights": {"wikis": 1}}, "did you mean 'wiki'?"),
         ({"stages": [{"from_step": 9, "repeats": {"book": 1}}]}, "data.stages[0].repeats.book: "),
-        ({"weights": {"wiki": 100, "code": 1}}, "data: 'code' has a share of 0.0099, which is no sequence in 8"),
-        ({"weights": {"wiki": 100, "code": 1}}, "set data.lanes to 64 (the mixture is then exact over 8 batches)"),
+        ({"weights": {"wiki": 9999, "code": 1}}, "data: 'code' has a share of 0.0001, which is no sequence in 8"),
+        ({"weights": {"wiki": 9999, "code": 1}}, "set data.lanes to 8192 (the mixture is then exact over 1024 batches)"),
         ({"sequence_length": 150}, "lower it to 149"),
     ],
 )  # fmt: skip
@@ -84,6 +97,43 @@ def test_impossible_configs_name_the_number_to_change(shards: Folder, settings: 
 def test_the_advised_lanes_are_enough_and_each_batch_has_the_mixture_to_one(shards: Folder) -> None:
     found = plan(shards, weights={"wiki": 100.0, "code": 1.0}, lanes=64)
     assert found.stages[0].counts == (63, 1) and found.stages[0].sequences == 8
+
+
+@pytest.mark.parametrize(
+    ("weights", "batch", "lanes", "counts"),
+    [
+        ({"wiki": 0.3, "books": 0.45, "code": 0.25}, 16, 80, (24, 36, 20)),
+        ({"wiki": 0.96, "books": 0.04}, 16, 400, (384, 16)),
+        ({"wiki": 1, "books": 1, "code": 1}, 8, 24, (8, 8, 8)),
+        ({"wiki": 0.5, "books": 0.5}, 1, 2, (1, 1)),
+        ({"wiki": 0.75, "books": 0.25}, 16, 16, (12, 4)),
+    ],
+)  # fmt: skip
+def test_shares_are_exact_over_a_few_batches_and_to_a_sequence_in_each(
+    shards: Folder, weights: dict[str, float], batch: int, lanes: int, counts: tuple[int, ...]
+) -> None:
+    found = plan(shards, weights=weights, global_batch=batch)
+    assert found.stages[0].counts == counts and sum(counts) == lanes
+    wanted = np.array(list(weights.values())) / sum(weights.values())
+    total = np.zeros(len(counts))
+    for step in range(1, lanes // batch + 1):
+        mine = np.bincount(order(found, found.numbers(step)).source, minlength=len(counts))
+        assert (abs(mine - wanted * batch) < 1).all()
+        total += mine
+    assert total.tolist() == list(counts)
+
+
+@given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=8), st.integers(1, 600))
+def test_any_shares_come_nearer_than_in_one_batch(weights: list[float], batch: int) -> None:
+    shares = [weight / sum(weights) for weight in weights]
+    lanes = lanes_for(shares, batch)
+    assert lanes % batch == 0 and lanes <= max(MOST_LANES, MOST_BATCHES * batch)
+
+    def error(size: int) -> float:
+        counts = largest_remainder(shares, size)
+        return max(abs(c / size / share - 1) for c, share in zip(counts, shares, strict=True))
+
+    assert error(lanes) <= error(batch)
 
 
 def test_left_out_and_zero_weight_sources_are_not_read(shards: Folder) -> None:

@@ -14,6 +14,8 @@ import torch
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.train.data import StreamingTokens
+from corpusmill.train.data.order import order
+from corpusmill.train.data.planning import epochs
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate import sample, whole
 from tests.train.conftest import EOS, write_shards
@@ -162,7 +164,7 @@ def test_another_plan_is_refused_with_the_difference_named(shards: Folder, tmp_p
         ({"seed": 4}, "seed: 3 -> 4"),
         ({"sequence_length": 20}, "sequence_length: 24 -> 20"),
         ({"packing": "best_fit"}, "packing: windows -> best_fit"),
-        ({"weights": {"wiki": 1, "books": 1, "code": 1}}, "stages.1.slots.wiki: 4 -> 3"),
+        ({"weights": {"wiki": 1, "books": 1, "code": 1}}, "stages.1.slots.wiki: 4 -> 8"),
         ({"weights": {"wiki": 1, "books": 1}}, "sources.code: there -> absent"),
         ({"stages": [{"from_step": 6, "weights": {"wiki": 1}}]}, "stages.6: absent -> there"),
         ({"skip": {5: 1}}, "skip.5: absent -> 1"),
@@ -244,6 +246,30 @@ def test_a_state_within_a_batch_or_of_another_version_is_refused(shards: Folder)
             one.load_state_dict({**state, "n": 12})
         with pytest.raises(WorkError, match="version 1 is not supported"):
             one.load_state_dict({**state, "v": 1})
+
+
+def test_a_cap_below_one_batch_is_refused(shards: Folder) -> None:
+    with pytest.raises(UserError, match=r"data\.max_epochs: '.*' would be read .* times in 1 steps"):
+        stream(shards, max_epochs=0.01)
+
+
+@pytest.mark.parametrize("caps", [1, {"code": 2}])
+def test_it_ends_before_a_source_is_read_more_often_than_it_may(shards: Folder, caps: Any) -> None:
+    with stream(shards, max_epochs=caps, prefetch=5) as one:
+        batches = list(one)
+        assert next(one, None) is None and len(batches) > 3
+        times = epochs(one.plan, len(batches) + 1)
+        cap = caps if isinstance(caps, dict) else dict.fromkeys(one.sources, caps)
+        assert any(times[name] > most for name, most in cap.items())
+        assert all(epochs(one.plan, len(batches))[name] <= most for name, most in cap.items())
+        if caps == 1:  # nothing comes twice
+            rows = torch.cat([batch["n"] for batch in batches]).numpy()
+            at = order(one.plan, rows)
+            places = set(zip(at.source.tolist(), at.block.tolist(), at.sequence.tolist(), strict=True))
+            assert len(places) == len(rows) and not at.epoch.any()
+        state = one.state_dict()
+        one.load_state_dict({**state, "n": 0})
+        assert len(list(one)) == len(batches)
 
 
 def test_a_ramp_cuts_the_same_tokens_shorter(shards: Folder) -> None:
