@@ -1,11 +1,8 @@
-"""The sequences of a source in the order in which they are drawn, and the slots of a batch that belong to the source.
+"""The slots of a batch that belong to each source, and the order in which a source's sequences are drawn for them.
 
-An epoch is a permutation of a source's chunks. A chunk is `size` sequences of one block, read together; sequences left over
-at the ends of blocks form chunks across blocks, others in each epoch. The source's draws go to its lanes in turn. Each lane
-has its own chunks, some at a time, whose sequences are permuted, so that a rank reads few blocks at once; what does not fill
-a round of all lanes comes at the end of the epoch, dealt to them in parts. So every sequence is drawn once before any is
-drawn again, and a draw is found by a few divisions: nothing is listed, however large the source. Slots are laid out so that
-every part of a batch has the mixture.
+A source's draws go to its lanes in turn. Each lane has its own chunks, some at a time, whose sequences are permuted, so that a
+rank reads few blocks at once; what does not fill a round of all lanes comes at the end of the epoch, dealt to them in parts. So
+every sequence is drawn once before any is drawn again. Slots are laid out so that every part of a batch has the mixture.
 """
 
 from __future__ import annotations
@@ -16,108 +13,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.shuffle import key_of, keys_of, permute, unpermute
+from corpusmill.train.data.sequences import Sequences
+from corpusmill.train.data.shuffle import key_of, keys_of, permute
 
 Ints = npt.NDArray[np.int64]
-
-
-def runs(per_block: npt.ArrayLike) -> tuple[Ints, Ints]:
-    """(counts, sequences) of `Sequences`, from the number of sequences in each block."""
-    sequences = np.asarray(per_block, dtype=np.int64)
-    first = np.flatnonzero(np.diff(sequences, prepend=sequences[:1] - 1))
-    return np.diff(first, append=len(sequences)), sequences[first]
-
-
-@dataclass(frozen=True, eq=False)
-class Sequences:
-    """`counts[i]` consecutive blocks have `sequences[i]` sequences each; `size`: of a chunk; `name` and `seed` key the order."""
-
-    name: str
-    seed: int
-    size: int
-    counts: Ints
-    sequences: Ints
-
-    @cached_property
-    def total(self) -> int:
-        """Sequences in an epoch."""
-        return int((self.counts * self.sequences).sum())
-
-    @cached_property
-    def full(self) -> int:
-        """Chunks in an epoch that lie in one block."""
-        return int((self.counts * (self.sequences // self.size)).sum())
-
-    @cached_property
-    def over(self) -> int:
-        """Sequences in an epoch that lie in no such chunk."""
-        return self.total - self.full * self.size
-
-    @cached_property
-    def chunks(self) -> int:
-        """Chunks in an epoch, those of leftovers included; fewer than `size` sequences are in none."""
-        return self.total // self.size
-
-    def at(self, epoch: Ints, place: Ints) -> tuple[Ints, Ints]:
-        """(block, sequence in the block) of each place (0 to total - 1) of an epoch, in which its chunks lie permuted."""
-        chunk, inner = np.divmod(place, self.size)
-        whole = chunk < self.chunks
-        chunk[whole] = permute(chunk[whole], self.chunks, keys_of(self._key, epoch[whole]))
-        run, block, number = self._find(chunk, self._chunk_ends, self._per_block)
-        sequence = number * self.size + inner
-        pooled = np.flatnonzero(chunk >= self.full)
-        if len(pooled):
-            row = (chunk[pooled] - self.full) * self.size + inner[pooled]
-            begin = keys_of(self._over_key, epoch[pooled]) % np.uint64(self.over)
-            row = (row + begin.astype(np.int64)) % self.over
-            run, block[pooled], number = self._find(row, self._over_ends, self._over_block)
-            sequence[pooled] = self._per_block[run] * self.size + number
-        return block, sequence
-
-    def chunks_of(self, blocks: Ints, epoch: int) -> tuple[Ints, Ints]:
-        """(index into `blocks`, chunk as permuted in an epoch) of every chunk within one of the blocks; without leftovers."""
-        starts = self._first_blocks
-        run = np.searchsorted(starts, blocks, side="right") - 1
-        per = self._per_block[run]
-        first = (self._chunk_ends - self.counts * self._per_block)[run] + (blocks - starts[run]) * per
-        owner = np.repeat(np.arange(len(blocks)), per)
-        which = np.repeat(first - (np.cumsum(per) - per), per) + np.arange(per.sum())
-        return owner, unpermute(which, self.chunks, keys_of(self._key, epoch))
-
-    @cached_property
-    def _key(self) -> int:
-        return key_of(self.seed, self.name, "epoch")
-
-    @cached_property
-    def _over_key(self) -> int:
-        return key_of(self.seed, self.name, "leftovers")
-
-    @cached_property
-    def _per_block(self) -> Ints:
-        return self.sequences // self.size
-
-    @cached_property
-    def _over_block(self) -> Ints:
-        return self.sequences % self.size
-
-    @cached_property
-    def _chunk_ends(self) -> Ints:
-        return np.cumsum(self.counts * self._per_block)
-
-    @cached_property
-    def _over_ends(self) -> Ints:
-        return np.cumsum(self.counts * self._over_block)
-
-    def _find(self, index: Ints, ends: Ints, per_block: Ints) -> tuple[Ints, Ints, Ints]:
-        """(run, block, number within the block) of items counted `per_block` in each run; undefined beyond the last."""
-        run = np.minimum(np.searchsorted(ends, index, side="right"), len(ends) - 1)
-        per = np.maximum(per_block[run], 1)
-        block, number = np.divmod(index - (ends - self.counts * per_block)[run], per)
-        return run, self._first_blocks[run] + block, number
-
-    @cached_property
-    def _first_blocks(self) -> Ints:
-        return np.cumsum(self.counts) - self.counts
 
 
 def layout(counts: list[int], batch: int) -> Ints:
@@ -264,28 +163,33 @@ class LaneAssignment:
         """(epoch, place in its order of chunks: see `Sequences.at`) of each draw."""
         epoch, number = np.divmod(draw - self.carried, self.sequences.total)
         epoch += self.epoch
+        if not self.carried or draw.min(initial=self.carried) >= self.carried:
+            return epoch, self._places(epoch, number)
+        assert self.before is not None and self._rest is not None
         place = np.empty_like(draw)
-        carried = draw < self.carried
-        now = np.flatnonzero(~carried)
+        now, then = np.flatnonzero(draw >= self.carried), np.flatnonzero(draw < self.carried)
         place[now] = self._places(epoch[now], number[now])
-        if len(now) < len(draw) and self.before is not None and self._rest is not None:
-            then = np.flatnonzero(carried)
-            epoch[then], place[then] = self.before.locate(self._rest.draw_of(self._carry.row_of(draw[then])))
+        epoch[then], place[then] = self.before.locate(self._rest.draw_of(self._carry.row_of(draw[then])))
         return epoch, place
 
     def _places(self, epoch: Ints, number: Ints) -> Ints:
         """Of draws of whole epochs: `number` counts them within each."""
-        size, lane = self.sequences.size, number % self.lanes
-        tail = number >= self.regular
-        window, inner = np.divmod(number // self.lanes, self.span)
-        window[tail], inner[tail] = 0, (number[tail] - self.regular) // self.lanes
-        first = (
-            np.where(tail, self.regular, window * self.span * self.lanes) + lane
-        )  # draw of a window, or part of the tail
-        sizes = np.where(tail, self._tail.per_lane(lane), self.span)
-        inner = permute(inner, sizes, keys_of(self._key, epoch * self.sequences.total + first))
-        chunk = (window * self.window + inner // size) * self.lanes + lane
-        return np.where(tail, self.regular + self._tail.first_row(lane) + inner, chunk * size + inner % size)
+        size, key = (
+            self.sequences.size,
+            epoch * self.sequences.total,
+        )  # and the first draw of a window, or part of the tail
+        turn, lane = np.divmod(number, self.lanes)
+        window, inner = np.divmod(turn, self.span)
+        inner = permute(inner, self.span, keys_of(self._key, key + window * (self.span * self.lanes) + lane))
+        chunk, inner = np.divmod(inner, size)
+        place: Ints = ((window * self.window + chunk) * self.lanes + lane) * size + inner
+        tail = np.flatnonzero(number >= self.regular)
+        if len(tail):
+            lane, turn = lane[tail], turn[tail] - self.regular // self.lanes
+            keys = keys_of(self._key, key[tail] + self.regular + lane)
+            row = permute(turn, self._tail.per_lane(lane), keys)
+            place[tail] = self.regular + self._tail.first_row(lane) + row
+        return place
 
     def reach(self, epoch: int, chunk: Ints) -> tuple[Ints, Ints]:
         """(first, last draw) between which sequences of each permuted chunk of an epoch are drawn, to a window or a lane's

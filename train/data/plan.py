@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.lanes import LaneAssignment, Sequences, layout
+from corpusmill.train.data.lanes import LaneAssignment, layout
+from corpusmill.train.data.sequences import Sequences
 
 Ints = npt.NDArray[np.int64]
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.schemas.data import DataConfig, Mixture
-from corpusmill.train.data.lanes import Sequences, runs
 from corpusmill.train.data.plan import Plan, SourcePlan, StageSpec, merged
+from corpusmill.train.data.sequences import Sequences, runs
 from corpusmill.train.data.shards import Shards, Source
 
 MANY_EPOCHS = 4  # beyond it, repeated tokens are worth clearly less than new ones (Muennighoff et al. 2023)

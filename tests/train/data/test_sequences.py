@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.train.data.lanes import Dealt, Sequences, runs
+from corpusmill.train.data.lanes import Dealt
+from corpusmill.train.data.sequences import Sequences, runs
 
 SOURCES = st.lists(st.integers(0, 12), min_size=1, max_size=25).filter(any)
 

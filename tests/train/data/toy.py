@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from corpusmill.train.data.lanes import Sequences, runs
 from corpusmill.train.data.plan import Plan, SourcePlan, StageSpec
+from corpusmill.train.data.sequences import Sequences, runs
 
 # Blocks of unequal length, one without a sequence; a source of equal ones; one of a single block.
 UNEQUAL = ([5, 1, 0, 7, 3, 3, 2, 9], [4, 4, 4], [6])
