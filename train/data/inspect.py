@@ -4,6 +4,7 @@ bytes, requests and their cost, and memory."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.token_text import TokenText
 from corpusmill.schemas.data import FetchConfig
+from corpusmill.schemas.shards import BlockDocuments
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.fetch import BlockData, Blocks
 from corpusmill.train.data.order import order
@@ -31,7 +34,7 @@ def describe_batch(
 
     Per sequence: slot, n, source, epoch, shard, block, the token ranges of the block that are its labels (half open;
     one for consecutive tokens, several for packed documents), and its documents with the range of characters of the
-    cleaned text that the block has of each; with `text`, its tokens decoded. A run that was rolled back skips data that
+    cleaned text that these labels are; with `text`, its tokens decoded. A run that was rolled back skips data that
     its config does not name: see `corpusmill.train.guard.journal.of_run`. Raises `UserError` for an impossible rank.
     """
     shards = open_run_data(config)
@@ -63,6 +66,7 @@ def describe(
     with closing(Blocks(sources, fetch.model_copy(update={"bad_blocks": 2**31}))) as blocks:
         data = blocks.get(keys)  # all of it, so that a damaged block shows the documents of its substitute
         members = {key: blocks.documents(key) for key in sorted(set(keys))}
+    words = TokenText(shards.tokenizer(), shards.set.eos_id, f"{shards.folder / shards.set.tokenizer}")
     tokenizer = None
     if text:
         from tokenizers import Tokenizer
@@ -72,17 +76,9 @@ def describe(
     for i, (key, sequence, n) in enumerate(zip(keys, at.sequence.tolist(), numbers.tolist(), strict=True)):
         shard, block = sources[key[0]].blocks[key[1]]
         member = members[key]
-        starts = np.array(member.token_starts)
+        starts = np.array([*member.token_starts, len(data[key].tokens)])
         parts = plan.sequence_length // stage.length
         for part, row in enumerate(_rows(plan, stage.length, data[key], sequence)):
-            covered = [
-                d
-                for start, size in row
-                for d in range(
-                    max(int(np.searchsorted(starts, start, "right")) - 1, 0),
-                    int(np.searchsorted(starts, start + size - 1, "right")),
-                )
-            ]
             found: dict[str, Any] = {
                 "slot": (n - plan.start_of(step)) * parts + part,
                 "n": n,
@@ -92,8 +88,8 @@ def describe(
                 "block": block.key,
                 "tokens": [[start, start + size] for start, size in row],
                 "documents": [
-                    {"doc_id": member.doc_ids[d], "chars": [member.char_starts[d], member.char_ends[d]]}
-                    for d in dict.fromkeys(covered)
+                    {"doc_id": member.doc_ids[d], "chars": chars}
+                    for d, chars in _documents(words, member, data[key].tokens, starts, row)
                 ],
             }
             if tokenizer:
@@ -101,6 +97,22 @@ def describe(
                 found["text"] = "".join(tokenizer.decode_batch(parts_of_text, skip_special_tokens=False))
             sequences.append(found)
     return sequences
+
+
+def _documents(
+    words: TokenText, member: BlockDocuments, tokens: npt.NDArray[Any], starts: Ints, row: list[Piece]
+) -> Iterator[tuple[int, list[int]]]:
+    """Of each document in a row, its number in the block and the range of characters of its cleaned text that are the row's
+    labels; with a tokenizer that is not byte-level, what the block has of it."""
+    for start, size in row:
+        first = max(int(np.searchsorted(starts[:-1], start, "right")) - 1, 0)
+        for d in range(first, int(np.searchsorted(starts[:-1], start + size - 1, "right"))):
+            low, high = int(starts[d]), int(starts[d + 1])
+            if not words.byte_level:
+                yield d, [member.char_starts[d], member.char_ends[d]]
+                continue
+            begin, end = max(low, start), min(high, start + size) - 1
+            yield d, list(words.reach(tokens[low:high], member.char_starts[d], begin - low, end - low))
 
 
 def _rows(plan: Plan, length: int, block: BlockData, sequence: int) -> list[list[Piece]]:

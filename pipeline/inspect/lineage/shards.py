@@ -15,9 +15,9 @@ import orjson
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError, nearest
-from corpusmill.common.hugging_face import token_bytes
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.common.token_text import TokenText
 from corpusmill.schemas.shards import INDEX, BlockDocuments, SetEntry, ShardSet, ShardSetEntry
 from corpusmill.schemas.shards import Block as ListedBlock
 
@@ -73,35 +73,8 @@ def characters(option: str, text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2] or found[1]) + 1
 
 
-class Vocabulary:
-    """The tokens of a byte-level tokenizer that `corpusmill.pipeline.bpe.load` has accepted. `where` names its file."""
-
-    def __init__(self, data: bytes, eos_id: int, where: str) -> None:
-        content: dict[str, Any] = orjson.loads(data)
-        self.data, self.eos_id, self.where = data, eos_id, where
-        self.added: dict[int, str] = {t["id"]: t["content"] for t in content.get("added_tokens", ())}
-        self._names: dict[int, str] = {index: name for name, index in content["model"]["vocab"].items()}
-        self.alters = content.get("normalizer") is not None  # NFC, or one that alters nothing
-
-    def bytes_of(self, token: int) -> bytes:
-        """The bytes of text that a token stands for; none for the end of a document."""
-        if token == self.eos_id:
-            return b""
-        if token in self.added:
-            return self.added[token].encode()
-        if token not in self._names:
-            raise WorkError(f"{self.where}: has no token {token}, which is in the shards")
-        return token_bytes(self._names[token])
-
-    def characters(
-        self, tokens: npt.NDArray[np.unsignedinteger]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """(UTF-8 characters that begin in each token, whether it begins inside of one)."""
-        alone, places = np.unique(tokens, return_inverse=True)
-        data = [self.bytes_of(token) for token in alone.tolist()]
-        lead = np.array([sum((byte & 0xC0) != 0x80 for byte in part) for part in data], np.int64)
-        inside = np.array([bool(part) and (part[0] & 0xC0) == 0x80 for part in data], np.bool_)
-        return lead[places], inside[places]
+class Vocabulary(TokenText):
+    """The tokens of a byte-level tokenizer that `corpusmill.pipeline.bpe.load` has accepted."""
 
     def normalized(self, text: str) -> str:
         """A text as its tokens stand for it: the same, or its canonical composition where the tokenizer composes."""
@@ -276,17 +249,15 @@ class Shards:
             raise UserError(f"{address}: the block has {count} tokens, 0 to {count - 1}")
         docs, eos_id = block.documents, self.index.eos_id
         starts = np.asarray([*docs.token_starts, count], np.int64)
-        lead, inside = self.vocabulary.characters(block.tokens)
         found = []
         row = int(np.searchsorted(starts, address.first, side="right")) - 1
         while row < len(docs.doc_ids) and starts[row] <= address.last:
             low, high = int(starts[row]), int(starts[row + 1])
             first, last = max(low, address.first), min(high - 1, address.last)
-            # Characters that begin before the stretch; the byte at the start of a block may be the last one's.
-            begun = docs.char_starts[row] + int(inside[low]) + int(lead[low:first].sum())
             ends = int(block.tokens[last]) == eos_id and last == high - 1
-            start = begun - int(inside[first])
-            end = begun + int(lead[first : last + 1].sum())
+            start, end = self.vocabulary.reach(
+                block.tokens[low:high], docs.char_starts[row], first - low, last - low
+            )
             found.append(Stretch(bytes.fromhex(docs.doc_ids[row]), first, last, start, end, ends))
             row += 1
         return found

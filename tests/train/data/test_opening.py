@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,35 @@ def test_a_run_on_texts_is_the_run_on_their_tokens(
         describe_plan(made)
     assert runs["texts"] == runs["tokens"]
     assert len(list((tmp_path / "run-texts/tokens").glob("*/index.json"))) == 1  # tokenised once
+
+
+@pytest.mark.parametrize("packing", ["windows", "best_fit"])
+def test_a_batch_names_the_characters_of_its_rows(
+    texts: Path, config: Callable[..., Any], tmp_path: Path, packing: str
+) -> None:
+    tokens = token_set(str(texts), str(tmp_path / "tokens"))
+    made = TrainConfig.model_validate(
+        config(**{"data.weights": {"web": 1, "qa": 1}, "data.shards": tokens.url, "data.packing": packing})
+    )
+    texts_of = {}
+    for file in texts.glob("*/train-text/*.tar"):
+        with tarfile.open(file) as tar:
+            for name in tar.getnames():
+                if name.endswith(".txt"):
+                    data = tar.extractfile(name)
+                    assert data is not None
+                    texts_of[name.removesuffix(".txt")] = data.read().decode()
+    whole = parts = 0
+    for step in range(1, 6):
+        for row in describe_batch(made, step, text=True)["sequences"]:
+            spans = [(texts_of[one["doc_id"]], *one["chars"]) for one in row["documents"]]
+            found = "".join(text[begin:end] for text, begin, end in spans)
+            text = row["text"].replace("<|endoftext|>", "")
+            if "\ufffd" not in text:  # no character is cut
+                assert found == text
+                whole += 1
+            parts += sum(end - begin < len(text) for text, begin, end in spans)
+    assert whole > 20 and parts > 20
 
 
 def test_a_stream_of_texts_needs_a_place_for_their_tokens(texts: Path, tmp_path: Path) -> None:
