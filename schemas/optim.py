@@ -42,6 +42,11 @@ class OptimizerConfig(Strict):
     grad_clip: float | None = Field(
         default=1.0, gt=0, description="maximum norm of the gradient; null: no clipping"
     )
+    grad_clip_value: float | None = Field(
+        default=None,
+        gt=0,
+        description="maximum size of each element of the gradient, before the norm is clipped",
+    )
     momentum: float = Field(default=0.95, ge=0, lt=1, description="`muon`, and `sgd` (default 0.9)")
     nesterov: bool = Field(default=True, description="`muon` and `sgd`: Nesterov momentum")
     muon_lr: float | None = Field(

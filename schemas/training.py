@@ -63,7 +63,7 @@ class LogConfig(Strict):
 # Keys that a run may be continued with another value of if it says so (`may_change`): the next step reads them again.
 OnRequest = Literal[
     "optimizer.lr", "optimizer.muon_lr", "optimizer.weight_decay", "optimizer.betas", "optimizer.eps",
-    "optimizer.grad_clip", "optimizer.momentum", "schedule.floor", "model.dropout", "model.z_loss",
+    "optimizer.grad_clip", "optimizer.grad_clip_value", "optimizer.momentum", "schedule.floor", "model.dropout", "model.z_loss",
 ]  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     activation = activation_rms(sums)
     if scaler is not None:
         scaler.unscale([local(p.grad) for p in model.parameters() if p.grad is not None])
-    norm = model.clip(config.optimizer.grad_clip)
+    norm = model.clip(config.optimizer.grad_clip, config.optimizer.grad_clip_value)
     signals, taken, scale = None, None, None
     if scaler is not None:
         taken, scale = norm.isfinite(), scaler.scale

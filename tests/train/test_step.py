@@ -92,6 +92,24 @@ def test_the_gradient_is_clipped_and_its_norm_reported(shards: Folder, config: C
     torch.testing.assert_close(norm, torch.tensor(0.01), atol=1e-6, rtol=1e-3)
 
 
+def test_elements_of_the_gradient_are_clipped_by_value_before_its_norm(
+    shards: Folder, config: Callable[..., Any]
+) -> None:
+    def of(**settings: Any) -> dict[str, Any]:
+        return gradients(config(**{f"optimizer.{name}": value for name, value in settings.items()}), shards)
+
+    whole = of(grad_clip=None)
+    clamped = of(grad_clip=None, grad_clip_value=1e-3)
+    assert sum(int((g.abs() > 1e-3).sum()) for g in whole.values()) > 100
+    for name, gradient in whole.items():
+        assert torch.equal(clamped[name], gradient.clamp(-1e-3, 1e-3))
+    both = of(grad_clip=0.01, grad_clip_value=1e-3)
+    norm = torch.stack([g.norm() for g in clamped.values()]).norm()
+    assert norm > 0.01
+    for name, gradient in clamped.items():
+        torch.testing.assert_close(both[name], gradient * 0.01 / norm, atol=1e-9, rtol=1e-3)
+
+
 def test_dropout_is_keyed_by_the_step_not_by_what_ran_before(
     shards: Folder, config: Callable[..., Any]
 ) -> None:

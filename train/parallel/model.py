@@ -157,12 +157,17 @@ class ParallelModel:
             processes *= 2  # in the first and in the last stage
         return replicas(parameter, self.cuts.get(name, ()), processes)
 
-    def clip(self, highest: float | None) -> Tensor:
-        """Scale the gradients down to a norm of `highest`; the norm before."""
+    def clip(self, highest: float | None, value: float | None = None) -> Tensor:
+        """Clamp each element of the gradients to `value`, then scale them down to a norm of `highest`; the norm before both."""
         grads = [p.grad for p in self.parameters() if p.grad is not None]
-        found = self.norm(grads)
+        here = [local(g) for g in grads]
+        found = now = self.norm(grads)
+        if value is not None:
+            torch._foreach_clamp_min_(here, -value)
+            torch._foreach_clamp_max_(here, value)
+            now = self.norm(grads) if highest is not None else found
         if highest is not None:
-            torch._foreach_mul_([local(g) for g in grads], (highest / (found + 1e-6)).clamp(max=1.0))
+            torch._foreach_mul_(here, (highest / (now + 1e-6)).clamp(max=1.0))
         return found
 
     def part(self, name: str, tensor: Any) -> Part:
