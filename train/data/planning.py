@@ -102,7 +102,8 @@ def _source(config: DataConfig, name: str, shape: Shape, lanes: int, seed: int) 
     if not total:
         raise UserError(
             f"data.sequence_length: {config.sequence_length} is longer than every block of '{name}' (at most"
-            f" {shape.longest} tokens): lower it to {max(shape.longest - 1, 1)}, or leave the source out of data.weights"
+            f" {shape.longest} tokens): lower it to {max(shape.longest - 1, 1)}, write shards with longer blocks"
+            f" (shard.block_tokens={1 << config.sequence_length.bit_length()} or more), or leave the source out of data.weights"
         )
     size = chunk_size(total, int(shape.sequences.max()), lanes, config.window_blocks)
     sequences = Sequences(name, seed, size, shape.counts, shape.sequences)

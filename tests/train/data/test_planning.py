@@ -66,6 +66,7 @@ def test_without_weights_the_tokens_decide(shards: Folder) -> None:
         ({"weights": {"wiki": 9999, "code": 1}}, "data: 'code' has a share of 0.0001, which is no sequence in 8"),
         ({"weights": {"wiki": 9999, "code": 1}}, "set data.lanes to 8192 (the mixture is then exact over 1024 batches)"),
         ({"sequence_length": 150}, "lower it to 149"),
+        ({"sequence_length": 150}, "write shards with longer blocks (shard.block_tokens=256 or more)"),
     ],
 )  # fmt: skip
 def test_impossible_plans_name_the_number_to_change(shards: Folder, settings: dict, message: str) -> None:
