@@ -136,13 +136,19 @@ def estimate(
     precision: Annotated[
         str | None, typer.Option(help="fp32, bf16, fp16, fp8; default: the config's")
     ] = None,
+    network: Annotated[
+        float | None, typer.Option(min=0.1, help="GB/s that a GPU sends to other nodes; default: by GPU")
+    ] = None,
     vocab: Annotated[
         int | None, typer.Option(min=1, help="size of the vocabulary, if there are no shards yet")
     ] = None,
     set_: Annotated[list[str] | None, setting("model.dim=4096")] = None,
     json_: Json = False,
 ) -> None:
-    """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits."""
+    """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits, and the fastest ones.
+
+    Example: corpusmill estimate configs/train/8b.yaml --vocab 128256 --gpu H100 --count 512
+    """
     from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.tools.estimate.layout import Layout
@@ -154,8 +160,11 @@ def estimate(
         "tp": tp, "pp": pp, "ep": ep, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
     }  # fmt: skip
     layout = replace(Layout.of(loaded.parallel), **{k: v for k, v in given.items() if v is not None})
-    terms = Terms(gpu, count, mfu, price, carbon, pue, headroom, vocab, precision, checkpointing, budget)
-    result = work(loaded, layout, terms)
+    terms = Terms(
+        gpu, count, mfu, price, carbon, pue, headroom, vocab, precision, checkpointing, budget, network
+    )
+    asked = any(value is not None for value in given.values())
+    result = work(loaded, layout, terms, asked)
     if json_:
         print_json(result)
         return

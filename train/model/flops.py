@@ -61,7 +61,8 @@ def _attention(shapes: Shapes, length: int, causal: bool) -> float:
 
 class Gpu(NamedTuple):
     """`memory` in GiB (data sheets write GB), `peak` in dense bf16 FLOP/s with fp32 accumulation, `watts`: its TDP; `fp8`:
-    the peak in fp8, if it has that; `seen`: a pattern of the driver's name for it."""
+    the peak in fp8, if it has that; `seen`: a pattern of the driver's name for it. `link` and `network`: bytes per second in
+    one direction to GPUs of its node (NVLink, Infinity Fabric, else PCIe) and of others (as vendors' systems have it)."""
 
     name: str
     memory: float
@@ -69,25 +70,31 @@ class Gpu(NamedTuple):
     watts: float
     fp8: float | None = None
     seen: str = ""
+    link: float = 32e9
+    network: float = 12.5e9
 
 
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        Gpu("B200", 180, 2250e12, 1000, 4500e12, "B200"),  # NVIDIA HGX B200: 4.5 and 9 PFLOP/s with sparsity
-        Gpu("H200", 140, 989e12, 700, 1979e12, "H200"),  # NVIDIA H200 SXM; 141 GB are 140.4 GiB
-        Gpu("H200-NVL", 140, 835.5e12, 600, 1671e12, "H200 NVL"),  # the same
-        Gpu("H100", 80, 989e12, 700, 1979e12, "H100( 80GB HBM3)?"),  # NVIDIA H100 SXM
-        Gpu("H100-PCIe", 80, 756e12, 350, 1513e12, "H100 PCIe"),  # the same
-        Gpu("H100-NVL", 94, 835.5e12, 400, 1671e12, "H100 NVL"),  # the same
-        Gpu("A100-80GB", 80, 312e12, 400, None, "A100[- ].*80GB.*"),  # NVIDIA A100 SXM and PCIe
-        Gpu("A100-40GB", 40, 312e12, 400, None, "A100[- ].*40GB"),  # the same
-        Gpu("V100", 32, 125e12, 300, None, "V100-SXM2-.*"),  # NVIDIA V100 SXM2; in fp16, it has no bf16
+        Gpu(
+            "B200", 180, 2250e12, 1000, 4500e12, "B200", 900e9, 50e9
+        ),  # NVIDIA HGX B200: 4.5 and 9 PFLOP/s with sparsity
+        Gpu("H200", 140, 989e12, 700, 1979e12, "H200", 450e9, 50e9),  # NVIDIA H200 SXM; 141 GB are 140.4 GiB
+        Gpu("H200-NVL", 140, 835.5e12, 600, 1671e12, "H200 NVL", 450e9, 25e9),  # the same
+        Gpu("H100", 80, 989e12, 700, 1979e12, "H100( 80GB HBM3)?", 450e9, 50e9),  # NVIDIA H100 SXM
+        Gpu("H100-PCIe", 80, 756e12, 350, 1513e12, "H100 PCIe", 64e9, 25e9),  # the same
+        Gpu("H100-NVL", 94, 835.5e12, 400, 1671e12, "H100 NVL", 300e9, 25e9),  # the same
+        Gpu("A100-80GB", 80, 312e12, 400, None, "A100[- ].*80GB.*", 300e9, 25e9),  # NVIDIA A100 SXM and PCIe
+        Gpu("A100-40GB", 40, 312e12, 400, None, "A100[- ].*40GB", 300e9, 25e9),  # the same
+        Gpu(
+            "V100", 32, 125e12, 300, None, "V100-SXM2-.*", 150e9, 12.5e9
+        ),  # NVIDIA V100 SXM2; in fp16, it has no bf16
         Gpu("L40S", 48, 362e12, 350, 733e12, "L40S"),  # NVIDIA L40S
         Gpu("L4", 24, 121e12, 72, 242e12, "L4"),  # NVIDIA L4
         Gpu("A10", 24, 125e12, 150, None, "A10"),  # NVIDIA A10 (the A10G of clouds is another)
         Gpu("RTX-4090", 24, 165e12, 450, 330e12, "RTX 4090"),  # NVIDIA Ada white paper
-        Gpu("MI300X", 192, 1307e12, 750, 2615e12, "MI300X.*"),  # AMD Instinct MI300X
+        Gpu("MI300X", 192, 1307e12, 750, 2615e12, "MI300X.*", 448e9, 50e9),  # AMD Instinct MI300X
     )
 }
 

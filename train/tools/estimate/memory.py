@@ -247,10 +247,10 @@ def fits(need: Memory, gpu: Gpu, headroom: float) -> bool:
 
 def layouts(shape: Shape, work: Work, like: Layout, count: int) -> Iterator[Layout]:
     """Every way to lay a model out on exactly `count` GPUs, tensor parallelism within a node."""
-    for tp in _divisors(count):
-        for pp in _divisors(count // tp):
+    for tp in divisors(count):
+        for pp in divisors(count // tp):
             dp = count // (tp * pp)
-            for ep in _divisors(dp) if shape.experts else [1]:
+            for ep in divisors(dp) if shape.experts else [1]:
                 for zero in range(4 if dp > 1 else 1):
                     layout = replace(like, dp=dp, tp=tp, pp=pp, ep=ep, zero=zero)
                     sizes = shape, work.length, work.global_batch, work.micro_batch
@@ -282,5 +282,6 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
     return total
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """Ascending."""
     return [n for n in range(1, number + 1) if number % n == 0]

@@ -13,6 +13,7 @@ from corpusmill.train.data.shards import open_shards
 from corpusmill.train.model.flops import Gpu, flops_per_token, gpu_named, recomputed_per_token
 from corpusmill.train.tools.estimate.layout import Layout, shape_of
 from corpusmill.train.tools.estimate.memory import WIDTH, Found, Memory, Work, fits, memory, sent, smallest
+from corpusmill.train.tools.estimate.speed import Option, Timing, fastest
 
 GIB = 2**30
 SHOWN = 4  # other layouts that fit, in the table
@@ -33,6 +34,7 @@ class Terms:
     precision: str | None = None
     checkpointing: Checkpointing | None = None
     budget: float | None = None
+    network: float | None = None  # GB/s that a GPU sends to other nodes
 
 
 class Bill(NamedTuple):
@@ -64,10 +66,12 @@ def bill(
     )
 
 
-def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any]:
-    """Memory, FLOPs and the bill of a run in a layout; its dp follows from `terms.count`.
+def estimate(config: TrainConfig, layout: Layout, terms: Terms, asked: bool = True) -> dict[str, Any]:
+    """Memory, FLOPs and the bill of a run in a layout; its dp follows from `terms.count`. And other layouts: the smallest that
+    fits, the fastest of so many GPUs.
 
-    Raises `UserError` if the GPUs, the model or the batch cannot be divided so.
+    If the GPUs, the model or the batch cannot be divided so, raises `UserError` where this layout is `asked` for; else there is
+    no memory in the answer, and `refused` says why.
     """
     gpu, precision = gpu_named(terms.gpu), terms.precision or config.precision
     if precision not in WIDTH:
@@ -88,17 +92,20 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any
         data.micro_batch, data.sequence_length, data.global_batch, config.optimizer, precision, checkpointing,
         budget,
     )  # fmt: skip
-    model = layout.tp * layout.pp
+    model, refused = layout.tp * layout.pp, None
     if terms.count % model:
-        raise UserError(
+        refused = (
             f"--count: {terms.count} GPUs are not a multiple of tp {layout.tp} x pp {layout.pp}: set it to"
             f" {-(-terms.count // model) * model}"
         )
-    layout = replace(layout, dp=terms.count // model)
-    refused = layout.refusal(shape, work.length, work.global_batch, work.micro_batch)
-    if refused:
-        raise UserError(f"layout {layout}: {refused}")
-    need = memory(shape, layout, work)
+    else:
+        layout = replace(layout, dp=terms.count // model)
+        why = layout.refusal(shape, work.length, work.global_batch, work.micro_batch)
+        refused = f"layout {layout}: {why}" if why else None
+    if refused and asked:
+        raise UserError(refused)
+    need = None if refused else memory(shape, layout, work)
+    timing = Timing(shape, work, gpu, terms.mfu, terms.network and terms.network * 1e9)
     tokens = data.tokens(config.schedule.steps)
     flops = flops_per_token(shape.sizes, data.sequence_length, shape.top_k)
     again = 0.0  # `selective` keeps what products put out: next to nothing is; of a `budget` it is not known
@@ -117,10 +124,12 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any
         "count": terms.count,
         "layout": layout.as_json(),
         "layout_name": str(layout),
-        "memory": _bytes(need),
-        "fits": fits(need, gpu, terms.headroom),
+        "refused": refused,
+        "memory": need and _bytes(need),
+        "fits": need is not None and fits(need, gpu, terms.headroom),
         "headroom": terms.headroom,
-        "sent_bytes_per_step": round(sent(shape, layout, work)),
+        "sent_bytes_per_step": round(sent(shape, layout, work)) if need else None,
+        "seconds_per_step": timing.step(layout, work.micro_batch).total if need else None,
         "tokens": tokens,
         "flops_per_token": flops,
         "flops_per_token_recomputed": again,
@@ -132,6 +141,10 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms) -> dict[str, Any
         "smallest": _found(found.best) if found.best else None,
         "too_small": [_found(option) for option in found.nearest],
         "others": [_found(option) for option in found.others],
+        "global_batch": work.global_batch,
+        "fastest": [
+            _option(option, timing) for option in fastest(timing, layout, terms.headroom, terms.count)
+        ],
     }  # fmt: skip
 
 
@@ -146,18 +159,31 @@ def _found(found: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _option(option: Option, timing: Timing) -> dict[str, Any]:
+    seconds, layout, work = option.seconds, option.layout, timing.work
+    done = timing.flops * work.global_batch * work.length
+    return {
+        "gpus": layout.processes, "layout": str(layout), **layout.as_json(), "micro_batch": option.micro_batch,
+        "memory": _bytes(option.memory), "seconds_per_step": seconds.total, "seconds": seconds._asdict(),
+        "tokens_per_second": work.global_batch * work.length / seconds.total,
+        "mfu": done / (seconds.total * layout.processes * timing.gpu.peak),
+    }  # fmt: skip
+
+
 def tables(result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
     """(title, lines) of each table: memory, the run, the layouts."""
-    gpu, total = result["gpu"], result["memory"]["total"]
+    gpu, sizes = result["gpu"], result["memory"] or {}
     available = gpu["memory"] * (1 - result["headroom"])
     need = [["part", "GiB", "share"]] + [
-        [name, f"{size / GIB:,.2f}", f"{size / max(total, 1):.0%}"] for name, size in result["memory"].items()
+        [name, f"{size / GIB:,.2f}", f"{size / max(sizes['total'], 1):.0%}"] for name, size in sizes.items()
     ]
     verdict = "fits" if result["fits"] else "does not fit"
     title = (
         f"{result['name']}: {result['parameters']:,} parameters, {result['precision']}, {result['optimizer']}, checkpointing"
-        f" {result['checkpointing']}, {result['micro_batch']} x {result['sequence_length']} tokens a pass; {result['layout_name']}:"
-        f" {verdict} into {available:.1f} of {gpu['memory']:g} GiB"
+        f" {result['checkpointing']}, {result['micro_batch']} x {result['sequence_length']} tokens a pass; "
+    )
+    title += result["refused"] or (
+        f"{result['layout_name']}: {verdict} into {available:.1f} of {gpu['memory']:g} GiB"
     )
     run = [
         ["the run", ""],
@@ -197,4 +223,28 @@ def tables(result: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
             run,
         ),
         (last + more, layouts),
+        _fastest(result),
     ]
+
+
+def _fastest(result: dict[str, Any]) -> tuple[str, list[list[str]]]:
+    lines = [["layout", "micro-batch", "GPUs", "GiB", "s a step", "MFU", "waits most for"]]
+    for option in result["fastest"]:
+        waits = {name: value for name, value in option["seconds"].items() if name != "compute" and value}
+        lines.append(
+            [
+                option["layout"], str(option["micro_batch"]), f"{option['gpus']:,}",
+                f"{option['memory']['total'] / GIB:,.1f}", f"{option['seconds_per_step']:.3g}", f"{option['mfu']:.1%}",
+                max(waits, key=lambda name: waits[name]) if waits else "",
+            ]
+        )  # fmt: skip
+    count, best = result["count"], result["fastest"][0] if result["fastest"] else None
+    title = f"the fastest layouts of {count:,} x {result['gpu']['name']}"
+    if best is None:
+        title = f"no layout of {count:,} x {result['gpu']['name']} fits: take more, or checkpointing full"
+    elif best["gpus"] < count:
+        title += (
+            f": {best['gpus']:,} of them, since model and data.global_batch {result['global_batch']:,} cannot be divided among"
+            f" more; set data.global_batch to {count:,} for all"
+        )
+    return title, lines
