@@ -87,7 +87,8 @@ document. Union-find and the places of slices in `dedup` are in [its own plan](s
 {plan}
 ```
 
-With very many partitions, `dedup` sends shingle sets to the tasks that compare them, so that not every candidate pair is a request. With the default layout the driver needs {usual_driver} and the run makes {usual_requests} requests.
+With very many partitions, `dedup` sends shingle sets to the tasks that compare them, so that not every candidate pair is a request.
+With the default layout the driver needs {usual_driver} and the run makes {usual_requests} requests.
 """
 
 

@@ -22,7 +22,7 @@ def run(stages: list[str], output: str) -> tuple[float, float, dict[str, Any]]:
     """(CPU seconds, peak MiB, result) of one process that brings `output` up to `stages`."""
     command = [
         sys.executable, "-m", "corpusmill", "run", RECIPE, "--workers", "0", "--quiet", "--json",
-        "--set", f"output={output}", "--set", f"stages=[{', '.join(stages)}]", "--set", "report.card=null",
+        "--set", f"output={output}", "--set", f"stages=[{', '.join(stages)}]", "--set", "report.card=null", "--replace",
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with tempfile.TemporaryFile() as out:
