@@ -89,28 +89,28 @@ def environment(name: str, requirements: tuple[str, ...]) -> Path:
     (CACHE / ".gitignore").write_text("*\n")
     try:
         _command([sys.executable, "-m", "venv", "--without-pip", str(making)])
-        # Our own pip, and byte code only of what is imported: half of the time went into a second pip and into the rest.
-        pip = [sys.executable, "-m", "pip", f"--python={making / 'bin/python'}"]
-        _command(
-            [
-                *pip,
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--no-compile",
-                "--retries",
-                "1",
-                "--timeout",
-                "30",
-                *requirements,
-            ]
-        )
+        _command([*installing(making / "bin/python"), "--retries", "1", "--timeout", "30", *requirements])
         # The first one wins; a Python started from the renamed folder finds its packages.
         if not python.exists():
             making.rename(folder)
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return python
+
+
+def installing(python: Path) -> list[str]:
+    """The command that installs what follows for an environment's Python: by our own pip, and with byte code of what is
+    imported alone, since a second pip and the rest of the byte code took half of the time."""
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        f"--python={python}",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
+    return [*pip, "--no-compile"]
 
 
 def _command(command: list[str]) -> None:

@@ -170,7 +170,7 @@ class _Bar:
             self.task,
             total=None if share is None else 1.0,
             completed=share or 0.0,
-            share=short_span(phase.seconds) if share is None else f"{100 * share:.0f} %",
+            share=short_span(round(phase.seconds, 1)) if share is None else f"{100 * share:.0f} %",
             tasks=_tasks(phase) if phase.total > 1 else "",
             rate=phase.rate,
             left=phase.left,

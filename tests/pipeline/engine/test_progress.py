@@ -398,7 +398,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-@pytest.mark.parametrize("seconds", [0.4, 59.6, 8_999.0, 360_000.0])  # up to 100 hours
+@pytest.mark.parametrize("seconds", [0.043, 0.4, 59.6, 8_999.0, 360_000.0])  # up to 100 hours
 @pytest.mark.parametrize(
     ("tasks", "done", "size"),
     [(0, 0, 0), (1, 0, 999_000_000_000), (99_999, 12_345, 9_990_000), (1_000_000, 999_999, 999_000), (99_999, 12_345, 0)],

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.peers import DATATROVE, NotMeasured, environment
+from bench.peers import DATATROVE, NotMeasured, environment, installing
 
 SCRIPTS = Path(__file__).parent / "scripts"
 READERS = ("datasets==5.2.0", "webdataset==1.0.2", "wids==0.1.11", "webshart==0.4.6", "numpy==2.4.6")
@@ -38,8 +38,8 @@ def megatron() -> Path:
     python = _made("megatron", MEGATRON)
     done = python.parent / "without-torch"
     if not done.exists():
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        tried = subprocess.run([*pip, *WITHOUT_TORCH], capture_output=True, text=True)
+        command = [*installing(python), "--no-deps", *WITHOUT_TORCH]
+        tried = subprocess.run(command, capture_output=True, text=True)
         if tried.returncode:
             pytest.skip(f"Megatron's packages cannot be had: {tried.stderr.strip().splitlines()[-1][:200]}")
         done.touch()
