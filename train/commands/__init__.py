@@ -23,7 +23,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (dashboard, f"{TRAIN} --watch 10"),
     (lr_find, f"{TRAIN} --low 1e-5 --high 1"),
     (search, f"{SEARCH} --set parallel=2"),
-    (estimate, "configs/train/124m.yaml --vocab 50304 --count 8 --zero 1"),
+    (estimate, "configs/train/8b.yaml --vocab 128256 --gpu H100 --count 512"),
 )
 
 

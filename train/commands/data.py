@@ -145,10 +145,7 @@ def estimate(
     set_: Annotated[list[str] | None, setting("model.dim=4096")] = None,
     json_: Json = False,
 ) -> None:
-    """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits, and the fastest ones.
-
-    Example: corpusmill estimate configs/train/8b.yaml --vocab 128256 --gpu H100 --count 512
-    """
+    """Memory of each GPU, FLOPs, time, cost and energy of a run; the smallest layout that fits, and the fastest ones."""
     from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.tools.estimate.layout import Layout
