@@ -198,6 +198,7 @@ class Trainer:
                     f"{newest}; none of the checkpoints ({', '.join(map(str, listed))}) can be used: restore one from a copy,"
                     f" or delete {self.folder / 'checkpoints'} to start over"
                 )
+            checkpoint.abandon(self.folder, list(listed))
 
         first(check)
 

@@ -155,15 +155,19 @@ def similarities(
             some = rows[begin:end]
             x, y = np.searchsorted(left.location, a[some]), np.searchsorted(right.location, b[some])
             if not np.array_equal(right.location[y], b[some]):
-                raise WorkError(
-                    f"{job.work / 'sets'}: a text that is compared has no set there; delete the folder"
-                )
+                raise _no_set(job)
             found = minhash.jaccard(left.bounds, left.hashes, right.bounds, right.hashes, x, y)
             sizes = left.size[x], right.size[y]
             shared = np.rint(found * (sizes[0] + sizes[1]) / (1 + found))
             jaccard[some] = found
             inside[some] = shared / np.maximum(1, np.minimum(*sizes))
+    if done < len(b):
+        raise _no_set(job)
     return jaccard, inside
+
+
+def _no_set(job: Job) -> WorkError:
+    return WorkError(f"{job.work / 'sets'}: a text that is compared has no set there; delete the folder")
 
 
 def fetched(job: Job, locations: I64, known: Records, gap: int = GAP) -> Iterator[Block]:

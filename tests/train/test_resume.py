@@ -207,7 +207,7 @@ def test_a_changed_config_is_refused_by_its_key(config: Make) -> None:
 
 
 def test_damaged_checkpoints_alone_are_no_reason_to_start_over(
-    config: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {
         "checkpoint.every": 4,
@@ -237,7 +237,13 @@ def test_damaged_checkpoints_alone_are_no_reason_to_start_over(
         run(config(**settings))
     for file in files[1:]:
         shutil.rmtree(file.parent)
-    assert run(config(**settings))["steps"] == 12, "one that was never finished: killed in the first save"
+    # One that was never finished: killed in the first save. Nothing of it is left then.
+    with monkeypatch.context() as patch:
+        crash_at(patch, 2)
+        with pytest.raises(Crash):
+            run(config(**settings))
+    assert not list((tmp_path / "run").glob("checkpoints/*/*"))
+    assert run(config(**settings))["steps"] == 12
 
 
 def test_a_run_in_legs_ends_as_one_that_is_not(config: Make, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ bytes, requests and their cost, and memory."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing
@@ -255,15 +256,17 @@ def reads(
     """
     segment = plan.segments[-1]
     batch, slots = segment.stage.sequences, len(segment.slots)
-    span = max(assignment.span for assignment in segment.assignments.values())
-    first = max(-(-each.carried // each.lanes) for each in segment.assignments.values())
+    window = first = 1  # in batches
+    for source, each in segment.assignments.items():
+        drawn = segment.stage.counts[source] * batch / slots  # in a batch
+        window = max(window, math.ceil(each.span * each.lanes / drawn))
+        first = max(first, math.ceil(each.carried / drawn))
     share = batch // world
-    most = SAMPLED_SEQUENCES * batch // (slots * share)
-    lane_positions = span * min(SAMPLED_WINDOWS, most // span) if most >= span else max(most, 1)
+    most = max(SAMPLED_SEQUENCES // share, 1)
+    count = window * min(SAMPLED_WINDOWS, most // window) if most >= window else most
     missed = sampled = fetched = resident = 0
     for rank in sorted({0, world // 2})[:SAMPLED_RANKS]:
-        batches = np.arange(lane_positions * (slots // batch))
-        starts = segment.n + first * slots + batches * batch + rank * share
+        starts = segment.n + (first + np.arange(count)) * batch + rank * share
         at = order(plan, (starts[:, None] + np.arange(share)).ravel())
         size = np.array([np.max(b) for b in block_bytes])[at.source]
         for source, sizes in enumerate(block_bytes):

@@ -7,7 +7,8 @@ every sequence is drawn once before any is drawn again. Slots are laid out so th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -59,6 +60,30 @@ def _prime_factors(number: int) -> list[int]:
     return [*factors, number] if number > 1 else factors
 
 
+def lanes_of(count: int, slots: int, batch: int) -> int:
+    """Lanes of a source that has `count` of `slots` slots, of which a batch is `batch`: as many as its sequences in a batch,
+    or up to half as many more where its draws are then dealt to them in a shorter cycle."""
+    least = -(-count * batch // slots)
+    return min(range(least, least * 3 // 2 + 1), key=lambda lanes: (lanes // math.gcd(count, lanes), lanes))
+
+
+def turns(places: Ints, lanes: int, batch: int) -> Ints:
+    """In which order the draws of a cycle are made: int64 [cycle], for each place in time the number of the draw, by which
+    lane number i modulo `lanes` has it. `places`: the source's slots.
+
+    The cycle is the shortest of whole rounds of slots that deals equally many draws to every lane. A lane has slots that lie
+    next to each other within their batches, so that a rank reads its blocks and no other does.
+    """
+    rounds = lanes // math.gcd(len(places), lanes)
+    time = np.arange(rounds * len(places))
+    by_place = np.lexsort((time, np.tile(places % batch, rounds)))
+    lane = np.empty_like(time)
+    lane[by_place] = time // (len(time) // lanes)
+    found = np.empty_like(time)
+    found[np.lexsort((time, lane))] = time % (len(time) // lanes)
+    return found * lanes + lane
+
+
 @dataclass(frozen=True)
 class Dealt:
     """`count` draws, dealt to lanes in turn; of the rows that stand for them each lane has consecutive ones."""
@@ -95,11 +120,16 @@ class Dealt:
 @dataclass(frozen=True, eq=False)
 class LaneAssignment:
     """A source's draws in one segment, number i of them by lane i modulo `lanes`: first what the assignment `before`, after
-    `drawn` of its draws, had left of its epoch; then whole epochs, from `epoch` on."""
+    `drawn` of its draws, had left of its epoch; then whole epochs, from `epoch` on.
+
+    Draws are made in the order of `turns`, cycle by cycle; in that of their numbers in a cycle in which an epoch ends, so that
+    none of the next comes before. `made` counts them in time, `draw` by number.
+    """
 
     lanes: int
     window: int  # chunks
     sequences: Sequences
+    turns: Ints
     epoch: int = 0
     before: LaneAssignment | None = None
     drawn: int = 0
@@ -123,10 +153,14 @@ class LaneAssignment:
     def _rest(self) -> Rest | None:
         if self.before is None:
             return None
-        begin, count = self.before.phase(self.drawn)
         if not self.before.is_within(self.drawn):
             return None
-        return Rest(begin, Dealt(count, self.before.lanes), self.drawn - begin)
+        begin, count = self.before.phase(self.drawn)
+        cycle, part = divmod(self.drawn, len(self.before.turns))
+        dealt, first = Dealt(count, self.before.lanes), cycle * len(self.before.turns)
+        if not part or self.before._ends_an_epoch(np.array([cycle]))[0]:
+            return Rest(begin, dealt, self.drawn - begin, np.zeros(0, dtype=np.int64))
+        return Rest(begin, dealt, first + len(self.before.turns) - begin, first + self.before.turns[part:])
 
     @cached_property
     def _carry(self) -> Dealt:
@@ -154,13 +188,44 @@ class LaneAssignment:
         """Whether, after so many draws, some sequences of an epoch were drawn and others were not."""
         return drawn < self.carried or drawn > self.phase(drawn)[0]
 
-    def successor(self, drawn: int, lanes: int) -> LaneAssignment:
+    def successor(self, drawn: int, lanes: int, turns: Ints) -> LaneAssignment:
         """The assignment of the source's next segment, after `drawn` draws of this one."""
         epoch = self.epoch_of(drawn) + self.is_within(drawn)
-        return LaneAssignment(lanes, self.window, self.sequences, epoch, self, drawn)
+        return LaneAssignment(lanes, self.window, self.sequences, turns, epoch, self, drawn)
 
-    def locate(self, draw: Ints) -> tuple[Ints, Ints]:
+    def draw_at(self, made: Ints) -> Ints:
+        """The number of each draw, by how many were made before it."""
+        return self._in_cycles(made, self.turns)
+
+    def made_before(self, draw: Ints) -> Ints:
+        """The inverse of `draw_at`."""
+        return self._in_cycles(draw, self._inverse)
+
+    @cached_property
+    def _inverse(self) -> Ints:
+        return np.argsort(self.turns)
+
+    @cached_property
+    def _in_order(self) -> bool:
+        return bool((np.diff(self.turns) > 0).all())
+
+    def _in_cycles(self, numbers: Ints, within: Ints) -> Ints:
+        if self._in_order:
+            return numbers
+        cycle, place = np.divmod(numbers, len(within))
+        return np.where(self._ends_an_epoch(cycle), numbers, cycle * len(within) + within[place])
+
+    def _ends_an_epoch(self, cycle: Ints) -> npt.NDArray[np.bool_]:
+        """Whether draws of two epochs, or of the rest of one and the next, are in a cycle."""
+        first = cycle * len(self.turns) - self.carried
+        last, total = first + len(self.turns) - 1, self.sequences.total
+        return np.where(first < 0, last >= 0, first // total != last // total)
+
+    def locate(self, made: Ints) -> tuple[Ints, Ints]:
         """(epoch, place in its order of chunks: see `Sequences.at`) of each draw."""
+        return self._locate(self.draw_at(made))
+
+    def _locate(self, draw: Ints) -> tuple[Ints, Ints]:
         epoch, number = np.divmod(draw - self.carried, self.sequences.total)
         epoch += self.epoch
         if not self.carried or draw.min(initial=self.carried) >= self.carried:
@@ -169,15 +234,13 @@ class LaneAssignment:
         place = np.empty_like(draw)
         now, then = np.flatnonzero(draw >= self.carried), np.flatnonzero(draw < self.carried)
         place[now] = self._places(epoch[now], number[now])
-        epoch[then], place[then] = self.before.locate(self._rest.draw_of(self._carry.row_of(draw[then])))
+        epoch[then], place[then] = self.before._locate(self._rest.draw_of(self._carry.row_of(draw[then])))
         return epoch, place
 
     def _places(self, epoch: Ints, number: Ints) -> Ints:
         """Of draws of whole epochs: `number` counts them within each."""
-        size, key = (
-            self.sequences.size,
-            epoch * self.sequences.total,
-        )  # and the first draw of a window, or part of the tail
+        size = self.sequences.size
+        key = epoch * self.sequences.total  # and the first draw of a window, or part of the tail
         turn, lane = np.divmod(number, self.lanes)
         window, inner = np.divmod(turn, self.span)
         inner = permute(inner, self.span, keys_of(self._key, key + window * (self.span * self.lanes) + lane))
@@ -192,14 +255,14 @@ class LaneAssignment:
         return place
 
     def reach(self, epoch: int, chunk: Ints) -> tuple[Ints, Ints]:
-        """(first, last draw) between which sequences of each permuted chunk of an epoch are drawn, to a window or a lane's
+        """(first, last number of the draws) between which sequences of each permuted chunk of an epoch are drawn, to a window or a lane's
         part of the tail; -1 for chunks that were drawn before."""
         if epoch < self.epoch:
             if self.before is None or self._rest is None:
                 return np.full_like(chunk, -1), np.full_like(chunk, -1)
             rows = self._rest.rows(*self.before.reach(epoch, chunk))
             first, last = (np.where(row < 0, -1, self._carry.draw_of(np.maximum(row, 0))) for row in rows)
-            return first, np.maximum(first, last)
+            return first, last
         size, begin = self.sequences.size, self.carried + (epoch - self.epoch) * self.sequences.total
         window, lane = chunk // (self.window * self.lanes), chunk % self.lanes
         tail = np.flatnonzero(chunk * size >= self.regular)
@@ -217,16 +280,23 @@ class LaneAssignment:
 
 @dataclass(frozen=True, eq=False)
 class Rest:
-    """What is left of `dealt` draws, which begin with number `begin` of their assignment, after `drawn` of them: lane after
-    lane, as rows."""
+    """What is left of `dealt` draws, which begin with number `begin` of their assignment, after the first `drawn` of them, of
+    which `open` were not made: these, and then the others, each lane after lane, as rows."""
 
     begin: int
     dealt: Dealt
     drawn: int
+    open: Ints
 
     @property
     def count(self) -> int:
-        return self.dealt.count - self.drawn
+        return self.dealt.count - self.drawn + len(self.open)
+
+    @cached_property
+    def _open(self) -> Ints:
+        """By lane, then number: its place among all draws in that order."""
+        number, lane = np.divmod(self.open - self.begin, self.dealt.lanes)
+        return np.sort(lane * self.dealt.count + number)
 
     @cached_property
     def _done(self) -> Ints:
@@ -240,15 +310,22 @@ class Rest:
 
     def draw_of(self, row: Ints) -> Ints:
         """The draw, of the assignment before, of each row."""
-        lane = np.searchsorted(self._ends, row, side="right")
+        if len(self._open):
+            lane, number = np.divmod(self._open[np.minimum(row, len(self._open) - 1)], self.dealt.count)
+            opened = self.begin + number * self.dealt.lanes + lane
+            rest = replace(self, open=self.open[:0]).draw_of(np.maximum(row - len(self._open), 0))
+            return np.where(row < len(self._open), opened, rest)
+        lane = np.searchsorted(self._ends, row, side="right").clip(max=self.dealt.lanes - 1)
         left = self.dealt.per_lane(lane) - self._done[lane]
         number = self._done[lane] + row - (self._ends[lane] - left)
         return self.begin + number * self.dealt.lanes + lane
 
     def rows(self, first: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """The first and last row that is left of the draws of a lane between two; -1 where none is."""
+        """The first and last row that is left of the draws of a lane between two, without those that are `open`; -1 where
+        none is."""
         number, lane = np.divmod(first - self.begin, self.dealt.lanes)
         done, left = self._done[lane], self.dealt.per_lane(lane) - self._done[lane]
-        begin, end = self._ends[lane] - left, (last - self.begin) // self.dealt.lanes - done
+        begin = self._ends[lane] - left + len(self._open)
+        end = (last - self.begin) // self.dealt.lanes - done
         gone = (last < self.begin) | (end < 0)
         return np.where(gone, -1, begin + np.maximum(number - done, 0)), np.where(gone, -1, begin + end)

@@ -2,7 +2,8 @@
 
     segment                  steps with one mixture, batch and length (`Plan.segments`); in it:
     cycle, slot              divmod(n - segment.n, slots); the slot's source is fixed, and so is its place among the source's
-    draw                     slots: draw = cycle * (slots of the source) + place
+    made                     = cycle * (slots of the source) + place: how many of the source were drawn before
+    draw                     its number: a lane has every so-many-th one, and slots next to each other in their batches
     epoch, place             a source's draws are its epochs, one after the other, each a permutation of its sequences in
                              which a lane's draws read `window_blocks` chunks at a time (`corpusmill.train.data.lanes`)
     block, sequence          what the epoch has at that place
@@ -47,7 +48,8 @@ def order(plan: Plan, n: npt.ArrayLike) -> Address:
             at = np.flatnonzero(segment.slots[slot] == source)
             if len(at):
                 mine = here[at]
-                epoch, place = assignment.locate(cycle[at] * assignment.lanes + segment.lanes[slot[at]])
+                made = cycle[at] * segment.stage.counts[source] + segment.numbers[slot[at]]
+                epoch, place = assignment.locate(made)
                 block, sequence = assignment.sequences.at(epoch, place)
                 result.epoch[mine], result.block[mine], result.sequence[mine] = epoch, block, sequence
     return result
@@ -55,7 +57,8 @@ def order(plan: Plan, n: npt.ArrayLike) -> Address:
 
 class Future:
     """When a rank reads a block next: the inverse of the order, for caches to drop first what is read last. Exact to a window
-    of a lane; chunks of leftovers are not taken into account."""
+    of a lane. Not taken into account are chunks of leftovers, the draws of a cycle that a segment's end cuts, and that other
+    ranks may have a lane's draws in a cycle in which an epoch ends."""
 
     def __init__(self, plan: Plan, rank: int = 0, world: int = 1) -> None:
         self.plan, self.rank, self.world = plan, rank, world
@@ -77,17 +80,26 @@ class Future:
         for epoch in range(present, present + 2):
             owner, chunk = assignment.sequences.chunks_of(blocks, epoch)
             first, last = assignment.reach(epoch, chunk)
-            cycle, place = np.divmod(first, assignment.lanes)
-            ahead = (last >= now) & mine[place]
+            own = mine[first % assignment.lanes] | mine[last % assignment.lanes]
+            # What an earlier segment left in one lane may be dealt to the end of one and the beginning of the next.
+            parted = first % assignment.lanes != last % assignment.lanes
+            first, last = np.where(parted, 0, first), np.where(parted, assignment.carried, last)
+            ahead = (assignment.made_before(last) >= now) & own
+            cycle, place = np.divmod(assignment.made_before(first), len(slots))
             use = np.maximum(segment.n + cycle * len(segment.slots) + slots[place], n)
             np.minimum.at(result, owner[ahead], use[ahead].astype(np.float64))
         return result
 
     def _lanes(self, number: int, segment: Segment) -> dict[int, npt.NDArray[np.bool_]]:
-        """Of each source, which of its lanes this rank serves."""
+        """Of each source, which of its lanes this rank has slots of."""
         if number not in self._mine:
             batch = segment.stage.sequences
-            share = batch // self.world
-            served = np.arange(len(segment.slots)) % batch // share == self.rank
-            self._mine = {number: {s: served[segment.slots == s] for s in segment.assignments}}
+            served = np.arange(len(segment.slots)) % batch // (batch // self.world) == self.rank
+            mine = {}
+            for source, assignment in segment.assignments.items():
+                mine[source] = np.zeros(assignment.lanes, dtype=np.bool_)
+                slots = served[segment.slots == source]
+                lanes = assignment.turns[np.resize(slots, len(assignment.turns))] % assignment.lanes
+                mine[source][lanes] = True
+            self._mine = {number: mine}
         return self._mine[number]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.train.data.lanes import LaneAssignment, layout
+from corpusmill.train.data.lanes import LaneAssignment, lanes_of, layout, turns
 from corpusmill.train.data.sequences import Sequences
 
 Ints = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class Segment:
     n: int
     skips: tuple[tuple[int, int], ...]
     slots: Ints  # source of each slot
-    lanes: Ints  # number of each slot among those of its source
+    numbers: Ints  # number of each slot among those of its source
     assignments: dict[int, LaneAssignment]
 
     def skipped(self, step: int) -> int:
@@ -98,14 +98,19 @@ class Plan:
             last = after.first_step if after else 2**62
             skips = tuple((at, b) for at, b in self.skip if stage.first_step <= at < last)
             slots = layout(list(stage.counts), stage.sequences)
-            lanes, assignments = np.empty_like(slots), {}
+            numbers, assignments = np.empty_like(slots), {}
             for source, count in enumerate(stage.counts):
-                lanes[slots == source] = np.arange(count)
+                mine = np.flatnonzero(slots == source)
+                numbers[mine] = np.arange(count)
                 if count:
-                    fresh = LaneAssignment(count, self.window_blocks, self.sources[source].sequences)
+                    lanes = lanes_of(count, len(slots), stage.sequences)
+                    order = turns(mine, lanes, stage.sequences)
+                    fresh = LaneAssignment(lanes, self.window_blocks, self.sources[source].sequences, order)
                     last_one = before.get(source)
-                    assignments[source] = last_one[0].successor(last_one[1], count) if last_one else fresh
-            segment = Segment(stage, n, skips, slots, lanes, assignments)
+                    assignments[source] = (
+                        last_one[0].successor(last_one[1], lanes, order) if last_one else fresh
+                    )
+            segment = Segment(stage, n, skips, slots, numbers, assignments)
             found.append(segment)
             if after:
                 n = segment.start_of(last - 1) + stage.sequences

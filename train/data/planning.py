@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.schemas.data import DataConfig, Mixture
+from corpusmill.train.data.lanes import lanes_of
 from corpusmill.train.data.plan import Plan, SourcePlan, StageSpec, merged
 from corpusmill.train.data.sequences import Sequences, runs
 from corpusmill.train.data.shards import Shards, Source
@@ -66,11 +67,18 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
         length, batch = config.length_at(first), config.batch_at(first)
         sequences = batch * length // config.sequence_length
         key = f"data.stages[{number - 1}]" if number else "data"
-        lanes_there = config.lanes or lanes_for(list(mixtures[number].values()), sequences)
-        counts = slots(mixtures[number], lanes_there, key)
+        every = config.lanes or exact_over(list(mixtures[number].values()), sequences)
+        counts = slots(mixtures[number], every, key)
         slotted.append((first, length, sequences, counts))
     # The lanes of the first stage that reads a source decide, so that later stages do not change its chunks.
-    lanes = {name: next(counts[name] for *_, counts in slotted if name in counts) for name in names}
+    lanes = {
+        name: next(
+            lanes_of(counts[name], sum(counts.values()), sequences)
+            for *_, sequences, counts in slotted
+            if name in counts
+        )
+        for name in names
+    }
     sources = tuple(_source(config, name, shapes[name], lanes[name], seed) for name in names)
     stages = merged(
         StageSpec(first, length, sequences, tuple(counts.get(name, 0) for name in names))
@@ -191,7 +199,7 @@ def shares(mixture: Mixture, tokens: dict[str, int], key: str) -> dict[str, floa
     return {name: weight / total for name, weight in given.items() if weight > 0}
 
 
-def lanes_for(wanted: list[float], batch: int) -> int:
+def exact_over(wanted: list[float], batch: int) -> int:
     """Sequences over which the shares `wanted` (which sum to 1) are exact: the fewest whole batches of which each source has
     a whole number of sequences; if there are none within bounds, those that come nearest, to `NEAR` at best."""
     shares = np.array(wanted)

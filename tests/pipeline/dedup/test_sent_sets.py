@@ -15,9 +15,11 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.banding import Banding
 from corpusmill.pipeline.dedup.deduplication import new_job
-from corpusmill.pipeline.dedup.job import PARTNER, Job
+from corpusmill.pipeline.dedup.exact_similarity import fetched, similarities
+from corpusmill.pipeline.dedup.job import PARTNER, Job, copy_fields
 from corpusmill.pipeline.dedup.sent_sets import SENT, WRITING, files_of, publish_starts, received, send
-from corpusmill.pipeline.dedup.shingle_sets import PLACE
+from corpusmill.pipeline.dedup.shingle_sets import PLACE, SETS
+from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.shuffle import Done, by_part
 from corpusmill.schemas.dedup import DedupParams
 
@@ -112,3 +114,18 @@ def test_changed_bytes_are_noticed(tmp_path: Path) -> None:
     path.write(bytes(data))
     with pytest.raises(WorkError, match="its bytes changed"):
         list(received(job, by_part(files_of([Done(key="", files=files)]), SENT)[0]))
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_text_without_its_set_is_no_text_that_resembles_none(tmp_path: Path, missing: int) -> None:
+    job = job_of(tmp_path, 1 << 20)
+    nodes, hashes = partition(0, [4, 5, 6])
+    shuffle.write(job.work, SETS.format(0), hashes)
+    known = copy_fields(nodes, np.zeros(3, PLACE), ("location", "start", "size"))
+    known["sum"] = [hashes[:4].sum(), hashes[4:9].sum(), hashes[9:].sum()]
+    a, b = np.repeat(nodes["location"][:1], 3), nodes["location"]
+    whole = fetched(job, b, known)
+    assert similarities(job, a, b, whole, known)[0].tolist() == [1.0, 0.0, 0.0]
+    some = fetched(job, np.delete(b, missing), known)
+    with pytest.raises(WorkError, match="has no set there"):
+        similarities(job, a, b, some, known)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.train.data.inspect import reads
+from corpusmill.train.data.lanes import lanes_of, layout, turns
 from corpusmill.train.data.order import order
 from corpusmill.train.data.plan import Plan
 from tests.conftest import IMPORT_PATH
@@ -65,6 +68,54 @@ def test_a_change_of_mixture_or_batch_neither_loses_nor_repeats(
         first += steps
     stages.append((first, (3, 2, 2)))  # read long enough afterwards for whatever was left to come
     assert_exact(toy(*stages, chunk=chunk, window=window, seed=seed), first + 150, epochs=1)
+
+
+SIX = st.lists(
+    st.tuples(st.integers(1, 30), st.tuples(st.integers(0, 13), st.integers(0, 7), st.integers(0, 5))),
+    min_size=1, max_size=6,
+).filter(lambda found: all(any(counts) for _, counts in found))  # fmt: skip
+
+
+@given(SIX, st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**30))
+@settings(max_examples=150, deadline=None)
+def test_nor_does_one_within_the_batches_that_have_the_mixture_together(
+    changes: list[tuple[int, tuple[int, int, int]]], chunk: int, window: int, seed: int
+) -> None:
+    """Batches of 6 of more slots, whose draws are made in an order of their own."""
+    first, stages = 1, []
+    for steps, (a, b, c) in changes:
+        stages.append((first, (a, b, c + -(a + b + c) % 6)))
+        first += steps
+    stages.append((first, (13, 8, 3)))
+    assert_exact(toy(*stages, batch=6, chunk=chunk, window=window, seed=seed), first + 150, epochs=1)
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12))
+def test_every_lane_has_as_many_draws_of_a_cycle_and_neighbouring_slots(
+    count: int, batches: int, batch: int
+) -> None:
+    total = batches * batch
+    count = min(count, total)
+    places = np.flatnonzero(layout([count, total - count], batch) == 0)
+    lanes = lanes_of(count, total, batch)
+    assert count * batch / total <= lanes <= max(1, -(-count * batch // total) * 3 / 2)
+    found = turns(places, lanes, batch)
+    assert sorted(found.tolist()) == list(range(len(found))) and len(found) % lanes == len(found) % count == 0
+    assert np.bincount(found % lanes, minlength=lanes).tolist() == [len(found) // lanes] * lanes
+    if batches == 1:
+        assert (found == np.arange(count)).all(), "a lane for each slot, in the order of the slots"
+    where = np.tile(places % batch, len(found) // count)
+    spread = [where[found % lanes == lane] for lane in range(lanes)]
+    assert all(a.max() <= b.min() for a, b in pairwise(spread)), "a lane lies before the next one"
+
+
+@pytest.mark.parametrize("world", [1, 4])
+def test_an_exact_mixture_opens_no_more_blocks_than_a_rounded_one(world: int) -> None:
+    blocks = tuple([64] * 4_000 for _ in range(3))
+    rounded = toy((1, (5, 7, 4)), chunk=64, window=2, blocks=blocks)
+    exact = toy((1, (24, 36, 20)), batch=16, chunk=64, window=2, blocks=blocks)
+    found = [reads(plan, [1_000] * 3, 1, world, 1 << 30) for plan in (rounded, exact)]
+    assert found[1].resident <= 1.5 * found[0].resident and found[1].fetched < 1.3, found
 
 
 def test_each_batch_holds_exactly_the_slots_of_each_source_in_its_stage() -> None:

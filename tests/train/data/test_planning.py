@@ -21,7 +21,7 @@ from corpusmill.train.data.planning import (
     WAVES,
     chunk_size,
     epochs,
-    lanes_for,
+    exact_over,
     largest_remainder,
     make_plan,
 )
@@ -127,7 +127,7 @@ def test_shares_are_exact_over_a_few_batches_and_to_a_sequence_in_each(
 @given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=8), st.integers(1, 600))
 def test_any_shares_come_nearer_than_in_one_batch(weights: list[float], batch: int) -> None:
     shares = [weight / sum(weights) for weight in weights]
-    lanes = lanes_for(shares, batch)
+    lanes = exact_over(shares, batch)
     assert lanes % batch == 0 and lanes <= max(MOST_LANES, MOST_BATCHES * batch)
 
     def error(size: int) -> float:
