@@ -256,7 +256,7 @@ def reads(
     """
     segment = plan.segments[-1]
     batch, slots = segment.stage.sequences, len(segment.slots)
-    window = first = 1  # in batches
+    window, first = 1, 0  # in batches
     for source, each in segment.assignments.items():
         drawn = segment.stage.counts[source] * batch / slots  # in a batch
         window = max(window, math.ceil(each.span * each.lanes / drawn))
