@@ -45,6 +45,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "stages": {"stages": [{"from_step": 5, "weights": {"wiki": 1, "code": 1}}, {"from_step": 9, "temperature": 3}]},
     "ramps": {"batch_ramp": {3: 32, 6: 64}, "sequence_ramp": {4: 6, 7: 12}, "lanes": 32, "global_batch": 16},
     "best_fit": {"packing": "best_fit", "sequence_ramp": {4: 8}, "global_batch": 24, "batch_ramp": {4: 72}},
+    "shares": {"weights": {"wiki": 0.3, "books": 0.45, "code": 0.25}, "global_batch": 16},
     "skips": {"skip": {1: 2, 6: 1, 7: 3}, "cross_documents": True},
 }  # fmt: skip
 
@@ -85,6 +86,24 @@ def test_ranks_put_together_give_the_batch_of_one(
         assert same(expected, joined([next(rank) for rank in ranks]))
     for rank in ranks:
         rank.close()
+
+
+def test_shares_that_a_batch_cannot_hold_are_exact_over_the_fewest_that_can_on_any_number_of_ranks(
+    shards: Folder,
+) -> None:
+    for world in (1, 2, 4, 16):
+        ranks = [stream(shards, dp_rank=r, dp_world=world, **SHAPES["shares"]) for r in range(world)]
+        found = np.array(
+            [
+                sum(np.bincount(next(rank)["source_id"].numpy(), minlength=3) for rank in ranks)
+                for _ in range(10)
+            ]
+        )
+        exact = 16 * np.array([{"wiki": 0.3, "books": 0.45, "code": 0.25}[name] for name in ranks[0].sources])
+        assert (np.abs(found - exact) < 1).all()
+        assert (found.reshape(2, 5, 3).sum(1) == np.round(5 * exact)).all()
+        for rank in ranks:
+            rank.close()
 
 
 @pytest.mark.parametrize("batch", [6, 12])
