@@ -99,6 +99,10 @@ class ModelConfig(Strict):
     )
     bias: bool = Field(default=False, description="in every matrix product except the head, and in layernorm")
     qk_norm: bool = Field(default=False, description="RMSNorm over each head's query and key, before RoPE")
+    value_embeddings: Literal["none", "alternate", "all"] = Field(
+        default="none",
+        description="layers whose values get a learned vector of the token added; alternate: every other, the last too",
+    )
     tie_embeddings: bool = True
     dropout: float = Field(default=0.0, ge=0, lt=1)
     z_loss: float = Field(
@@ -175,6 +179,11 @@ class ModelConfig(Strict):
         """Whether layer `layer`, counted from 0, is a mixture of experts."""
         moe = self.moe
         return moe is not None and layer >= moe.first and (layer - moe.first) % moe.every == 0
+
+    def has_value_embedding(self, layer: int) -> bool:
+        """Whether layer `layer`, counted from 0, adds an embedding of the token to its values."""
+        every = {"none": 0, "alternate": 2, "all": 1}[self.value_embeddings]
+        return bool(every) and (self.layers - 1 - layer) % every == 0
 
     def padded(self, vocab_size: int) -> int:
         """Rows of the embedding for a vocabulary."""

@@ -42,7 +42,9 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(padded, config.dim)
         learned = config.positions == "learned"
         self.position_embedding = nn.Embedding(config.max_positions, config.dim) if learned else None
-        self.layers = nn.ModuleDict({str(number): Layer(config, number) for number in range(config.layers)})
+        self.layers = nn.ModuleDict(
+            {str(number): Layer(config, number, padded) for number in range(config.layers)}
+        )
         self.norm = make_norm(config)
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
         self.score = token_losses  # `corpusmill.train.precision.adapt` may compile it
@@ -59,6 +61,7 @@ class Decoder(nn.Module):
         positions: Tensor | None = None,  # integers [B, T]; None: 0 .. T-1
         cu_seqlens: Tensor | None = None,  # `sequence_starts(documents)`, for the faster kernel on CUDA
         keys: Tensor | None = None,  # int64 [B]: of dropout (`corpusmill.train.model.layer`); None: none
+        ids: Tensor | None = None,  # of a later stage: the token ids, int64 [B, T]
     ) -> Tensor:
         """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); hidden
         states from a stage without a head.
@@ -69,12 +72,13 @@ class Decoder(nn.Module):
             length = tokens.shape[1] * (1 if self.first else self.split.size)
             positions = torch.arange(length, device=tokens.device)[None]
         keys = keys if self.training else None
+        ids = tokens if ids is None else ids
 
         x = self.embed(tokens, positions, keys) if self.first else tokens
         rope, within = self.rotation(positions), self.boundaries(x, documents, cu_seqlens)
         routes = {}
         for number, layer in self.layers.items():
-            x, routed = layer(x, rope, within, keys_of_layer(keys, int(number)))
+            x, routed = layer(x, rope, within, ids, keys_of_layer(keys, int(number)))
             if routed is not None:
                 routes[int(number)] = routed
         if not self.last:

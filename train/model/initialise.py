@@ -52,7 +52,7 @@ def first_values(
         return torch.full((size,), 0.0 if name.endswith("bias") else 1.0, device=device)
     std = STD / math.sqrt(2 * layers) if name.endswith(RESIDUAL) else STD
     values = normal_slice(shape, slices, key("init", seed, name), std, device)
-    if name in VOCABULARY:
+    if name in VOCABULARY or name.endswith(".value_embedding.weight"):
         rows = torch.arange(*slices[0].indices(shape[0]), device=device)
         values[rows >= vocab_size] = 0.0
     return values

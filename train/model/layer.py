@@ -73,13 +73,18 @@ def row_parallel(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Causal self-attention that stays within documents; H / K query heads share a key-value head (GQA)."""
+    """Causal self-attention that stays within documents; H / K query heads share a key-value head (GQA).
+
+    With value embeddings (Jordan et al., modded-nanogpt, 2024) each head's values get a learned vector of the token at
+    their position added, times a learned factor: a look-up, which costs memory and next to no time.
+    """
 
     tensor_split: ClassVar[dict[str, int]] = {
         **{f"{name}.{part}": 0 for name in "qkv" for part in ("weight", "bias")}, "o.weight": 1,
+        "value_embedding.weight": 1, "value_scale": 0,
     }  # fmt: skip
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, number: int, rows: int) -> None:
         super().__init__()
         self.split: Split = WHOLE
         heads, kv_heads, self.head_dim = config.heads, config.key_value_heads, config.head_size
@@ -90,11 +95,18 @@ class Attention(nn.Module):
         # One weight for all heads, as Qwen3 has it (Henry et al. 2020, Dehghani et al. 2023).
         self.q_norm = RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(self.head_dim, eps=config.norm_eps) if config.qk_norm else None
+        self.value_embedding: nn.Embedding | None = None
+        if config.has_value_embedding(number):
+            self.value_embedding = nn.Embedding(rows, kv_heads * self.head_dim)
+            self.value_scale = nn.Parameter(torch.ones(kv_heads))
 
-    def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries) -> Tensor:
+    def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor) -> Tensor:
         x = self.split.gather(x)
         B, T, _ = x.shape
         q, k, v = (w(x).view(B, T, -1, self.head_dim).transpose(1, 2) for w in (self.q, self.k, self.v))
+        if self.value_embedding is not None:
+            vectors = self.value_embedding(ids).view(B, T, -1, self.head_dim).transpose(1, 2)
+            v = v + (self.value_scale[:, None, None] * vectors).to(v.dtype)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if rope is not None:
@@ -129,25 +141,25 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Residual stream [B, T, C] in and out; also what the router of a layer with experts did, else None.
+    """Residual stream [B, T, C] in and out, with the tokens' `ids` [B, T] and `rows` of vocabulary; also what the router of a layer with experts did, else None.
 
     Dropout is applied to the output of each half, by the layer's `keys` (None: no dropout).
     """
 
-    def __init__(self, config: ModelConfig, number: int) -> None:
+    def __init__(self, config: ModelConfig, number: int, rows: int) -> None:
         super().__init__()
         self.attention_norm = make_norm(config)
-        self.attention = Attention(config)
+        self.attention = Attention(config, number, rows)
         self.ffn_norm = make_norm(config)
         experts = config.has_experts(number)
         self.ffn = Experts(config, FeedForward) if experts else FeedForward(config, config.hidden)
         self.dropout = config.dropout
 
     def forward(
-        self, x: Tensor, rope: Rotation | None, within: Boundaries, keys: Tensor | None = None
+        self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor, keys: Tensor | None = None
     ) -> tuple[Tensor, Routed | None]:
         split = self.ffn.split
-        x = x + dropout(self.attention(self.attention_norm(x), rope, within), self.dropout, keys, 1, split)
+        x = x + dropout(self.attention(self.attention_norm(x), rope, within, ids), self.dropout, keys, 1, split)
         found = self.ffn(self.ffn_norm(x))
         y, routed = found if isinstance(self.ffn, Experts) else (found, None)
         return x + dropout(y, self.dropout, keys, 2, split), routed

@@ -42,6 +42,11 @@ def keep(model: Decoder, piece: int, pieces: int) -> Decoder:
     return model
 
 
+def others(batch: Rows) -> Rows:
+    """What every stage gets beside the output of the one before; later stages may look token ids up."""
+    return {"ids" if name == "tokens" else name: value for name, value in batch.items()}
+
+
 class Pipeline:
     """The pieces of the model in this process: piece p is in stage p mod stages."""
 
@@ -63,7 +68,7 @@ class Pipeline:
         schedule = self._schedule(len(batches), tuple(batches[0]["tokens"].shape))
         for part in self.parts:
             part.statistics.loss_weight = weight
-        rows = [{k: v for k, v in batch.items() if k != "tokens"} for batch in batches]
+        rows = [others(batch) for batch in batches]
         first = [(batch["tokens"],) for batch in batches]
         self._weight, self._losses = weight, []
         for stage in self._stages:
@@ -123,7 +128,7 @@ class Pipeline:
             if piece:
                 x = torch.empty(B, T // part.split.size, part.config.dim, device=self.device)
                 dist.recv(x, ranks[(piece - 1) % config.pipeline], group=self.group)
-            found = part(x, **{k: v for k, v in batch.items() if k != "tokens"})
+            found = part(x, **others(batch))
             if not part.last:
                 dist.send(found, ranks[(piece + 1) % config.pipeline], group=self.group)
         if not self.last:

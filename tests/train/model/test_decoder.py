@@ -79,6 +79,9 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
         for i in range(c.layers):
             h = normed(x, f"layers.{i}.attention_norm")
             q, k, v = (linear(h, f"layers.{i}.attention.{name}") for name in "qkv")
+            if c.value_embeddings == "all" or (c.value_embeddings == "alternate" and (c.layers - i) % 2):
+                scale = p[f"layers.{i}.attention.value_scale"].repeat_interleave(D)
+                v = v + scale * p[f"layers.{i}.attention.value_embedding.weight"][row]
             heads = []
             for head in range(c.heads):
                 at = slice(head * D, head * D + D)
@@ -101,6 +104,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
 
 OTHERS: dict[str, dict[str, Any]] = {
     "relu2 and rope": {"activation": "relu2", "norm": "layernorm", "bias": True, "qk_norm": True},
+    "value embeddings": {"value_embeddings": "alternate", "kv_heads": 2, "qk_norm": True},
     "experts without gate": {"preset": "gpt2", "moe": {"experts": 4, "top_k": 3, "every": 2, "shared_experts": 1}},
 }  # fmt: skip
 WRITTEN_OUT = {kind: s for kind, (_, s) in KINDS.items() if "rope_scaling" not in s} | OTHERS

@@ -44,5 +44,20 @@ def test_a_preset_has_the_parameters_that_its_name_says(name: str) -> None:
     assert config.data.global_batch * config.data.sequence_length * config.schedule.steps > 15 * active
 
 
+def test_the_speedrun_computes_as_much_as_gpt2_small_and_looks_up_the_rest() -> None:
+    config = load(TrainConfig, FOLDER / "speedrun-124m.yaml")
+    with torch.device("meta"):
+        model, small = (
+            Decoder(config.model, 50_257),
+            Decoder(load(TrainConfig, FOLDER / "124m-gpt2.yaml").model, 50_257),
+        )
+    active, gpt2 = (active_weights({n: p.shape for n, p in m.named_parameters()}) for m in (model, small))
+    assert active == pytest.approx(gpt2, rel=0.005)
+    looked_up = sum(p.numel() for n, p in model.named_parameters() if "embedding" in n)
+    assert model.parameter_count - looked_up == pytest.approx(active, rel=0.001)
+    assert looked_up == 7 * 50_304 * 768
+
+
 def test_no_preset_is_left_out() -> None:
-    assert {Path(file).stem for file in FOLDER.glob("*.yaml")} == {*SIZES, "quickstart", "quickstart-s3"}
+    others = {"quickstart", "quickstart-s3", "speedrun-124m"}
+    assert {Path(file).stem for file in FOLDER.glob("*.yaml")} == {*SIZES, *others}

@@ -25,7 +25,12 @@ MOE = {"experts": 4, "top_k": 2, "ffn_dim": 16, "balance": "loss", "balance_loss
 MIXED = {"model": {"moe": {**MOE, "first": 1, "shared_experts": 1}, "z_loss": 1e-3}}
 BIASED = {"model": {"moe": {"experts": 4, "top_k": 2, "ffn_dim": 16, "bias_rate": 0.01}}}
 GPT2 = {"model": {"preset": "gpt2", "max_positions": 24, "dropout": 0.2}}
-FREE = {"model": {"qk_norm": True, "tie_embeddings": False, "kv_heads": 2, "dropout": 0.1, "loss_chunk": 5}}
+FREE = {
+    "model": {
+        "qk_norm": True, "tie_embeddings": False, "kv_heads": 2, "dropout": 0.1, "loss_chunk": 5,
+        "value_embeddings": "alternate",
+    }
+}  # fmt: skip
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
 ONE = {"micro_batch": 1}
 CLAMPED = {"optimizer": {"eps": 1e-4, "grad_clip_value": 0.01}}

@@ -64,6 +64,7 @@ def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
         ({"norm": "layernorm"}, "model.norm: layernorm"),
         ({"activation": "gelu"}, "model.activation: gelu"),
         ({"qk_norm": True, "bias": True}, "model.bias: True"),
+        ({"value_embeddings": "all"}, "model.value_embeddings: all"),
         ({"preset": "gpt2", "bias": False}, "model.bias: False"),
         ({"preset": "gpt2", "activation": "swiglu"}, "model.activation: swiglu"),
         ({"preset": "gpt2", "kv_heads": 2}, "model.key_value_heads: 2"),

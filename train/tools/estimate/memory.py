@@ -193,6 +193,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         if shape.dropout:
             outer += 2 * dim
         inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
+        if shape.width(layer, "value_embedding"):  # the vectors that were looked up
+            inner += MASTER * kv
         if shape.has_experts(layer):  # scores of the router; inputs sent to experts, outputs that come back
             outer += 8.0 * shape.width(layer, "router") + 2 * copies * e * dim
         if work.cpu and work.documents:

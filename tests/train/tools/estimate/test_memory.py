@@ -81,7 +81,10 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("documents", [False, True])
-@pytest.mark.parametrize("more", [{}, {"tie_embeddings": False, "kv_heads": 4, "ffn_dim": 96}])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"tie_embeddings": False, "kv_heads": 4, "ffn_dim": 96}, {"value_embeddings": "all", "kv_heads": 2}],
+)
 def test_activations_are_what_autograd_keeps(
     precision: str, dropout: float, documents: bool, more: dict[str, Any]
 ) -> None:
