@@ -33,7 +33,7 @@ def train(
 
 
 def evaluate(run: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Loss and bits per byte by source of the newest checkpoint, beside a unigram model.
+    """Loss and bits per byte by source of the newest checkpoint, beside n-gram models.
 
     `run`: a config's path, or a run's folder or URL; `settings`: `key.key=value`. Raises `UserError` without a checkpoint.
     """
