@@ -59,15 +59,16 @@ class Table(NamedTuple):
         new = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
         return cls(keys[new], np.append(new, len(keys)))
 
-    def occurrences(self, keys: Ints) -> Ints:
-        """How often each key occurs."""
-        low, high = self.keys.searchsorted(keys), self.keys.searchsorted(keys, side="right")
-        return self.ends[high] - self.ends[low]
-
-    def contexts(self, first: Ints, size: int) -> tuple[Ints, Ints]:
-        """(c, T) of the keys from `first` to before `first + size`: their occurrences, and how many of them occur."""
-        low, high = self.keys.searchsorted(first), self.keys.searchsorted(first + size)
-        return self.ends[high] - self.ends[low], high - low
+    def figures(self, keys: Ints, size: int) -> tuple[Ints, Ints, Ints]:
+        """Of each key, which is a context x `size` + a token: c(h, w), c(h) and T(h)."""
+        by = np.argsort(keys)  # in their order, searches find their place in the cache
+        ordered = keys[by]
+        first = ordered - ordered % size
+        low, high = self.keys.searchsorted(ordered), self.keys.searchsorted(ordered, side="right")
+        begin, end = self.keys.searchsorted(first), self.keys.searchsorted(first + size)
+        found = np.empty((3, len(keys)), dtype=np.int64)
+        found[:, by] = self.ends[high] - self.ends[low], self.ends[end] - self.ends[begin], end - begin
+        return found[0], found[1], found[2]
 
 
 class NGrams:
@@ -103,14 +104,10 @@ class NGrams:
         uniform = np.full(len(at.token), 1 / size)
         single = _interpolated(self._single[at.token], self.tokens, kinds, uniform)
         pair = at.previous * size + at.token
-        double = _interpolated(
-            self._pairs.occurrences(pair), *self._pairs.contexts(at.previous * size, size), single
-        )
+        double = _interpolated(*self._pairs.figures(pair, size), single)
         triple, inside = double.copy(), at.before >= 0
-        context = (at.before[inside] * size + at.previous[inside]) * size
-        triple[inside] = _interpolated(
-            self._triples.occurrences(context + at.token[inside]), *self._triples.contexts(context, size), double[inside]
-        )  # fmt: skip
+        three = at.before[inside] * size**2 + pair[inside]
+        triple[inside] = _interpolated(*self._triples.figures(three, size), double[inside])
         return double, triple
 
     def losses(self, at: Events) -> tuple[float, float]:
