@@ -48,9 +48,9 @@ class CollapseConfig(Strict):
         default=100.0, gt=0, description="highest attention logit, above which it warns"
     )
     activation: float | None = Field(
-        default=200.0,
+        default=100.0,
         gt=0,
-        description="largest element of the residual stream after a layer, above which it warns",
+        description="largest element of the residual stream after a layer, mean of the positions, above which it warns",
     )
     rows: int = Field(default=3, ge=1, description="measured rows in a row beyond a bound, before it warns")
 

@@ -23,7 +23,7 @@ Column = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]  # steps, values
 SIGNALS = (
     ("attention_entropy_share", "entropy_share", "attention entropy, as a share of its maximum,", True),
     ("attention_logit_max", "attention_logit", "highest attention logit", False),
-    ("activation_max", "activation", "largest activation", False),
+    ("activation_peak", "activation", "largest activation, mean of the positions,", False),
 )
 
 
@@ -39,7 +39,7 @@ class Collapse(NamedTuple):
 
 def collapses(columns: Mapping[str, Column], config: CollapseConfig) -> list[Collapse]:
     """The steps at which a layer went beyond a bound, in ascending order. `columns` by flattened name, such as
-    `activation_max/layer_0`."""
+    `activation_peak/layer_0`."""
     found = []
     for name, (steps, values) in columns.items():
         head, _, layer = name.partition("/layer_")

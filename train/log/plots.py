@@ -140,7 +140,7 @@ SPECS = {
         Spec("Attention entropy", ("attention_entropy/",), "nats", "mean of heads and positions, on a few tokens"),
         Spec("Attention entropy, share", ("attention_entropy_share/",), "of its maximum", "on a few tokens", form="share"),
         Spec("Highest attention logit", ("attention_logit_max/",), "", "of all heads, on a few tokens", True),
-        Spec("Largest activation", ("activation_max/",), "", "after a layer, on a few tokens", True),
+        Spec("Largest activation", ("activation_peak/",), "", "after a layer, mean of a few tokens", True),
         Spec("Highest logit", ("logit_max",), "", "on a few tokens"),
         Spec("Expert load", ("expert_load/",), "× an even share", "fullest and emptiest of a layer"),
     ),

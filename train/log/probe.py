@@ -28,7 +28,7 @@ class Inside(NamedTuple):
         Tensor  # float64 [layers]: the same as a share of the logarithm of the visible positions
     )
     attention_logit_max: Tensor  # float64 [layers]: over heads and scored positions
-    activation_max: Tensor  # float64 [layers]: largest element of the residual stream after the layer
+    activation_peak: Tensor  # float64 [layers]: largest element of the residual stream after the layer, mean of all positions
     logit_max: Tensor  # float64: over scored positions and the vocabulary
 
     def row(self) -> dict[str, Any]:
@@ -74,27 +74,31 @@ def look_inside(
 def _inside(model: ParallelModel, scored: Tensor, positions: Tensor) -> Inside:
     """What the probes of all processes recorded. `positions`: of each token within its document, which sees those up to it."""
     layers, lowest = model.config.layers, float("-inf")
-    # Of each layer the entropies; then the positions scored, and the logarithms of what they see.
-    sums = torch.zeros(layers + 2, dtype=torch.float64, device=scored.device)
-    # Of each layer the highest logit of attention and the largest activation; then the highest logit.
-    highest = torch.full((2 * layers + 1,), lowest, dtype=torch.float64, device=scored.device)
+    # Of each layer the entropies and the activations; then the positions scored, the logarithms of what they see, and all
+    # positions.
+    sums = torch.zeros(2 * layers + 3, dtype=torch.float64, device=scored.device)
+    # Of each layer the highest logit of attention; then that of the head.
+    highest = torch.full((layers + 1,), lowest, dtype=torch.float64, device=scored.device)
     for piece in model.parts:
         assert piece.probe
         found = zip(piece.layers, piece.probe.attention, piece.probe.activations, strict=True)
         for number, (entropy, logit), activation in found:
             sums[int(number)] = (entropy * scored).sum()
             highest[int(number)] = logit.masked_fill(~scored, lowest).amax()
-            highest[layers + int(number)] = activation
+            sums[layers + int(number)] = activation.double().sum()
         if piece.probe.highest is not None:
             highest[-1] = piece.probe.highest.masked_fill(~scored, lowest).amax()
-    sums[-2] = scored.sum()
-    sums[-1] = ((positions + 1).double().log() * scored).sum()
+    sums[-3] = scored.sum()
+    sums[-2] = ((positions + 1).double().log() * scored).sum()
+    sums[-1] = scored.numel() // model.parts[0].split.size
     stages = 1
     if model.mesh is not None:
         stages = model.mesh.stages  # which have other layers of the same positions
         dist.all_reduce(sums)
         dist.all_reduce(highest, dist.ReduceOp.MAX)
-    entropies = sums[:layers] * stages
+    entropies, activations = sums[:-3].view(2, layers) * stages
+    scored_positions, visible, every = sums[-3:]
     # Without a position that sees more than itself there is no maximum.
-    share = torch.where(sums[-1] > 0, entropies / sums[-1], 1.0)
-    return Inside(entropies / sums[-2].clamp(min=1), share, highest[:layers], highest[layers:-1], highest[-1])
+    share = torch.where(visible > 0, entropies / visible, 1.0)
+    mean = entropies / scored_positions.clamp(min=1)
+    return Inside(mean, share, highest[:layers], activations / every, highest[-1])

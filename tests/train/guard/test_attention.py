@@ -31,7 +31,7 @@ def row(step: int, share: float = 0.9, logit: float = 5.0, activation: float = 3
         "step": step,
         "attention_entropy_share": {"layer_0": 0.8, "layer_1": share},
         "attention_logit_max": {"layer_0": 4.0, "layer_1": logit},
-        "activation_max": {"layer_0": 2.0, "layer_1": activation},
+        "activation_peak": {"layer_0": 2.0, "layer_1": activation},
     }
 
 
@@ -64,12 +64,12 @@ def test_logits_and_activations_have_bounds_of_their_own() -> None:
     rows = [row(step, logit=120, activation=60) for step in (1, 2, 3, 4)]
     found = walked(rows)
     assert [(one.step, one.signal, one.limit) for one in found] == [
-        (3, "activation_max", 50),
+        (3, "activation_peak", 50),
         (3, "attention_logit_max", 100),
     ]
     assert message(found) == (
-        "highest attention logit of layer 1: 120 (guard.collapse.attention_logit 100); largest activation of layer 1: 60"
-        " (guard.collapse.activation 50)"
+        "highest attention logit of layer 1: 120 (guard.collapse.attention_logit 100); largest activation, mean of the positions, of layer 1:"
+        " 60 (guard.collapse.activation 50)"
     )
     off = CollapseConfig(entropy_share=None, attention_logit=None, activation=None)
     assert walked(rows, off) == []
@@ -129,10 +129,13 @@ def test_marks_stand_between_the_entries_of_the_journal(tmp_path: Path) -> None:
     config = make_run(run, rows=20, journal=journal, **settings)
     history = History()
     for step, activation in ((500, 5.0), (870, 11.0), (1000, 9.0), (1200, 12.0)):
-        history.add({"step": step, "tokens": step, "activation_max": {"layer_0": activation}})
+        history.add({"step": step, "tokens": step, "activation_peak": {"layer_0": activation}})
     events = gather(run, config, history, 0)["events"]
     assert [event["step"] for event in events] == [900, 860, 870, 1200]
-    assert "largest activation of layer 0: 11 (guard.collapse.activation 10)" in events[2]["words"]
+    assert (
+        "largest activation, mean of the positions, of layer 0: 11 (guard.collapse.activation 10)"
+        in events[2]["words"]
+    )
     assert "lower optimizer.lr" in events[2]["why"]
     disabled = config.model_copy(update={"guard": config.guard.model_copy(update={"enabled": False})})
     assert len(gather(run, disabled, history, 0)["events"]) == 2
