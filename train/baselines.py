@@ -111,11 +111,12 @@ def of_trained(
         return f"the run was trained on other data: {'; '.join(changes)}"
     taken = drawn(plan, found.step, skipped(entries), most)
     sources = [shards.train[source.name] for source in plan.sources]
-
     blocks = trained_on(plan, sources, taken, config.data.fetch)
     parts = (events(block, shards.set.eos_id, chosen) for block, chosen in blocks)
-    length = plan.sequence_length
-    return Counted(NGrams(parts, len(taken.sequence) * length, shards.set.vocab_size), taken.of * length)
+    length, count = plan.sequence_length, len(taken.sequence)
+    model = NGrams(parts, count * length, shards.set.vocab_size)
+    # Rows of several lengths may have been packed from the same tokens, which count once.
+    return Counted(model, model.tokens if count == taken.of else taken.of * length)
 
 
 def counts(source: Source) -> npt.NDArray[np.int64]:

@@ -18,7 +18,7 @@ from corpusmill.train.data.shards import Source
 
 Ints = npt.NDArray[np.int64]
 
-MOST_DRAWS = 1 << 22  # sequences whose addresses are computed, at most: 200 MB
+MOST_DRAWS = 1 << 22  # sequences whose addresses are computed, at most: 400 MB
 AHEAD = 8  # blocks read ahead
 
 
@@ -47,9 +47,8 @@ def spread(sizes: Ints, most: int) -> Ints:
 def numbers(plan: Plan, step: int, without: Collection[int], most: int) -> tuple[Ints, Ints]:
     """(sequence numbers, lengths of their rows) of the batches up to `step`, without those of the steps `without`; if there
     are more than `most`, so many spread evenly over them."""
-    found: list[
-        tuple[Ints, int, int]
-    ] = []  # first number of each batch, sequences of a batch, length of a row
+    # First number of each batch, sequences of a batch, length of a row.
+    found: list[tuple[Ints, int, int]] = []
     for index, segment in enumerate(plan.segments):
         first = segment.stage.first_step
         last = plan.stages[index + 1].first_step - 1 if index + 1 < len(plan.stages) else step
