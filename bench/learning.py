@@ -58,9 +58,14 @@ def ours(file: str, shards: str, seconds: float, threads: int, seed: int, points
         result = train(config)
         run, opened, world = Folder(config.output_url), open_shards(shards), join(config)
         evaluation = evaluate(config, run)
+        together = evaluation["all_sources"]
         curve = []
         for step in sorted(checkpoint.steps(run)):
             found = checkpoint.load_step(run, step)
+            seconds_of = float(found.state["seconds"])
+            if step == evaluation["step"]:
+                curve.append((seconds_of, together["bits_per_byte"]))
+                continue
             model = ParallelModel([load_model(config, found, opened.set.vocab_size, world.device)], world)
             loss, size = 0.0, 0
             for source in opened.validation.values():
@@ -68,8 +73,8 @@ def ours(file: str, shards: str, seconds: float, threads: int, seed: int, points
                     rows = whole(source, config.data.sequence_length, config.data.micro_batch)
                     loss += score(model, config, world, list(rows))[0]
                     size += source.index.text_bytes
-            curve.append((float(found.state["seconds"]), loss / math.log(2) / size))
-    beside = evaluation["all_sources"]["ngrams"]
+            curve.append((seconds_of, loss / math.log(2) / size))
+    beside = together["ngrams"]
     ngrams = {
         f"{kind} of {words}": beside[which][kind]["bits_per_byte"]
         for which, words in (("trained_on", "the tokens seen"), ("all", "all train tokens"))
