@@ -11,7 +11,7 @@ from corpusmill.common.charts import Frame, element, path, round_numbers, text, 
 
 Curve = Sequence[tuple[float, float]]
 COLOURS = ("#1864ab", "#e8590c", "#2b8a3e", "#862e9c", "#c92a2a", "#5c940d")
-WIDTH, HEIGHT, ROW = 720, 380, 18
+WIDTH, HEIGHT, ROW = 780, 380, 20  # of the plot with its axes; of a line of the key
 STYLE = """
 text{font:13px system-ui,sans-serif;fill:#222}.tick{font-size:12px;fill:#555}.axis{font-size:12px;fill:#555}
 .grid-line{stroke:#ccc;stroke-width:.6}.seed{fill:none;stroke-width:1;opacity:.35}.mean{fill:none;stroke-width:2.2}
@@ -27,10 +27,11 @@ def picture(curves: Mapping[str, Sequence[Curve]], levels: Mapping[str, float]) 
     low, high = min(lows), max(lows)
     margin = (high - low) * 0.06 or 0.1
     frame = Frame(
-        0, max(x for x, _ in every), high + margin, HEIGHT, width=WIDTH, left=56, top=24, y_low=low - margin, margin=150
+        0, max(x for x, _ in every), high + margin, HEIGHT, width=WIDTH, left=56, top=24, y_low=low - margin, margin=190
     )  # fmt: skip
+    whole = HEIGHT + ROW * (len(names) + 1)
     ticks = [(value, tick(value)) for value in round_numbers(0, frame.x_high, False)]
-    parts = [element("rect", width=WIDTH, height=HEIGHT + ROW * len(names), class_="paper")]
+    parts = [element("rect", width=WIDTH, height=whole, class_="paper")]
     parts += frame.axes(ticks, "{:.2f}".format, "seconds of training", 4)
     parts.append(text(frame.left, frame.top - 8, "bits per byte, all validation tokens", "axis"))
     taken: list[float] = []
@@ -50,13 +51,13 @@ def picture(curves: Mapping[str, Sequence[Curve]], levels: Mapping[str, float]) 
         ]
         parts.append(_line(frame, mean, "mean", colour))
     for number, name in enumerate(names):
-        y, colour = HEIGHT + ROW * number, COLOURS[number % len(COLOURS)]
+        y, colour = HEIGHT + ROW * (number + 0.8), COLOURS[number % len(COLOURS)]
         parts.append(element("path", d=f"M{frame.left},{y}h24", class_="mean", stroke=colour))
         parts.append(text(frame.left + 32, y + 4, name))
     return str(
         element(
             "svg", element("title", "Bits per byte against seconds of training"), element("style", Markup(STYLE)), *parts,
-            xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT + ROW * len(names)}", role="img",
+            xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {whole}", role="img",
         )
     )  # fmt: skip
 
