@@ -8,6 +8,7 @@ come before or with it (Dehghani et al. 2023, Wortsman et al. 2023).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,7 +74,7 @@ def newest(rows: Sequence[Mapping[str, Any]], config: CollapseConfig) -> list[Co
     for row in reversed(recent):
         for signal, *_ in SIGNALS:
             for layer, value in row.get(signal, {}).items():
-                if value is not None:
+                if value is not None and math.isfinite(value):  # others are null in metrics.jsonl
                     steps, values = columns.setdefault(f"{signal}/{layer}", ([], []))
                     steps.append(int(row["step"]))
                     values.append(float(value))

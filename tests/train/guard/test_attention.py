@@ -88,8 +88,10 @@ def test_rows_without_a_measurement_do_not_count() -> None:
     """Those of a validation between two logged steps; and a value that was not finite is none."""
     rows = [row(1, 0.1), {"step": 2}, row(3, 0.1), row(4, 0.1), {"step": 5}, row(6, 0.1)]
     assert [one.step for one in walked(rows)] == [4]
-    rows[2]["attention_entropy_share"]["layer_1"] = None
-    assert [one.step for one in by_columns(rows)] == [6]
+    for value in (None, float("nan"), float("-inf")):
+        rows[2]["attention_entropy_share"]["layer_1"] = value
+        assert [one.step for one in by_columns(rows)] == [6]
+    assert walked([row(1, activation=float("inf"))], CollapseConfig(rows=1)) == []
 
 
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.5]), max_size=30), st.integers(1, 4))
