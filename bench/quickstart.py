@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from corpusmill.train.commands.evaluation import bits_table
+
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BEGIN, END = "<!-- measured by bench/quickstart.py -->", "<!-- end -->"
@@ -93,7 +95,21 @@ def lines(figures: dict[str, Any]) -> list[str]:
         table.append(
             f"| {name} | {row['loss']:.2f} | {row['unigram']['loss']:.2f} | {format(own['loss'], '.2f') if own else ''} |"
         )
+    table += [
+        "",
+        "The same in bits per byte, beside n-gram models of token ids (interpolated Witten-Bell) of the tokens that the model was"
+        " trained on (*seen*) and of all train tokens:",
+        "",
+        *ngram_table(figures["evaluation"]),
+    ]
     return table
+
+
+def ngram_table(evaluation: dict[str, Any]) -> list[str]:
+    """Bits per byte of the model and of n-gram models, as Markdown."""
+    head, *rows = bits_table(evaluation)
+    rule = "|---|" + "---:|" * (len(head) - 1)
+    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def main() -> None:

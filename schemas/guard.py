@@ -35,6 +35,26 @@ class HealthConfig(Strict):
     loss_scale: float = Field(default=1.0, gt=0, description="fp16: the loss scale must not be lower")
 
 
+class CollapseConfig(Strict):
+    """When the guard warns of a layer, by what is measured at logged steps; null: never. It is a warning alone."""
+
+    entropy_share: float | None = Field(
+        default=0.2,
+        ge=0,
+        lt=1,
+        description="attention entropy as a share of its maximum, below which it warns",
+    )
+    attention_logit: float | None = Field(
+        default=100.0, gt=0, description="highest attention logit, above which it warns"
+    )
+    activation: float | None = Field(
+        default=100.0,
+        gt=0,
+        description="largest element of the residual stream after a layer, mean of the positions, above which it warns",
+    )
+    rows: int = Field(default=3, ge=1, description="measured rows in a row beyond a bound, before it warns")
+
+
 class GuardConfig(Strict):
     """What counts as a spike, and what is done about it. All of it may be changed when a run goes on: what was decided
     stands in the journal."""
@@ -83,6 +103,7 @@ class GuardConfig(Strict):
     )
     rollback_window: int = Field(default=5000, ge=1, description="steps")
     healthy: HealthConfig = HealthConfig()
+    collapse: CollapseConfig = CollapseConfig()
     documents: int = Field(
         default=16, ge=0, le=256, description="ids of an offending batch in log and journal"
     )

@@ -32,14 +32,18 @@ def train(
     return run(checked, on_row=on_row)
 
 
-def evaluate(run: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Loss and bits per byte by source of the newest checkpoint, beside a unigram model.
+def evaluate(
+    run: str | Path, settings: Sequence[str] = (), *, ngram_tokens: int | None = None
+) -> dict[str, Any]:
+    """Loss and bits per byte by source of the newest checkpoint, beside n-gram models.
 
-    `run`: a config's path, or a run's folder or URL; `settings`: `key.key=value`. Raises `UserError` without a checkpoint.
+    `run`: a config's path, or a run's folder or URL; `settings`: `key.key=value`; `ngram_tokens`: that an n-gram model counts
+    at most (None: 10 million, 0: no such models). Raises `UserError` without a checkpoint.
     """
+    from corpusmill.train.baselines import NGRAM_TOKENS
     from corpusmill.train.evaluate import evaluate as work
 
-    return work(*open_run(run, settings))
+    return work(*open_run(run, settings), NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
 
 
 def generate(

@@ -1,6 +1,5 @@
-"""`corpusmill evaluate`: the whole validation split of each source, every token scored once, beside a unigram model: token
-frequencies of the train split, add-one smoothed, which a model must clearly beat. And during a run, the losses on a fixed
-sample of the validation split."""
+"""`corpusmill evaluate`: the whole validation split of each source, every token scored once, beside n-gram models, which a
+model must clearly beat. And during a run, the losses on a fixed sample of the validation split."""
 
 from __future__ import annotations
 
@@ -11,16 +10,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.data.fetch import BlockData, Blocks
+from corpusmill.train.baselines import NGRAM_TOKENS, STRICT, Baselines, all_blocks
+from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.pack import Rows, whole_block, windows
 from corpusmill.train.data.shards import Shards, Source, open_run_data
 from corpusmill.train.log.sinks import log_line
@@ -34,9 +32,6 @@ from corpusmill.train.step import Batch, inputs
 
 if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import World
-
-# No substitutes for damaged blocks: the score would be that of other tokens.
-STRICT = FetchConfig(memory_mb=64, bad_blocks=0)
 
 
 def _tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
@@ -75,20 +70,11 @@ def sample(
 
 def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
     """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
-    for block in _all_blocks(source):
+    for block in all_blocks(source):
         if len(block.tokens):
             found = whole_block(block, length, source.index.eos_id)
             for start in range(0, len(found.tokens), batch):
                 yield _tensors(found, start, min(start + batch, len(found.tokens)))
-
-
-def _all_blocks(source: Source) -> Iterator[BlockData]:
-    """The blocks of a split in their order, read ahead."""
-    last = len(source.blocks)
-    with closing(Blocks([source], STRICT)) as blocks:
-        for number in range(last):
-            blocks.read_ahead((0, ahead) for ahead in range(number, min(number + 8, last)))
-            yield blocks.get([(0, number)])[0, number]
 
 
 EVALUATION = "evaluation.json"
@@ -158,33 +144,39 @@ def load_model(
     return model.to(device).eval()
 
 
-def identity(config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards) -> str:
-    """Hash of all that an evaluation depends on: weights, data, sources read, length of the rows, precision."""
+def identity(config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards, ngram_tokens: int) -> str:
+    """Hash of all that an evaluation depends on: weights, data, sources read, length of the rows, precision, n-grams."""
     indexes = [[s.xxh3 for s in split.values()] for split in (shards.train, shards.validation)]
     read = [name for name in shards.train if config.data.reads(name)]
-    settings = [read, config.data.sequence_length, config.precision]
-    return hash_json([found.weights_xxh3, *indexes, *settings])
+    settings = [
+        read,
+        config.data.sequence_length,
+        config.precision,
+        ngram_tokens,
+        found.state["loader"]["plan"],
+    ]
+    return hash_json([2, found.weights_xxh3, *indexes, *settings])
 
 
-def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
+def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS) -> dict[str, Any]:
     """Loss (nats a token), perplexity and bits per byte of each source; returns what evaluation.json holds.
 
-    `unigram` is estimated on the train split of all sources that the config reads, `unigram_source` on that of the same
-    source alone, and is the harder one to beat. Rows start without context, as in training. Bits per byte = nats / ln 2 /
-    UTF-8 bytes of the split's text: comparable between tokenizers.
+    Beside them those of a unigram model of the train split of all sources that the config reads (`unigram`) or of the same
+    source alone (`unigram_source`), and of bigram and trigram models (`ngrams`: `corpusmill.train.ngrams`) of the tokens that
+    the run was `trained_on` and of `all` train tokens, which count at most `ngram_tokens` (0: no such models). Rows start
+    without context, as in training. Bits per byte = nats / ln 2 / UTF-8 bytes of the split's text: comparable between
+    tokenizers. `all_sources` has the sums over the sources.
     """
     world = join(config)
     shards = open_run_data(config)
     found = newest_checkpoint(run)
-    of = identity(config, found, shards)
+    of = identity(config, found, shards, ngram_tokens)
     known = _known(run)
     if known.get("of") == of:  # the same weights on the same data: nothing to score again
         return known
     model = ParallelModel([load_model(config, found, shards.set.vocab_size, world.device)], world)
-    read = {name: source for name, source in shards.train.items() if config.data.reads(name)}
-    frequencies = train_counts(read, run)
-    everything = np.sum(list(frequencies.values()), axis=0)
-    sources: dict[str, Any] = {}
+    baselines = Baselines(config, run, found, shards, ngram_tokens)
+    sums: dict[str, dict[str, float]] = {}
     for name, source in shards.validation.items():
         if not source.index.ntokens:
             continue
@@ -192,24 +184,41 @@ def evaluate(config: TrainConfig, run: Folder) -> dict[str, Any]:
         loss, tokens = score(model, config, world, list(rows))
         if tokens != source.index.ntokens:
             raise WorkError(f"{name}: scored {tokens:.0f} tokens of {source.index.ntokens}")
-        scored = counts(source)
-        sources[name] = {
-            "tokens": source.index.ntokens,
-            "bytes": source.index.text_bytes,
-            **figures(loss, source),
-            "unigram": figures(losses(everything, scored), source),
-            "unigram_source": None,
-        }
-        if name in frequencies:
-            sources[name]["unigram_source"] = figures(losses(frequencies[name], scored), source)
-    if not sources:
+        sums[name] = {"model": loss, **baselines.losses(source)}
+    if not sums:
         raise UserError(
             f"{config.data.shards}: no source has a validation split; set split.validation_share in the recipe"
         )
-    result = {"name": config.name, "step": found.step, "of": of, "sources": sources}
+    indexes = {name: shards.validation[name].index for name in sums}
+    sizes = {name: (index.ntokens, index.text_bytes) for name, index in indexes.items()}
+    every = [key for key in next(iter(sums.values())) if all(key in row for row in sums.values())]
+    together = {key: sum(row[key] for row in sums.values()) for key in every}
+    tokens, size = (sum(column) for column in zip(*sizes.values(), strict=True))
+    result = {
+        "name": config.name,
+        "step": found.step,
+        "of": of,
+        "ngrams": baselines.described(),
+        "sources": {name: _row(sums[name], *sizes[name]) for name in sums},
+        "all_sources": _row(together, tokens, size),
+    }
     if world.first:
         write_json(run / EVALUATION, result)
     return result
+
+
+def _row(sums: dict[str, float], tokens: int, size: int) -> dict[str, Any]:
+    """What the result has of a source, or of all: figures of each model, from its sum of losses."""
+    found = {key: figures(loss, tokens, size) for key, loss in sums.items()}
+    ngrams: dict[str, dict[str, Any]] = {}
+    for key in found:
+        kind, _, which = key.partition(" ")
+        if which:
+            ngrams.setdefault(which, {})[kind] = found[key]
+    return {
+        "tokens": tokens, "bytes": size, **found["model"], "unigram": found["unigram"],
+        "unigram_source": found.get("unigram_source"), "ngrams": ngrams,
+    }  # fmt: skip
 
 
 def _known(run: Folder) -> dict[str, Any]:
@@ -220,57 +229,11 @@ def _known(run: Folder) -> dict[str, Any]:
         return {}
 
 
-def figures(loss: float, source: Source) -> dict[str, float]:
-    """Loss, perplexity and bits per byte, of a sum of losses in nats over a whole split."""
-    mean = loss / source.index.ntokens
-    size = source.index.text_bytes
+def figures(loss: float, tokens: int, size: int) -> dict[str, float]:
+    """Loss, perplexity and bits per byte, of a sum of losses in nats over so many tokens and bytes of text."""
+    mean = loss / tokens
     return {
         "loss": mean,
         "perplexity": math.exp(min(mean, 700.0)),
         "bits_per_byte": loss / math.log(2) / size if size else float("nan"),
     }
-
-
-def table(result: dict[str, Any]) -> list[list[str]]:
-    """Heading and rows of `result`, the model beside the unigram models."""
-    heading = "source|tokens|loss|unigram|unigram of source|perplexity|unigram|bits/byte|unigram"
-    lines = [heading.split("|")]
-    for name, row in result["sources"].items():
-        unigram, own = row["unigram"], row["unigram_source"]
-        lines.append(
-            [
-                name, f"{row['tokens']:,}", f"{row['loss']:.3f}", f"{unigram['loss']:.3f}",
-                f"{own['loss']:.3f}" if own else "", f"{row['perplexity']:.1f}", f"{unigram['perplexity']:.1f}",
-                f"{row['bits_per_byte']:.3f}", f"{unigram['bits_per_byte']:.3f}",
-            ]
-        )  # fmt: skip
-    return lines
-
-
-def counts(source: Source) -> npt.NDArray[np.int64]:
-    """Occurrences of each token id in a split, int64 [vocab_size]."""
-    total = np.zeros(source.index.vocab_size, dtype=np.int64)
-    for block in _all_blocks(source):
-        total += np.bincount(block.tokens, minlength=len(total))
-    return total
-
-
-def train_counts(sources: dict[str, Source], run: Folder | None = None) -> dict[str, npt.NDArray[np.int64]]:
-    """`counts` of each source's train split; kept in the run's folder until the shards change."""
-    from safetensors.numpy import load, save
-
-    key = hash_json({name: source.xxh3 for name, source in sources.items()})
-    file = run / f"unigram-{key[:16]}.safetensors" if run else None
-    if file and file.exists():
-        found: dict[str, npt.NDArray[np.int64]] = load(file.read())
-        return found
-    result = {name: counts(source) for name, source in sources.items()}
-    if file:
-        file.write(save(result))
-    return result
-
-
-def losses(train: npt.NDArray[np.int64], scored: npt.NDArray[np.int64]) -> float:
-    """Sum of losses in nats of the tokens counted in `scored`, under add-one smoothed frequencies of `train`."""
-    smoothed = train + 1
-    return float(-(scored * (np.log(smoothed) - np.log(smoothed.sum()))).sum())

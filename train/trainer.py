@@ -21,10 +21,12 @@ from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.evaluate import validation_losses
+from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
 from corpusmill.train.guard.judge import Verdict
-from corpusmill.train.log.metrics import MetricsLog, Span, look_inside, row_of, totals
+from corpusmill.train.log.metrics import MetricsLog, Span, row_of, totals
+from corpusmill.train.log.probe import look_inside
 from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
@@ -238,6 +240,8 @@ class Trainer:
                 row["validation"] = self.progress.validation
             self.metrics_log.write(row)
             self.console.row(row)
+            if self.config.guard.enabled and (found := newest(rows, self.config.guard.collapse)):
+                self.console.print(f"guard: step {state.step}: {message(found)}; {ADVICE}")
             if self.on_row:
                 self.on_row(row)
         self.progress.seconds += seconds

@@ -20,7 +20,7 @@ from corpusmill.common.config import load, read_yaml
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import evaluate
+from corpusmill.train import baselines
 from corpusmill.train.commands import register
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import order
@@ -62,7 +62,7 @@ def test_evaluate_scores_the_whole_split_beside_the_unigram_model(finished: Path
     result = json.loads(command("evaluate", str(finished), "--json"))
     assert result == json.loads((tmp_path / "run/evaluation.json").read_text())
     shards = open_shards(read_yaml(finished)["data"]["shards"])
-    counts = sum(evaluate.counts(source) for source in shards.train.values()) + 1
+    counts = sum(baselines.counts(source) for source in shards.train.values()) + 1
     assert set(result["sources"]) == set(shards.validation)
     for name, row in result["sources"].items():
         index = shards.validation[name].index
@@ -73,13 +73,70 @@ def test_evaluate_scores_the_whole_split_beside_the_unigram_model(finished: Path
         tokens = np.concatenate([blocks.get([(0, i)])[0, i].tokens for i in range(3)])
         assert row["unigram"]["loss"] == pytest.approx(-np.log(counts[tokens] / counts.sum()).mean())
         assert row["loss"] < row["unigram"]["loss"] - 0.2
-    assert command("evaluate", str(tmp_path / "run")).count("\n| ") == 4  # by the run's folder, as Markdown
+    printed = command("evaluate", str(tmp_path / "run"))  # by the run's folder, as Markdown
+    assert printed.count("\n| ") == 2 * (1 + 3 + 1)  # two tables: heading, sources, all of them
     assert list((tmp_path / "run").glob("unigram-*.safetensors"))
+
+
+def test_evaluate_shows_ngram_models_of_what_was_seen_and_of_all(
+    write_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    file = write_config()
+    train(load(TrainConfig, file))
+    result = json.loads(command("evaluate", file, "--json"))
+    shards = open_shards(read_yaml(file)["data"]["shards"])
+    every = sum(source.index.ntokens for source in shards.train.values())
+    # 20 steps of 8 sequences of 24, of which none is drawn twice but those of the source that is read again.
+    seen = result["ngrams"]["trained_on"]
+    plan = json.loads(command("plan", file, "--json"))
+    assert (
+        seen["tokens"]
+        == seen["of"]
+        == sum(round(row["tokens_trained"] / max(row["epochs"], 1)) for row in plan["sources"].values())
+    )
+    assert result["ngrams"]["all"] == {"tokens": every, "of": every}
+    everything = result["all_sources"]
+    assert everything["tokens"] == sum(row["tokens"] for row in result["sources"].values())
+    for which in ("trained_on", "all"):
+        for kind in ("bigram", "trigram"):
+            rows = [(row["ngrams"][which][kind]["loss"], row["tokens"]) for row in result["sources"].values()]
+            mean = sum(loss * tokens for loss, tokens in rows) / everything["tokens"]
+            assert everything["ngrams"][which][kind]["loss"] == pytest.approx(mean)
+            # Each token has three successors: a pair tells what a single token cannot.
+            assert mean < everything["unigram"]["loss"] - 1
+    assert (
+        everything["ngrams"]["all"]["bigram"]["loss"] < everything["ngrams"]["trained_on"]["bigram"]["loss"]
+    )
+
+    printed = command("evaluate", file, "--ngram-tokens", "1000")
+    blocks = [block for source in shards.train.values() for _, block in source.blocks]
+    (line,) = [line for line in printed.splitlines() if line.startswith("all: tokens of the train splits")]
+    assert f" of {every:,}, spread evenly (--ngram-tokens)" in line
+    assert 1000 - 2 * max(block.ntokens for block in blocks) < int(line.split()[6].replace(",", "")) <= 1000
+    assert "bigram" not in command("evaluate", file, "--ngram-tokens", "0")
+    other = command("evaluate", file, "--set", "data.weights.wiki=3")
+    assert (
+        "seen: tokens that the run was trained on: no n-gram models: the run was trained on other data"
+        in other
+    )
+    assert "stages.1.slots.wiki: 4 -> 24" in other
+    assert "bigram, all" in other and "bigram, seen" not in other
+
+
+def test_what_the_guard_skipped_was_not_trained_on(write_config: Callable[..., Path], tmp_path: Path) -> None:
+    file = write_config()
+    train(load(TrainConfig, file))
+    before = json.loads(command("evaluate", file, "--json", "--ngram-tokens", "99999"))["ngrams"]
+    entry = {"v": 1, "entry": 1, "kind": "skip", "step": 3, "time": ""}
+    (tmp_path / "run/journal.jsonl").write_text(json.dumps(entry) + "\n")
+    after = json.loads(command("evaluate", file, "--json", "--ngram-tokens", "100000"))["ngrams"]
+    assert 0 < before["trained_on"]["tokens"] - after["trained_on"]["tokens"] <= 8 * 24
+    assert after["all"] == before["all"]
 
 
 def test_unigram_losses_smooth_by_one() -> None:
     train_counts, scored = np.array([2, 0, 1]), np.array([1, 1, 0])
-    assert evaluate.losses(train_counts, scored) == pytest.approx(-math.log(3 / 6) - math.log(1 / 6))
+    assert baselines.unigram_losses(train_counts, scored) == pytest.approx(-math.log(3 / 6) - math.log(1 / 6))
 
 
 def test_a_second_evaluation_scores_nothing_again(

@@ -34,17 +34,31 @@ def train(
         print_json(result)
 
 
-def evaluate(run: Run, set_: Set = None, json_: Json = False) -> None:
-    """Loss and bits per byte by source, beside a unigram model."""
+def evaluate(
+    run: Run,
+    ngram_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="tokens that an n-gram model counts at most; 0: no such models [10,000,000]"
+        ),
+    ] = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Loss and bits per byte by source, beside n-gram models."""
+    from corpusmill.train.baselines import NGRAM_TOKENS
+    from corpusmill.train.commands.evaluation import bits_table, ngram_notes, table
     from corpusmill.train.evaluate import evaluate as work
-    from corpusmill.train.evaluate import table
     from corpusmill.train.run_folder import open_run
 
-    result = work(*open_run(run, set_))
+    result = work(*open_run(run, set_), NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
     if json_:
         print_json(result)
-    else:
-        print_table(table(result), f"{result['name']}, step {result['step']}: validation split")
+        return
+    print_table(table(result), f"{result['name']}, step {result['step']}: validation split, nats a token")
+    print_table(bits_table(result), "Bits per byte")
+    for line in ngram_notes(result):
+        typer.echo(line)
 
 
 def generate(

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from corpusmill.common.charts import thin
 from corpusmill.common.format import time_left
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.guard.attention import ADVICE, collapses, message
 from corpusmill.train.log.plots import History, groups, read_journal
 from corpusmill.train.model.flops import MFU_FORMULA
 from corpusmill.train.run_folder import PLAN, RESULT, dumped
@@ -78,7 +80,7 @@ def gather(run: Folder, config: TrainConfig, history: History, live: float) -> d
     plan, result = _read_json(run / PLAN), _read_json(run / RESULT)
     last, steps = history.last, config.schedule.steps
     step = int(last.get("step", 0))
-    events = [_event(entry) for entry in read_journal(run)]
+    events = [_event(entry) for entry in _with_warnings(read_journal(run), history, config)]
     return {
         "name": config.name,
         "place": run.url,
@@ -158,6 +160,20 @@ def _event(entry: dict[str, Any]) -> dict[str, Any]:
         "lr_factor": "" if entry.get("lr_factor") is None else entry["lr_factor"],
         "words": f"{words}, {why}" if why else words,
     }  # fmt: skip
+
+
+def _with_warnings(
+    entries: list[dict[str, Any]], history: History, config: TrainConfig
+) -> list[dict[str, Any]]:
+    """The journal's entries, and in their places the warnings of collapsing layers, by the rows of the run: one for a step."""
+    if not config.guard.enabled:
+        return entries
+    columns = {name: history.column(name) for name in history.names if "/layer_" in name}
+    for step, found in groupby(collapses(columns, config.guard.collapse), key=lambda one: one.step):
+        warning = {"step": step, "kind": "warning", "why": message(list(found)), "note": ADVICE}
+        place = max((at for at, entry in enumerate(entries, 1) if entry["step"] <= step), default=0)
+        entries = [*entries[:place], warning, *entries[place:]]
+    return entries
 
 
 def _reasons(why: Any) -> str:

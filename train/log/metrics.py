@@ -1,5 +1,4 @@
-"""metrics.jsonl of a run: writing and reading it on any store, and its rows: what a run measured since the row before.
-`look_inside` measures attention and logits in a separate pass over a small part of a batch, at logged steps alone."""
+"""metrics.jsonl of a run: writing and reading it on any store, and its rows: what a run measured since the row before."""
 
 from __future__ import annotations
 
@@ -7,33 +6,22 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
-from corpusmill.common.errors import Diverged
-from corpusmill.train.model.flops import mfu
-from corpusmill.train.model.losses import Probe
-from corpusmill.train.model.moe import load_figures
-from corpusmill.train.precision.adapt import uncompiled
-
-if TYPE_CHECKING:
-    from corpusmill.train.data.stream import StreamingTokens
-    from corpusmill.train.parallel.mesh import World
-    from corpusmill.train.parallel.model import ParallelModel
-    from corpusmill.train.step import Metrics, TrainState
-
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
-
-from corpusmill.common.errors import WorkError
+from corpusmill.common.errors import Diverged, WorkError
 from corpusmill.common.stores import failure
+from corpusmill.train.model.flops import mfu
+from corpusmill.train.model.moe import load_figures
 
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
+    from corpusmill.train.data.stream import StreamingTokens
+    from corpusmill.train.log.probe import Inside
+    from corpusmill.train.parallel.mesh import World
+    from corpusmill.train.step import Metrics, TrainState
 
 TAIL = 50  # rows that a checkpoint holds, in case the file loses them
 
@@ -139,10 +127,6 @@ def flatten(row: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
     return pairs
 
 
-# The part of a batch for `look_inside`: a forward pass of 256 tokens costs as much as training on 85.
-ROWS, POSITIONS = 2, 128
-
-
 class Span:
     """The time between two rows: of training, of waiting for data, and pauses that do not count (saving, validating)."""
 
@@ -234,62 +218,3 @@ def memory_mib(device: torch.device) -> float:
         return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
-
-
-class Inside(NamedTuple):
-    """Of all processes; on the device, for which a reader waits."""
-
-    attention_entropy: Tensor  # float64 [layers], nats: mean over heads and scored positions
-    logit_max: Tensor  # over scored positions and the vocabulary
-
-    def row(self) -> dict[str, Any]:
-        """For a row of metrics.jsonl."""
-        entropies = enumerate(self.attention_entropy.tolist())
-        return {
-            "attention_entropy": {f"layer_{number}": value for number, value in entropies},
-            "logit_max": float(self.logit_max),
-        }
-
-
-@torch.no_grad()
-def look_inside(
-    model: ParallelModel, batch: Mapping[str, Tensor], device: torch.device, most: int = ROWS
-) -> Inside:
-    """Attention and logits of the first `ROWS` rows of each process (at most `most`, a micro-batch) and their first
-    `POSITIONS`: attention is causal, so these have the same values as in the whole row. No dropout, no gradient; the model
-    is unchanged. All processes must call it at the same step. The caller sets autocast.
-    """
-    names, split = ("tokens", "labels", "documents", "positions"), model.parts[0].split
-    last = POSITIONS // split.size * split.size
-    part = {name: batch[name][: min(ROWS, most), :last].to(device, non_blocking=True) for name in names}
-    training = [piece.training for piece in model.parts]
-    for piece in model.parts:
-        piece.probe = Probe()
-        piece.eval()
-    try:
-        with uncompiled():
-            model.losses(part)
-        return _inside(model, part["labels"] >= 0)
-    finally:
-        for piece, was in zip(model.parts, training, strict=True):
-            piece.probe = None
-            piece.train(was)
-
-
-def _inside(model: ParallelModel, scored: Tensor) -> Inside:
-    """What the probes of all processes recorded."""
-    sums = torch.zeros(model.config.layers + 1, dtype=torch.float64, device=scored.device)
-    highest = torch.full((), float("-inf"), device=scored.device)
-    for piece in model.parts:
-        assert piece.probe
-        for number, entropy in zip(piece.layers, piece.probe.entropies, strict=True):
-            sums[int(number)] = (entropy * scored).sum()
-        if piece.probe.highest is not None:
-            highest = piece.probe.highest.masked_fill(~scored, float("-inf")).amax()
-    sums[-1] = scored.sum()
-    stages = 1
-    if model.mesh is not None:
-        stages = model.mesh.stages  # which have other layers of the same positions
-        dist.all_reduce(sums)
-        dist.all_reduce(highest, dist.ReduceOp.MAX)
-    return Inside(sums[:-1] * stages / sums[-1].clamp(min=1), highest)

@@ -138,6 +138,9 @@ SPECS = {
         Spec("Skipped steps", ("skipped",), "", "by the guard, since the row before", form="whole"),
         Spec("Last activations", ("activation_rms",), "RMS", "after the last layer, before the final norm"),
         Spec("Attention entropy", ("attention_entropy/",), "nats", "mean of heads and positions, on a few tokens"),
+        Spec("Attention entropy, share", ("attention_entropy_share/",), "of its maximum", "on a few tokens", form="share"),
+        Spec("Highest attention logit", ("attention_logit_max/",), "", "of all heads, on a few tokens", True),
+        Spec("Largest activation", ("activation_peak/",), "", "after a layer, mean of a few tokens", True),
         Spec("Highest logit", ("logit_max",), "", "on a few tokens"),
         Spec("Expert load", ("expert_load/",), "× an even share", "fullest and emptiest of a layer"),
     ),
@@ -149,6 +152,7 @@ SPECS = {
         Spec("Blocks replaced", ("blocks_replaced",), "", "damaged, in one process", form="whole"),
     ),
 }  # fmt: skip
+BY_LAYER = ("Attention entropy", "Attention entropy, share", "Highest attention logit", "Largest activation")
 UNPLOTTED = ("tokens",)
 QUIET = ("blocks_replaced", "skipped")  # no plot while they are 0
 
@@ -186,7 +190,7 @@ def _lines(spec: Spec, names: list[str], history: History, config: TrainConfig) 
         return [Line("training", "line", *history.column("loss")), *mean]
     if spec.title == "Learning rate":
         return [Line("used", "line", *history.column("lr")), Line("schedule", "dashes", *schedule(config))]
-    if spec.title == "Attention entropy":
+    if spec.title in BY_LAYER:
         return _layers(names, history)
     if spec.title == "Expert load":
         return _experts(names, history)

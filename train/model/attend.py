@@ -91,7 +91,7 @@ class Boundaries(NamedTuple):
     cu_seqlens: Tensor | None = None  # int32 [documents + 1]
     blocks: Any = None  # FlexAttention's BlockMask
     options: tuple[str, ...] = ()  # with `cu_seqlens`: the names of the kernel's arguments
-    entropies: list[Tensor] | None = None  # with `mask`: each layer appends the entropy of its attention
+    seen: list[tuple[Tensor, Tensor]] | None = None  # with `mask`: each layer appends its `attention_figures`
 
 
 def boundaries(
@@ -113,8 +113,8 @@ def boundaries(
 def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]."""
     grouped = q.shape[1] != k.shape[1]
-    if within.entropies is not None and within.mask is not None:
-        within.entropies.append(attention_entropy(q, k, within.mask))
+    if within.seen is not None and within.mask is not None:
+        within.seen.append(attention_figures(q, k, within.mask))
     if within.cu_seqlens is not None:
         return _variable_length(q, k, v, within.cu_seqlens, within.options)
     if within.blocks is not None:
@@ -126,14 +126,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     )
 
 
-def attention_entropy(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
-    """Entropy in nats of each position's attention, the mean of this process's heads; float32 [B, T]. Its collapse precedes
-    divergence (Zhai et al. 2023). For few positions, since all H x T x T weights exist at once."""
+def attention_figures(q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each position's attention, over this process's heads: its entropy in nats, their mean, whose collapse precedes
+    divergence (Zhai et al. 2023); and its highest logit, q k / sqrt(D). Both float32 [B, T]. For few positions, since all
+    H x T x T weights exist at once."""
     with torch.autocast(q.device.type, enabled=False):
         k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
         scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
-    entropy: Tensor = torch.special.entr(scores.masked_fill(~mask, float("-inf")).softmax(-1))
-    return entropy.sum(-1).mean(1)
+    scores = scores.masked_fill(~mask, float("-inf"))
+    entropy: Tensor = torch.special.entr(scores.softmax(-1))
+    return entropy.sum(-1).mean(1), scores.amax((1, 3))
 
 
 def document_mask(documents: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ class Decoder(nn.Module):
     def boundaries(self, x: Tensor, documents: Tensor | None, cu_seqlens: Tensor | None) -> Boundaries:
         """The documents' boundaries, for the kernel that will compute attention; a probe needs the mask."""
         if self.probe and documents is not None:
-            return Boundaries(mask=document_mask(documents), entropies=self.probe.entropies)
+            return Boundaries(mask=document_mask(documents), seen=self.probe.attention)
         autocast = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
         return boundaries(documents, cu_seqlens, dtype, self.config.head_size)

@@ -186,12 +186,18 @@ def activation_rms(sums: dict[str, Tensor]) -> Tensor | None:
 
 
 class Probe:
-    """What `corpusmill.train.log.metrics` examines in one pass: each layer's `entropies` [B, T] of attention, and, in the stage
-    with the head, the `highest` logit [B, T] of its part of the vocabulary."""
+    """What `corpusmill.train.log.probe` examines in one pass: each layer's `attention` (entropy and highest logit, [B, T]) and
+    the largest element of its output at each of this process's positions (`activations`, [B, T / n]), and, in the stage with
+    the head, the `highest` logit [B, T] of its part of the vocabulary."""
 
     def __init__(self) -> None:
-        self.entropies: list[Tensor] = []
+        self.attention: list[tuple[Tensor, Tensor]] = []
+        self.activations: list[Tensor] = []
         self.highest: Tensor | None = None
+
+    def see_layer(self, _layer: Any, _inputs: Any, outputs: tuple[Tensor, Any]) -> None:
+        """A forward hook of a layer, whose output is the residual stream and what its router did."""
+        self.activations.append(outputs[0].detach().abs().amax(-1))
 
     def see_logits(self, logits: Tensor, known: int) -> None:
         """logits [B, T, V], of which the first `known` are of tokens, the others of padding."""

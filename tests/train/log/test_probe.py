@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from corpusmill.train.log.metrics import POSITIONS, ROWS, look_inside
-from corpusmill.train.model.attend import Boundaries, attend, attention_entropy, document_mask
+from corpusmill.train.log.probe import POSITIONS, ROWS, look_inside
+from corpusmill.train.model.attend import Boundaries, attend, attention_figures, document_mask
 from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.parallel.model import ParallelModel
 from tests.train.models import KINDS, model_of
@@ -35,7 +35,8 @@ def batch_of(rows: int, length: int) -> dict[str, torch.Tensor]:
 def test_equal_keys_give_the_logarithm_of_their_number() -> None:
     q, k = torch.randn(1, 4, 8, 6), torch.zeros(1, 2, 8, 6)
     documents = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1]])
-    found = attention_entropy(q, k, document_mask(documents))
+    found, highest = attention_figures(q, k, document_mask(documents))
+    assert torch.equal(highest, torch.zeros(1, 8))
     seen = torch.tensor([[1, 2, 3, 1, 2, 3, 4, 5]])
     torch.testing.assert_close(found, seen.float().log())
 
@@ -43,18 +44,29 @@ def test_equal_keys_give_the_logarithm_of_their_number() -> None:
 def test_a_single_key_that_wins_gives_zero() -> None:
     q = torch.ones(1, 1, 4, 2)
     k = torch.tensor([[[[1e4, 1e4], [0, 0], [0, 0], [0, 0]]]])
-    assert float(attention_entropy(q, k, document_mask(torch.zeros(1, 4))).abs().max()) == 0
+    entropy, highest = attention_figures(q, k, document_mask(torch.zeros(1, 4)))
+    assert float(entropy.abs().max()) == 0
+    torch.testing.assert_close(highest, torch.full((1, 4), 2e4 / math.sqrt(2)))
+
+
+def test_the_highest_logit_is_one_that_the_position_sees() -> None:
+    """Neither a later position nor another document's counts, of any head."""
+    q = torch.tensor([[[[1.0, 0], [1, 0], [1, 0], [1, 0]], [[2.0, 0], [2, 0], [2, 0], [2, 0]]]])
+    k = torch.tensor([[[[3.0, 0], [9, 0], [-1, 0], [50, 0]]]])
+    _, highest = attention_figures(q, k, document_mask(torch.tensor([[0, 0, 1, 1]])))
+    seen = torch.tensor([[6.0, 18, -1, 100]])
+    torch.testing.assert_close(highest, seen / math.sqrt(2))
 
 
 def test_attention_is_the_same_with_somebody_watching() -> None:
     q, k, v = torch.randn(2, 4, 9, 6), torch.randn(2, 2, 9, 6), torch.randn(2, 2, 9, 6)
-    mask, left = document_mask(torch.zeros(2, 9)), list[torch.Tensor]()
-    watched = attend(q, k, v, Boundaries(mask=mask, entropies=left))
-    assert torch.equal(watched, attend(q, k, v, Boundaries(mask=mask))) and left[0].shape == (2, 9)
+    mask, left = document_mask(torch.zeros(2, 9)), list[tuple[torch.Tensor, torch.Tensor]]()
+    watched = attend(q, k, v, Boundaries(mask=mask, seen=left))
+    assert torch.equal(watched, attend(q, k, v, Boundaries(mask=mask))) and left[0][0].shape == (2, 9)
 
 
-def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[float]:
-    """The same from the layers' own projections, over whole rows, then cut."""
+def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[tuple[float, float, float]]:
+    """Of each layer entropy, entropy as a share, and the highest logit, from its own projections, over whole rows, then cut."""
     kept: list[tuple[Any, ...]] = []
     handles = [
         layer.attention.register_forward_pre_hook(lambda module, given: kept.append((module, *given)))
@@ -77,7 +89,11 @@ def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[float]:
         scores = (q @ k.transpose(-2, -1)) / math.sqrt(module.head_dim)
         logs = F.log_softmax(scores.masked_fill(~within.mask, -1e30), -1)
         entropy = -(logs.exp() * logs).sum(-1).mean(1)[:, :POSITIONS]
-        found.append(float(entropy[batch["labels"][:ROWS, :POSITIONS] >= 0].mean().detach()))
+        scored = batch["labels"][:ROWS, :POSITIONS] >= 0
+        seen = within.mask.sum(-1)[:, 0, :POSITIONS].float().log()
+        highest = scores.masked_fill(~within.mask, -1e30).amax((1, 3))[:, :POSITIONS]
+        figures = entropy[scored].mean(), entropy[scored].sum() / seen[scored].sum(), highest[scored].max()
+        found.append(tuple(float(figure.detach()) for figure in figures))
     return found
 
 
@@ -87,9 +103,22 @@ def test_it_is_what_whole_rows_give(kind: str) -> None:
     batch = batch_of(4, 200)
     found = look_inside(ParallelModel([model]), batch, CPU)
     assert found.attention_entropy.shape == (3,)
-    assert found.attention_entropy.tolist() == pytest.approx(by_hand(model, batch), rel=1e-4)
+    expected = list(zip(*by_hand(model, batch), strict=True))
+    assert found.attention_entropy.tolist() == pytest.approx(expected[0], rel=1e-4)
+    assert found.attention_entropy_share.tolist() == pytest.approx(expected[1], rel=1e-4)
+    assert found.attention_logit_max.tolist() == pytest.approx(expected[2], rel=1e-4)
+    streams: list[float] = []
+    handles = [
+        layer.register_forward_hook(
+            lambda _, __, out: streams.append(float(out[0][:ROWS, :POSITIONS].abs().amax(-1).mean()))
+        )
+        for layer in model.layers.values()
+    ]
     with torch.no_grad():
         logits = model(batch["tokens"], None, batch["documents"], batch["positions"])
+    for handle in handles:
+        handle.remove()
+    assert found.activation_peak.tolist() == pytest.approx(streams, rel=1e-4)
     scored = batch["labels"][:ROWS, :POSITIONS] >= 0
     assert float(found.logit_max) == pytest.approx(
         float(logits[:ROWS, :POSITIONS, :90][scored].max()), rel=1e-4
@@ -109,6 +138,7 @@ def test_nothing_is_left_behind() -> None:
     )
     assert all(torch.equal(v, model.state_dict()[k]) for k, v in state.items())
     assert all(p.grad is None for p in model.parameters())
+    assert not any(layer._forward_hooks for layer in model.layers.values())
 
 
 def test_a_piece_without_a_scored_position_says_so() -> None:
@@ -116,6 +146,7 @@ def test_a_piece_without_a_scored_position_says_so() -> None:
     batch["labels"][:] = -100
     row = look_inside(ParallelModel([model_of({})]), batch, CPU).row()
     assert row["logit_max"] == float("-inf") and set(row["attention_entropy"].values()) == {0.0}
+    assert row["attention_entropy_share"] == {"layer_0": 1.0, "layer_1": 1.0, "layer_2": 1.0}
 
 
 def test_the_activation_s_size_is_that_of_all_micro_batches() -> None:
@@ -133,3 +164,21 @@ def test_the_activation_s_size_is_that_of_all_micro_batches() -> None:
     assert found is not None and sums == {} and model.statistics.sums == {}
     assert float(found) == pytest.approx(float(torch.cat(inputs).square().mean().sqrt()), rel=1e-6)
     assert activation_rms({}) is None
+
+
+def test_compiled_layers_give_the_same_and_are_not_compiled_again() -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    from corpusmill.train.precision.adapt import compile_layers
+
+    model, batch = model_of({}), batch_of(2, 24)
+    plain = look_inside(ParallelModel([model]), batch, CPU)
+    counter = CompileCounter()
+    compile_layers(model, backend=counter)
+    model(**batch).sum().backward()
+    compiled = counter.frame_count
+    seen = look_inside(ParallelModel([model]), batch, CPU)
+    model(**batch).sum().backward()
+    assert counter.frame_count == compiled > 0
+    for before, after in zip(plain, seen, strict=True):
+        assert torch.equal(before, after)

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.log.metrics import look_inside
+from corpusmill.train.log.probe import look_inside
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.parallel.mesh import World, join
@@ -178,12 +178,12 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> list[str]:
     with autocast(config, world.device):
         seen = look_inside(model, parts[world.data_rank], world.device)
         rows = {k: torch.cat([part[k][:2] for part in parts]) for k in parts[0]}
-        with patch("corpusmill.train.log.metrics.ROWS", ROWS):
+        with patch("corpusmill.train.log.probe.ROWS", ROWS):
             right = look_inside(whole, rows, world.device, ROWS)
     near = {"rtol": 10 * close["rtol"], "atol": 1e-4}
     with noted("attention"):
-        same(seen.attention_entropy, right.attention_entropy, "entropy", **near)
-        same(seen.logit_max, right.logit_max, "logit_max", **near)
+        for name, value in seen._asdict().items():
+            same(value, getattr(right, name), name, **near)
     return differences
 
 

@@ -1,0 +1,37 @@
+"""The tables of the quick start, from an evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.quickstart import lines
+
+
+def figures(bits: float) -> dict[str, float]:
+    return {"loss": 6.3, "perplexity": 545.0, "bits_per_byte": bits}
+
+
+def row(own: bool) -> dict[str, Any]:
+    ngrams = {"trained_on": {"bigram": figures(2.1), "trigram": figures(2.2)}}
+    return {
+        "tokens": 100, "bytes": 300, **figures(2.4), "unigram": figures(2.7),
+        "unigram_source": figures(2.6) if own else None, "ngrams": ngrams,
+    }  # fmt: skip
+
+
+def test_ngram_models_stand_beside_the_model() -> None:
+    evaluation = {
+        "ngrams": {"trained_on": {"tokens": 5, "of": 5}, "all": {"tokens": 0, "of": 0, "missing": "no data"}},
+        "sources": {"wiki": row(True), "planted": row(False)},
+        "all_sources": row(False),
+    }
+    times = dict.fromkeys(("setup_s", "setup_mb", "first_s", "run_mb", "second_s"), 1.0)
+    found = lines({**times, "evaluation": evaluation})
+    assert "| wiki | 6.30 | 6.30 | 6.30 |" in found and "| planted | 6.30 | 6.30 |  |" in found
+    assert found[-5:] == [
+        "| source | model | unigram, all | bigram, seen | trigram, seen |",
+        "|---|---:|---:|---:|---:|",
+        "| wiki | 2.400 | 2.700 | 2.100 | 2.200 |",
+        "| planted | 2.400 | 2.700 | 2.100 | 2.200 |",
+        "| all sources | 2.400 | 2.700 | 2.100 | 2.200 |",
+    ]

@@ -1,0 +1,56 @@
+"""What `corpusmill evaluate` prints: tables of an evaluation, and what its n-gram models counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KINDS = ("bigram", "trigram")
+SHORT = {"trained_on": "seen", "all": "all"}  # the tokens of n-gram models, in the heading of a column
+TOKENS = {"trained_on": "seen: tokens that the run was trained on", "all": "all: tokens of the train splits"}
+
+
+def table(result: dict[str, Any]) -> list[list[str]]:
+    """Heading and rows of `result`: the model's loss beside that of unigram models."""
+    lines = [["source", "tokens", "loss", "unigram", "unigram of source", "perplexity", "unigram"]]
+    for name, row in _rows(result):
+        unigram, own = row["unigram"], row["unigram_source"]
+        lines.append(
+            [
+                name, f"{row['tokens']:,}", f"{row['loss']:.3f}", f"{unigram['loss']:.3f}",
+                f"{own['loss']:.3f}" if own else "", f"{row['perplexity']:.1f}", f"{unigram['perplexity']:.1f}",
+            ]
+        )  # fmt: skip
+    return lines
+
+
+def bits_table(result: dict[str, Any]) -> list[list[str]]:
+    """Heading and rows of `result`: bits per byte of the model, of the unigram model and of the n-gram models."""
+    shown = [which for which, about in result["ngrams"].items() if "missing" not in about]
+    lines = [
+        ["source", "model", "unigram, all", *(f"{kind}, {SHORT[which]}" for which in shown for kind in KINDS)]
+    ]
+    for name, row in _rows(result):
+        beside = [row["ngrams"][which][kind] for which in shown for kind in KINDS]
+        cells = [row, row["unigram"], *beside]
+        lines.append([name, *(f"{cell['bits_per_byte']:.3f}" for cell in cells)])
+    return lines
+
+
+def ngram_notes(result: dict[str, Any]) -> list[str]:
+    """What the n-gram models of `bits_table` counted, in words."""
+    lines = []
+    for which, about in result["ngrams"].items():
+        if "missing" in about:
+            lines.append(f"{TOKENS[which]}: no n-gram models: {about['missing']}")
+        elif about["tokens"] < about["of"]:
+            lines.append(
+                f"{TOKENS[which]}, {about['tokens']:,} of {about['of']:,}, spread evenly (--ngram-tokens)"
+            )
+        else:
+            lines.append(f"{TOKENS[which]}, {about['tokens']:,}")
+    return lines
+
+
+def _rows(result: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The rows of a table: each source, and all together."""
+    return [*result["sources"].items(), ("all sources", result["all_sources"])]
