@@ -26,18 +26,24 @@ BUFFERS = 64  # arrays of past batches that may be used again
 
 
 class Batch(Mapping[str, torch.Tensor]):
-    """The tensors of a batch by name, each made when it is first read, in the thread that reads it."""
+    """The tensors of a batch by name. One of a stream (`of`) makes each when it is first read, in the thread that reads it;
+    `Batch(tensors)` is what loops make of it that move or convert the tensors."""
 
-    def __init__(self, rows: Rows, source: Ints, n: Ints) -> None:
-        self._rows = rows
-        self._columns: dict[str, npt.NDArray[np.integer]] = {
-            "tokens": rows.tokens, "labels": rows.labels, "source_id": source, "n": n
-        }  # fmt: skip
-        self._tensors: dict[str, torch.Tensor] = {}
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = dict(tensors)
+        self._rows: Rows | None = None
+        self._columns: dict[str, npt.NDArray[np.integer]] = {}
+
+    @classmethod
+    def of(cls, rows: Rows, source: Ints, n: Ints) -> Batch:
+        batch = cls({})
+        batch._rows = rows
+        batch._columns = {"tokens": rows.tokens, "labels": rows.labels, "source_id": source, "n": n}
+        return batch
 
     def __getitem__(self, name: str) -> torch.Tensor:
         if name not in self._tensors:
-            if name in MARKS and name not in self._columns:
+            if self._rows and name in MARKS and name not in self._columns:
                 found = self._rows.marks()
                 self._columns |= {mark: getattr(found, mark) for mark in MARKS[:-1]}
                 self._columns["max_seqlen"] = np.array(found.max_seqlen, dtype=np.int32)
@@ -45,7 +51,8 @@ class Batch(Mapping[str, torch.Tensor]):
         return self._tensors[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._columns, *MARKS]))
+        marks = MARKS if self._rows else ()
+        return iter(dict.fromkeys([*self._columns, *marks, *self._tensors]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -107,7 +114,7 @@ class Builder:
                     for at, (block, sequence) in zip(places[mine], pairs[mine], strict=True)
                 ]
                 rows = packed(pieces, length, self.eos, plan.cross_documents, self._buffer(2 * size, length))
-            batches.append(Batch(rows, sources[mine], numbers[mine]))
+            batches.append(Batch.of(rows, sources[mine], numbers[mine]))
         return batches
 
     def _span(self, step: int) -> range:
