@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from corpusmill.common.errors import WorkError
 from corpusmill.train.data.pack import IGNORED
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class SingleSequences(IterableDataset[dict[str, Tensor]]):
     """The sequences of a stream's batches one by one, in their order: the tensors of a batch without `cu_seqlens` and
     `max_seqlen`, and without the dimension of rows. Made by `StreamingTokens.sequences`.
 
-    Its state is the stream's, with `rows`, how many of the next global batch's sequences were returned.
+    Its state is the stream's, with `rows`, how many of this rank's sequences of the next batch were returned, and `ranks`.
     """
 
     def __init__(self, stream: StreamingTokens) -> None:
@@ -69,11 +70,17 @@ class SingleSequences(IterableDataset[dict[str, Tensor]]):
 
     def state_dict(self) -> dict[str, Any]:
         step = self.stream.step if self._batch is None else self._before
-        return {
-            **self.stream.state_dict(), "n": self.stream.plan.end_of(step), "rows": self._row * self.stream.dp_world,
-        }  # fmt: skip
+        n = self.stream.plan.end_of(step)
+        return {**self.stream.state_dict(), "n": n, "rows": self._row, "ranks": self.stream.dp_world}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at `state`, of this or of the stream. Raises as `StreamingTokens.load_state_dict`."""
+        """Continue at `state`, of this or of the stream. Raises as `StreamingTokens.load_state_dict`, and `WorkError` for a
+        state within a batch on another number of ranks."""
+        rows, ranks = state.get("rows", 0), self.stream.dp_world
+        if rows and state["ranks"] != ranks:
+            raise WorkError(
+                f"loader state: within a batch, after {rows} sequences of each of {state['ranks']} ranks: it cannot be"
+                f" continued on {ranks}; a state at the end of a global batch can"
+            )
         self.stream.load_state_dict({**state, "rows": 0})
-        self._batch, self._row = None, state.get("rows", 0) // self.stream.dp_world
+        self._batch, self._row = None, rows
