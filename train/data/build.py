@@ -13,11 +13,12 @@ import torch
 
 from corpusmill.train.data.fetch import BlockData, Blocks, Key
 from corpusmill.train.data.order import order
-from corpusmill.train.data.pack import Piece, Rows, best_fit, packed, windows
+from corpusmill.train.data.pack import IGNORED, Piece, Rows, best_fit, packed, windows
 from corpusmill.train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
 
+OF_ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # have a row for each sequence
 MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
 TOGETHER = 2**19  # tokens of steps that are built in one go
 GROUP = 8192  # sequences whose addresses are computed, and whose blocks are asked for, in one go
@@ -56,6 +57,26 @@ class Batch(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+def unshifted(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A batch for a model that shifts labels itself: `input_ids`, `labels`, `position_ids`, int64 [rows, length + 1].
+
+    Such a model compares what it predicts at a position with the label of the next one, so `length` predictions take
+    `length + 1` positions: those of `tokens`, and the last label. The first label, which no position predicts, is `IGNORED`.
+    Positions begin at 0 in each document, by which models of transformers keep documents apart.
+    """
+    tokens, labels, positions = batch["tokens"], batch["labels"], batch["positions"]
+    return {
+        "input_ids": torch.cat([tokens, labels[:, -1:]], 1),
+        "labels": torch.cat([torch.full_like(labels[:, :1], IGNORED), labels], 1),
+        "position_ids": torch.cat([positions, positions[:, -1:] + 1], 1).long(),
+    }
+
+
+def by_rows(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors of a batch that can be cut and joined by rows."""
+    return {name: batch[name] for name in OF_ROWS if name in batch} if "tokens" in batch else dict(batch)
 
 
 class Group(NamedTuple):

@@ -17,9 +17,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.schemas.data import DataConfig
-from corpusmill.train.data.build import Batch, Builder
+from corpusmill.train.data.build import Batch, Builder, by_rows, unshifted
 from corpusmill.train.data.fetch import Blocks
-from corpusmill.train.data.forms import SingleSequences, by_rows, unshifted
 from corpusmill.train.data.order import Future
 from corpusmill.train.data.plan import Plan, difference, past
 from corpusmill.train.data.planning import caps_reached, make_plan
@@ -35,7 +34,7 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
 
     Labels are shifted already: `labels[:, i]` is to be predicted at `tokens[:, i]`. With `shift_labels=False` a batch is what
     models that shift them themselves expect, as those of Hugging Face do: `input_ids`, `labels` and `position_ids`, int64
-    [rows, length + 1], for the same predictions (`corpusmill.train.data.forms`).
+    [rows, length + 1], for the same predictions (`corpusmill.train.data.build.unshifted`).
 
     Every key of the `data` section of a training config is a keyword here (`corpusmill.schemas.data.DataConfig`). A batch has
     this rank's rows: `tokens`, `labels`, `documents`, `positions` (integers [rows, length]), `cu_seqlens` (int32
@@ -245,3 +244,51 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
 
 
 _EMPTY: dict[str, Any] = {"stages": {}, "skip": {}, "sources": {}}
+
+
+class SingleSequences(IterableDataset[dict[str, Tensor]]):
+    """The sequences of a stream's batches one by one, in their order: the tensors of a batch without `cu_seqlens` and
+    `max_seqlen`, and without the dimension of rows. Made by `StreamingTokens.sequences`.
+
+    Its state is the stream's, with `rows`, how many of this rank's sequences of the next batch were returned, and `ranks`.
+    """
+
+    def __init__(self, stream: StreamingTokens) -> None:
+        self.stream = stream
+        self._batch: dict[str, Tensor] | None = None  # in hand
+        self._row = 0  # of the batch in hand, or else of the next one
+        self._before = 0  # the stream's step before the batch in hand
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        iter(self.stream)
+        return self
+
+    def __next__(self) -> dict[str, Tensor]:
+        if self._batch is None:
+            self._before = self.stream.step
+            self._batch = by_rows(next(self.stream))
+        row = {name: tensor[self._row] for name, tensor in self._batch.items()}
+        self._row += 1
+        if self._row == len(self._batch["labels"]):
+            self._batch, self._row = None, 0
+        return row
+
+    def set_epoch(self, epoch: int) -> None:
+        self.stream.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        step = self.stream.step if self._batch is None else self._before
+        n = self.stream.plan.end_of(step)
+        return {**self.stream.state_dict(), "n": n, "rows": self._row, "ranks": self.stream.dp_world}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue at `state`, of this or of the stream. Raises as `StreamingTokens.load_state_dict`, and `WorkError` for a
+        state within a batch on another number of ranks."""
+        rows, ranks = state.get("rows", 0), self.stream.dp_world
+        if rows and state["ranks"] != ranks:
+            raise WorkError(
+                f"loader state: within a batch, after {rows} sequences of each of {state['ranks']} ranks: it cannot be"
+                f" continued on {ranks}; a state at the end of a global batch can"
+            )
+        self.stream.load_state_dict({**state, "rows": 0})
+        self._batch, self._row = None, rows
