@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def loops(foreign: str, shards: str, folder: str) -> None:
     import pytorch_lightning as lightning
     from torchdata.stateful_dataloader import StatefulDataLoader
 
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
     class Bigram(lightning.LightningModule):
@@ -40,7 +42,7 @@ def loops(foreign: str, shards: str, folder: str) -> None:
     def fit(loader: Any, start: str | None = None, save: str | None = None, **options: Any) -> list[Any]:
         model = Bigram()
         trainer = lightning.Trainer(
-            accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            accelerator="cpu", devices=world, logger=False, enable_checkpointing=False, enable_progress_bar=False,
             enable_model_summary=False, **options,
         )  # fmt: skip
         trainer.fit(model, loader, ckpt_path=start, weights_only=False)
@@ -48,6 +50,10 @@ def loops(foreign: str, shards: str, folder: str) -> None:
             trainer.save_checkpoint(save)
         return model.seen
 
+    if world > 1:
+        part = stream(shards, dp_rank=rank, dp_world=world)
+        print(json.dumps(fit(part, max_steps=2) + fit(DataLoader(part, batch_size=None), max_steps=2)))
+        return
     found = {
         "loader": fit(DataLoader(stream(shards), batch_size=None), max_steps=5),
         "epochs": fit(stream(shards), limit_train_batches=3, max_epochs=2),
@@ -70,3 +76,10 @@ def test_fit(shards: Folder, foreign: str, tmp_path: Path) -> None:
     assert flat(found["epochs"]) == numbers(0, 6)  # an epoch of Lightning goes on where the one before ended
     for name in ("stream", "stateful", "sequences"):
         assert flat(found[name]) == numbers(0, 7), name
+
+
+def test_two_processes(shards: Folder, foreign: str, tmp_path: Path) -> None:
+    """Lightning divides no stream of batches; without a limit, it takes one more batch than it trains on."""
+    ranks = answers(launch(2, f"{__name__}:loops", foreign, shards.url, tmp_path))
+    both = flat(flat(step) for step in zip(*ranks, strict=True))
+    assert both == [*numbers(0, 2), *numbers(3, 5)]
