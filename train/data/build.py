@@ -18,7 +18,7 @@ from corpusmill.train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
 
-OF_ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # have a row for each sequence
+ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # of a batch: a row for each sequence
 MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
 TOGETHER = 2**19  # tokens of steps that are built in one go
 GROUP = 8192  # sequences whose addresses are computed, and whose blocks are asked for, in one go
@@ -76,7 +76,7 @@ def unshifted(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def by_rows(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors of a batch that can be cut and joined by rows."""
-    return {name: batch[name] for name in OF_ROWS if name in batch} if "tokens" in batch else dict(batch)
+    return {name: batch[name] for name in ROWS if name in batch} if "tokens" in batch else dict(batch)
 
 
 class Group(NamedTuple):
