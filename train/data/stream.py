@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future as Promise
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from multiprocessing import Value
+from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 from torch import Tensor
@@ -23,6 +23,8 @@ from corpusmill.train.data.order import Future
 from corpusmill.train.data.plan import Plan, difference, past
 from corpusmill.train.data.planning import caps_reached, make_plan
 from corpusmill.train.data.shards import Shards, open_tokens
+
+MOST_WORKERS = 1024  # of a DataLoader
 
 
 class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
@@ -84,13 +86,14 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
         self.shift_labels = shift_labels
         self.sources = [source.name for source in self.plan.sources]
         self.step = (
-            0  # the last one whose batch was returned; in a worker of a DataLoader, the one before its next
+            0  # the last one whose batch was returned; in a DataLoader's worker, the one before its next
         )
         self.log = log
         self._opened = opened
         self._by_rows = False  # a loop cuts and joins batches by rows
         self._stride = 1  # steps from a batch to the next one
-        self._workers = Value("i", 0)  # processes of DataLoaders that have begun to read
+        # Whether a worker of a DataLoader has begun to read, by its number; in memory that forked processes share.
+        self._begun_in = RawArray("b", MOST_WORKERS)
         self._start()
 
     def _start(self) -> None:
@@ -119,13 +122,12 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
             raise UserError(
                 f"StreamingTokens: workers of a DataLoader cannot read from an object store; {instead}"
             )
-        with self._workers.get_lock():
-            self._workers.value += 1
-            if self._workers.value > count:
-                raise UserError(
-                    "StreamingTokens: workers of a DataLoader have read this stream, and would repeat the same batches;"
-                    f" {instead}"
-                )
+        if self._begun_in[number]:
+            raise UserError(
+                "StreamingTokens: workers of a DataLoader have read this stream, and would repeat the same batches;"
+                f" {instead}"
+            )
+        self._begun_in[number] = True
         self._stride = count
         self.step += number
         self._start()
