@@ -1,6 +1,6 @@
 """Peers in environments of their own, made once by the bench that needs them, and the answers of their scripts.
 
-A peer's pins may conflict with ours, so its packages never come near the product's environment: they lie in
+A peer's pins may conflict with ours, so its packages are never installed in the product's environment: they lie in
 `.peers/<name>-<hash of the requirements>` at the root of the checkout, to be deleted at any time. A script of
 `peer_scripts/` runs in there on a file of documents and prints one JSON value as its last line.
 """
