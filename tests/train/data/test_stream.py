@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
@@ -347,54 +344,3 @@ def test_validation_is_fixed_and_shared_by_ranks(shards: Folder) -> None:
     assert sorted(torch.cat([*ranks[0], *ranks[1]]).tolist()) == sorted(torch.cat(first).tolist())
     scored = sum(int((batch["labels"] >= 0).sum()) for batch in whole(source, T, 4))
     assert scored == source.index.ntokens
-
-
-@settings(max_examples=12)
-@given(
-    shape=st.sampled_from(sorted(SHAPES)), cuts=st.lists(st.integers(0, 40), min_size=1, max_size=3),
-    world=st.sampled_from([1, 2, 4]),
-)  # fmt: skip
-def test_single_sequences_go_on_wherever_they_stopped(
-    shards: Folder, shape: str, cuts: list[int], world: int
-) -> None:
-    states: list[Any] = [None] * world
-    seen: list[list[Any]] = [[] for _ in range(world)]
-    for cut in cuts:
-        for rank in range(world):
-            with stream(shards, dp_rank=rank, dp_world=world, prefetch=1, **SHAPES[shape]) as part:
-                rows = part.sequences()
-                if states[rank]:
-                    rows.load_state_dict(json.loads(json.dumps(states[rank])))
-                    assert rows.state_dict() == states[rank]
-                seen[rank] += [(int(row["n"]), row["labels"].tolist()) for row in islice(rows, cut)]
-                states[rank] = rows.state_dict()
-        assert all(state == states[0] for state in states)
-    for rank in range(world):
-        with stream(shards, dp_rank=rank, dp_world=world, **SHAPES[shape]) as part:
-            wanted = [
-                (int(n), labels.tolist())
-                for batch in islice(part, sum(cuts) * world // 8 + 1)
-                for n, labels in zip(batch["n"], batch["labels"], strict=True)
-            ]
-        assert seen[rank] == wanted[: len(seen[rank])] and len(seen[rank]) == sum(cuts)
-
-
-def test_a_state_within_a_batch_is_one_of_single_sequences(shards: Folder) -> None:
-    with stream(shards) as one, stream(shards) as other:
-        rows = one.sequences()
-        list(islice(rows, 11))
-        state = rows.state_dict()
-        assert (state["n"], state["rows"], state["ranks"]) == (8, 3, 1)
-        with (
-            stream(shards, dp_world=2) as half,
-            pytest.raises(WorkError, match="of each of 1 ranks: .* on 2;"),
-        ):
-            half.sequences().load_state_dict(state)
-        with pytest.raises(WorkError, match=r"after 3 sequences of it: load it into stream.sequences\(\)"):
-            other.load_state_dict(state)
-        list(islice(rows, 5))
-        assert rows.state_dict() == {**one.state_dict(), "rows": 0, "ranks": 1} and one.n == 16
-        other.load_state_dict(rows.state_dict())  # at the end of a batch, both take either's
-        assert next(other)["n"].tolist() == list(range(16, 24))
-        rows.load_state_dict(other.state_dict())
-        assert int(next(rows)["n"]) == 24
