@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from bench._loader_ours import alone
 from bench.peers import NotMeasured, Peer, ask
+from corpusmill.train.data.build import ROWS
 
 TORCH = "torch==2.13.0"  # of a package index with CPU builds, 200 MB; of others, with CUDA, gigabytes
 WEBDATASET = Peer("webdataset", ("webdataset==1.0.2", TORCH, "numpy==2.4.6"), "loader_webdataset.py")
@@ -34,6 +35,17 @@ class Rate(NamedTuple):
     workers: int
 
 
+class Ours(NamedTuple):
+    """Tokens/s of ours, asked for tokens and labels, each time; and by median asked for all that the trainer reads (how many
+    times as fast the first one was in the same round, by median); peak MB of both."""
+
+    best: list[float]
+    trainer: float
+    ratio: float
+    best_mb: float
+    trainer_mb: float
+
+
 class Row(NamedTuple):
     """What was measured of a peer; `why` is the reason if nothing was."""
 
@@ -53,10 +65,9 @@ def prepare(peer: Peer, root: str, rows: Path, folder: Path) -> Path:
     return made
 
 
-def measure(root: str, data: dict[Peer, Path]) -> tuple[list[float], float, list[Row]]:
-    """(tokens/s of ours in each round, its peak MB, a row for each peer). Ours is measured again before every peer."""
-    mine: list[float] = []
-    peak, rows, chosen = 0.0, [], {}
+def measure(root: str, data: dict[Peer, Path]) -> tuple[Ours, list[Row]]:
+    """Ours, and a row for each peer. Ours is measured again before every peer, and in each round as the trainer reads it."""
+    mine, read, rows, chosen = Rounds(root), Rounds(root, *ROWS), [], {}
     asked: dict[Peer, list[dict[str, Any]]] = {}
     why: dict[Peer, str] = {}
     for peer, folder in data.items():
@@ -67,16 +78,16 @@ def measure(root: str, data: dict[Peer, Path]) -> tuple[list[float], float, list
             chosen[peer] = fastest(speeds)
         except NotMeasured as reason:
             why[peer] = str(reason)
+    ratios = []
     for _ in range(ROUNDS):
+        ratios.append(mine.again() / read.again())
         for peer, names in chosen.items():
             if peer in why:
                 continue
-            ours = alone("speed", root, SECONDS)
-            mine.append(ours["tokens_per_second"])
-            peak = max(peak, ours["peak_mb"])
+            ours = mine.again()
             try:
                 answer = ask(peer, "speed", data[peer], str(SECONDS), *names)
-                asked.setdefault(peer, []).append({**answer, "ours": mine[-1]})
+                asked.setdefault(peer, []).append({**answer, "ours": ours})
             except NotMeasured as reason:
                 why[peer] = str(reason)
     for peer in data:
@@ -85,10 +96,22 @@ def measure(root: str, data: dict[Peer, Path]) -> tuple[list[float], float, list
         else:
             rates = {name.partition(":")[0]: rate(name, asked[peer]) for name in chosen[peer]}
             rows.append(Row(peer, rates, max(answer["peak_mb"] for answer in asked[peer])))
-    if not mine:
-        ours = alone("speed", root, SECONDS)
-        mine, peak = [ours["tokens_per_second"]], ours["peak_mb"]
-    return mine, peak, rows
+    return Ours(mine.speeds, median(read.speeds), median(ratios), mine.peak_mb, read.peak_mb), rows
+
+
+class Rounds:
+    """Measurements of ours, each in a process of its own: tokens/s of each, and the highest peak, MB."""
+
+    def __init__(self, root: str, *names: str) -> None:
+        self.root, self.names = root, names
+        self.speeds: list[float] = []
+        self.peak_mb = 0.0
+
+    def again(self) -> float:
+        found = alone("speed", self.root, SECONDS, *self.names)
+        self.speeds.append(found["tokens_per_second"])
+        self.peak_mb = max(self.peak_mb, found["peak_mb"])
+        return self.speeds[-1]
 
 
 def fastest(speeds: dict[str, float]) -> list[str]:
@@ -109,12 +132,14 @@ def rate(name: str, answers: Iterable[dict[str, Any]]) -> Rate:
     return Rate(median(speeds), median(ratios), int(name.partition(":")[2]))
 
 
-def table(mine: list[float], peak_mb: float, rows: list[Row]) -> list[str]:
+def table(ours: Ours, rows: list[Row]) -> list[str]:
     """Lines of Markdown."""
     heads = " | ".join(f"{what}: M tokens/s | workers | ours is faster" for what in FORMS.values())
     lines = [f"| loader | {heads} | peak RSS, MB |", f"|---|{'---:|' * (3 * len(FORMS) + 1)}"]
-    best = f"{median(mine) / 1e6:.1f} | | 1"
-    lines.append(f"| StreamingTokens | {best} | {best} | {peak_mb:.0f} |")
+    best = f"{median(ours.best) / 1e6:.1f} | | 1"
+    lines.append(f"| StreamingTokens | {best} | {best} | {ours.best_mb:.0f} |")
+    read = f"{ours.trainer / 1e6:.1f} | | {ours.ratio:.2f} times"
+    lines.append(f"| StreamingTokens, as the trainer reads it | {read} | {read} | {ours.trainer_mb:.0f} |")
     for row in rows:
         if row.why:
             lines.append(f"| {row.peer.label} | not measured: {row.why} |{' |' * (3 * len(FORMS))}")

@@ -36,18 +36,9 @@ def measure() -> dict[str, Any]:
                 data[peer] = _loader_peers.prepare(peer, root, rows, folder / "peers")
             except NotMeasured as reason:
                 missing[peer] = str(reason)
-        mine, peak, table = _loader_peers.measure(root, data)
+        ours, table = _loader_peers.measure(root, data)
         table += [_loader_peers.Row(peer, {}, 0.0, why) for peer, why in missing.items()]
-        marked = [
-            alone("speed", root, _loader_peers.SECONDS, "documents")["tokens_per_second"] for _ in mine[:3]
-        ]
-        found |= {
-            "mine": mine,
-            "peak_mb": peak,
-            "peers": table,
-            "fill": alone("fill", 3),
-            "marked": median(marked),
-        }
+        found |= {"ours": ours, "peers": table, "fill": alone("fill", 3)}
         found |= {"shuffle": shuffles(root, rows, data, missing, folder), "first": alone("first", root)}
         try:
             found["s3"] = _loader_s3.measure(root)
@@ -92,7 +83,7 @@ def main() -> None:
     """Print Markdown."""
     found = measure()
     sequences = len(SOURCES) * TARS * BLOCKS * _loader_shuffle.PER_BLOCK
-    fill, mine = found["fill"], median(found["mine"])
+    fill, mine = found["fill"], median(found["ours"].best)
     lines = [
         f"{len(SOURCES) * TARS * BLOCKS * BLOCK / 1e6:.0f} M tokens (uint16) in two sources, {sequences:,} sequences of"
         f" {SEQUENCE}, on a local disk, cached in memory; batches of {BATCH} as torch int64, medians of"
@@ -101,10 +92,10 @@ def main() -> None:
         " each in its own format and with 0 or 2 workers, whichever is faster: with the two sources mixed by its own means,"
         " half from each, and with one of them alone, which is less work.",
         "",
-        *_loader_peers.table(found["mine"], found["peak_mb"], found["peers"]),
+        *_loader_peers.table(found["ours"], found["peers"]),
         "",
-        f"Ours with the numbers and positions of documents asked for as well (the others know no documents):"
-        f" {found['marked'] / 1e6:.0f} M tokens/s.",
+        "As the trainer reads it: with the number and position of every token's document, and source and number of every"
+        " sequence. The others know no documents.",
         "",
         f"The limit is memory: {fill['bytes_per_token']:.0f} bytes are written for a token, and 2 read. Writing these tensors"
         f" alone, in NumPy on one thread, into the same few arrays, gives {fill['tokens_per_second'] / 1e6:.0f} M tokens/s"

@@ -1,6 +1,6 @@
 """Peers in environments of their own, made once by the bench that needs them, and the answers of their scripts.
 
-A peer's pins may conflict with ours, so its packages never come near the product's environment: they lie in
+A peer's pins may conflict with ours, so its packages are never installed in the product's environment: they lie in
 `.peers/<name>-<hash of the requirements>` at the root of the checkout, to be deleted at any time. A script of
 `peer_scripts/` runs in there on a file of documents and prints one JSON value as its last line.
 """
@@ -85,8 +85,7 @@ def environment(name: str, requirements: tuple[str, ...]) -> Path:
         return python
     print(f"  making the environment of {name} (once) ...", file=sys.stderr, flush=True)
     making = folder.with_name(f"{folder.name}.{os.getpid()}")
-    CACHE.mkdir(exist_ok=True)
-    (CACHE / ".gitignore").write_text("*\n")
+    _make_cache()
     try:
         _command([sys.executable, "-m", "venv", "--without-pip", str(making)])
         _command([*installing(making / "bin/python"), "--retries", "1", "--timeout", "30", *requirements])
@@ -96,6 +95,35 @@ def environment(name: str, requirements: tuple[str, ...]) -> Path:
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return python
+
+
+@lru_cache(maxsize=16)
+def packages(name: str, requirements: tuple[str, ...]) -> Path:
+    """A folder of `requirements` without what they need, to be put last on the path of our own Python; the first call on a
+    machine makes it. For packages on top of torch, whose environments would take gigabytes. Raises `NotMeasured`.
+    """
+    version = f"python {sys.version_info.major}.{sys.version_info.minor}"
+    key = hashlib.sha256("\n".join([*requirements, version]).encode()).hexdigest()[:12]
+    folder = CACHE / f"{name}-{key}"
+    if folder.exists():
+        return folder
+    making = folder.with_name(f"{folder.name}.{os.getpid()}")
+    _make_cache()
+    try:
+        _command(
+            [*installing(Path(sys.executable)), "--retries", "1", "--timeout", "30", "--no-deps", "--target",
+             str(making), *requirements]
+        )  # fmt: skip
+        if not folder.exists():
+            making.rename(folder)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return folder
+
+
+def _make_cache() -> None:
+    CACHE.mkdir(exist_ok=True)
+    (CACHE / ".gitignore").write_text("*\n")
 
 
 def installing(python: Path) -> list[str]:

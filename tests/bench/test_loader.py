@@ -78,9 +78,10 @@ def test_the_faster_number_of_workers_is_kept_for_each_form() -> None:
 
 def test_a_peer_without_figures_says_why() -> None:
     row = _loader_peers.Row(_loader_peers.HF, {}, 0.0, "the package index cannot be reached")
-    lines = _loader_peers.table([3e6, 1e6, 2e6], 500.0, [row])
+    lines = _loader_peers.table(_loader_peers.Ours([3e6, 1e6, 2e6], 5e5, 4.44, 500.0, 501.0), [row])
     assert lines[2].startswith("| StreamingTokens | 2.0 |")
-    assert "datasets 5.2.0 | not measured: the package index cannot be reached" in lines[3]
+    assert lines[3].startswith("| StreamingTokens, as the trainer reads it | 0.5 | | 4.44 times |")
+    assert "datasets 5.2.0 | not measured: the package index cannot be reached" in lines[4]
     assert len({line.count("|") for line in lines}) == 1
 
 

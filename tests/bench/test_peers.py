@@ -13,6 +13,7 @@ from bench import peers
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(peers, "CACHE", tmp_path / "peers")
     peers.environment.cache_clear()
+    peers.packages.cache_clear()
     return tmp_path / "peers"
 
 
@@ -33,3 +34,18 @@ def test_a_script_that_fails_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(peers.NotMeasured, match="it broke"):
         peers.ask(peers.Peer("bad", (), "bad.py"))
     assert peers.ask(peers.Peer("good", (), "good.py"), "3") == [3]
+
+
+def test_packages_on_top_of_ours_are_made_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[list[str]] = []
+
+    def install(command: list[str]) -> None:
+        made.append(command)
+        Path(command[command.index("--target") + 1]).mkdir()
+
+    monkeypatch.setattr(peers, "_command", install)
+    folder = peers.packages("some", ("one==1.0",))
+    peers.packages.cache_clear()
+    assert folder.is_dir() and peers.packages("some", ("one==1.0",)) == folder and len(made) == 1
+    assert {"--no-deps", "one==1.0"} <= set(made[0])
+    assert sorted(file.name for file in cache.iterdir()) == [".gitignore", folder.name]

@@ -13,11 +13,12 @@ import torch
 
 from corpusmill.train.data.fetch import BlockData, Blocks, Key
 from corpusmill.train.data.order import order
-from corpusmill.train.data.pack import Piece, Rows, best_fit, packed, windows
+from corpusmill.train.data.pack import IGNORED, Piece, Rows, best_fit, packed, windows
 from corpusmill.train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
 
+ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # of a batch: a row for each sequence
 MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
 TOGETHER = 2**19  # tokens of steps that are built in one go
 GROUP = 8192  # sequences whose addresses are computed, and whose blocks are asked for, in one go
@@ -26,18 +27,24 @@ BUFFERS = 64  # arrays of past batches that may be used again
 
 
 class Batch(Mapping[str, torch.Tensor]):
-    """The tensors of a batch by name, each made when it is first read, in the thread that reads it."""
+    """The tensors of a batch by name. One of a stream (`of`) makes each when it is first read, in the thread that reads it;
+    `Batch(tensors)` is what loops make of it that move or convert the tensors."""
 
-    def __init__(self, rows: Rows, source: Ints, n: Ints) -> None:
-        self._rows = rows
-        self._columns: dict[str, npt.NDArray[np.integer]] = {
-            "tokens": rows.tokens, "labels": rows.labels, "source_id": source, "n": n
-        }  # fmt: skip
-        self._tensors: dict[str, torch.Tensor] = {}
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = dict(tensors)
+        self._rows: Rows | None = None
+        self._columns: dict[str, npt.NDArray[np.integer]] = {}
+
+    @classmethod
+    def of(cls, rows: Rows, source: Ints, n: Ints) -> Batch:
+        batch = cls({})
+        batch._rows = rows
+        batch._columns = {"tokens": rows.tokens, "labels": rows.labels, "source_id": source, "n": n}
+        return batch
 
     def __getitem__(self, name: str) -> torch.Tensor:
         if name not in self._tensors:
-            if name in MARKS and name not in self._columns:
+            if self._rows and name in MARKS and name not in self._columns:
                 found = self._rows.marks()
                 self._columns |= {mark: getattr(found, mark) for mark in MARKS[:-1]}
                 self._columns["max_seqlen"] = np.array(found.max_seqlen, dtype=np.int32)
@@ -45,10 +52,31 @@ class Batch(Mapping[str, torch.Tensor]):
         return self._tensors[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._columns, *MARKS]))
+        marks = MARKS if self._rows else ()
+        return iter(dict.fromkeys([*self._columns, *marks, *self._tensors]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+def unshifted(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A batch for a model that shifts labels itself: `input_ids`, `labels`, `position_ids`, int64 [rows, length + 1].
+
+    Such a model compares what it predicts at a position with the label of the next one, so `length` predictions take
+    `length + 1` positions: those of `tokens`, and the last label. The first label, which no position predicts, is `IGNORED`.
+    Positions begin at 0 in each document, by which models of transformers keep documents apart.
+    """
+    tokens, labels, positions = batch["tokens"], batch["labels"], batch["positions"]
+    return {
+        "input_ids": torch.cat([tokens, labels[:, -1:]], 1),
+        "labels": torch.cat([torch.full_like(labels[:, :1], IGNORED), labels], 1),
+        "position_ids": torch.cat([positions, positions[:, -1:] + 1], 1).long(),
+    }
+
+
+def by_rows(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors of a batch that can be cut and joined by rows."""
+    return {name: batch[name] for name in ROWS if name in batch} if "tokens" in batch else dict(batch)
 
 
 class Group(NamedTuple):
@@ -107,7 +135,7 @@ class Builder:
                     for at, (block, sequence) in zip(places[mine], pairs[mine], strict=True)
                 ]
                 rows = packed(pieces, length, self.eos, plan.cross_documents, self._buffer(2 * size, length))
-            batches.append(Batch(rows, sources[mine], numbers[mine]))
+            batches.append(Batch.of(rows, sources[mine], numbers[mine]))
         return batches
 
     def _span(self, step: int) -> range:
