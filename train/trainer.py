@@ -26,7 +26,7 @@ from corpusmill.train.guard.judge import Verdict
 from corpusmill.train.log.metrics import MetricsLog, Span, look_inside, row_of, totals, totals_and_each
 from corpusmill.train.log.profile import Profile
 from corpusmill.train.log.sinks import Console, log_line, open_log
-from corpusmill.train.log.stragglers import computing, slowest
+from corpusmill.train.log.stragglers import Stragglers, computing
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
@@ -64,8 +64,10 @@ def train(
         if world.watch and world.spare:
             world.watch.wait_for_end()
             return {}
+        if world.watch:
+            world.watch.own()
         result = Trainer(fit.config, world, shards, replay, on_row).run()
-        if world.watch and world.first:
+        if world.watch:
             world.watch.finish()
         return result
     except RuntimeError as error:
@@ -92,6 +94,7 @@ class Trainer:
         self.config, self.world, self.shards, self.on_row = config, world, shards, on_row
         self.folder = Folder(config.output_url)
         self.saver = checkpoint.Saver(self.folder, config.checkpoint)
+        self.stragglers = Stragglers(config.watch.straggler)
         self.guard = Guard(config.guard, self.folder, world, self._documents, self._log)
         if replay is not None:
             self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
@@ -260,7 +263,7 @@ class Trainer:
         if self.metrics_log:
             row = row_of(state, world, self.stream, sums, metrics, span, seconds, inside)
             rows = self.metrics_log.rows
-            if found := slowest(world, busy, self.config.watch.straggler):
+            if found := self.stragglers.found(world, busy):
                 row.update(found.row())
                 if found.named:
                     self.console.print(found.line(state.step))

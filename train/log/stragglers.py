@@ -26,7 +26,7 @@ class Slowest(NamedTuple):
 
     def row(self) -> dict[str, object]:
         """For a row of metrics.jsonl."""
-        row: dict[str, object] = {"slowest": {"process": self.process, "ratio": round(self.ratio, 3)}}
+        row: dict[str, object] = {"slowest_process": self.process, "slowest_ratio": round(self.ratio, 3)}
         if self.named:
             row["stragglers"] = {f"process_{rank}": round(ratio, 3) for rank, ratio in self.named.items()}
         return row
@@ -45,20 +45,28 @@ def computing(world: World) -> float:
     return world.watch.busy() if world.watch else 0.0
 
 
-def slowest(world: World, values: list[float], limit: float | None) -> Slowest | None:
-    """By the values that `computing` gave in each process; None if they do not say. The median is the lower one."""
-    median = sorted(values)[(len(values) - 1) // 2] if values else 0.0
-    if len(values) < 2 or min(values) <= 0:
-        return None
-    ratios = [value / median for value in values]
-    waited_for = [value >= LEAST or world.device.type == "cuda" for value in values]
-    named = {
-        rank: ratio
-        for rank, ratio in enumerate(ratios)
-        if limit is not None and ratio > limit and waited_for[rank]
-    }
-    process = max(range(len(ratios)), key=ratios.__getitem__)
-    return Slowest(process, ratios[process], named)
+class Stragglers:
+    """Names a process that was beyond the limit at two rows in a row: a moment's load on a machine is no finding."""
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit, self._before = limit, set[int]()
+
+    def found(self, world: World, values: list[float]) -> Slowest | None:
+        """By the values that `computing` gave in each process; None if they do not say. The median is the lower one."""
+        if len(values) < 2 or min(values) <= 0:
+            return None
+        median = sorted(values)[(len(values) - 1) // 2]
+        ratios = [value / median for value in values]
+        beyond = {
+            rank
+            for rank, ratio in enumerate(ratios)
+            if self.limit is not None and ratio > self.limit
+            if values[rank] >= LEAST or world.device.type == "cuda"
+        }
+        named = {rank: ratios[rank] for rank in sorted(beyond & self._before)}
+        self._before = beyond
+        process = max(range(len(ratios)), key=ratios.__getitem__)
+        return Slowest(process, ratios[process], named)
 
 
 def probe(device: torch.device) -> float:

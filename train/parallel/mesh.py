@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.train.parallel.store import open_store
+from corpusmill.train.parallel.store import meet, under_torchrun
 from corpusmill.train.parallel.watch import Watch
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     tensor: int = 1
     pipeline: int = 1
-    watch: Watch | None = None  # of several processes
+    watch: Watch | None = None  # of several processes, and under torchrun
 
     @property
     def first(self) -> bool:
@@ -159,12 +159,12 @@ def join(config: TrainConfig, active: int | None = None) -> World:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     watch = None
-    if size > 1 and not dist.is_initialized():
-        store, own = open_store(rank, size, config.watch.timeout)
-        watch = Watch(rank, active, own, config.watch.timeout, Folder(config.output_url))
+    if (size > 1 or under_torchrun()) and not dist.is_initialized():
+        meeting = meet(rank, size, config.watch.timeout)
+        watch = Watch(rank, active, meeting, config.watch.timeout, Folder(config.output_url))
         if active > 1 and rank < active:
             dist.init_process_group(
-                "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=active,
+                "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", store=meeting.store, rank=rank, world_size=active,
                 timeout=timedelta(seconds=watch.backstop), device_id=device if device.type == "cuda" else None,
             )  # fmt: skip
         watch.start()

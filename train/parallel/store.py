@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
@@ -15,8 +15,21 @@ from corpusmill.common.errors import WorkError
 POLL = 0.02  # seconds
 
 
-def open_store(rank: int, size: int, timeout: float) -> tuple[Any, Any]:
-    """(the store of these processes, another connection to it): what they write there no other attempt reads.
+class Meeting(NamedTuple):
+    """`store` and `watch`, a connection of its own: what the processes of this attempt write there no other one reads. `name`: of
+    the attempt."""
+
+    store: Any
+    watch: Any
+    name: str
+
+
+def under_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def meet(rank: int, size: int, timeout: float) -> Meeting:
+    """Meet the other processes of this attempt.
 
     torchrun keeps its store when it starts processes again, with keys that lead to those that are gone (pytorch#135712);
     and its count of restarts is each machine's own. So the first process gives every other one that arrives a name for this
@@ -29,17 +42,15 @@ def open_store(rank: int, size: int, timeout: float) -> tuple[Any, Any]:
             os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=rank == 0 and not agents,
             wait_for_workers=False, timeout=timedelta(seconds=timeout),
         )  # fmt: skip
-        mine = uuid.uuid4().hex
+        name = mine = uuid.uuid4().hex
         store.set(f"corpusmill/arrived/{rank}", mine)
-        name = mine
         if rank == 0:
             _receive(store, mine, size, timeout)
         else:
             name = store.get(f"corpusmill/attempt/{mine}").decode()
             store.set(f"corpusmill/here/{name}/{rank}", b"")
-        return stores.PrefixStore(f"attempt-{name}", store), stores.PrefixStore(
-            f"watch-{name}", store.clone()
-        )
+        watch = stores.PrefixStore(f"watch-{name}", store.clone())
+        return Meeting(stores.PrefixStore(f"attempt-{name}", store), watch, name)
     except RuntimeError as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise WorkError(f"the store of the processes, {place}: {str(error).splitlines()[0]}") from None

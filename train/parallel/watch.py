@@ -1,5 +1,5 @@
-"""Processes that watch each other: a hang is found, reported with the process that is missing, and ended; and the share of
-time that each one waits for others is measured.
+"""Processes that watch each other: a hang is found, reported with the process that is missing, and ended; so are processes
+that others have replaced. And the share of time that each one waits for others is measured.
 
 A thread of each process publishes, in the store, where its main thread is and which collective it is in, by PyTorch's flight
 recorder. One that sees its own process wait longer than the timeout reads what the others have published. Two readings, so that
@@ -27,16 +27,21 @@ import torch
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.train.log.sinks import log_line
+from corpusmill.train.parallel.store import Meeting
 
 if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import World
 
+ATTEMPT = "attempt"  # file in the run's folder: the name of the newest start
 RECORDED = "512"  # collectives that the flight recorder keeps
+LINGER = 5.0  # seconds that the first process waits for the end of the others
 SAMPLE = 0.01  # seconds between two looks at whether this process waits
 SILENT = 3  # beats without a new note of a process that gives no sign of life
 FEWEST = 20  # looks that make a figure
 NAMED = 8  # processes in a message
 _STORE_LOST = "the store of the processes does not answer: its machine or the first process is lost"
+_REPLACED = "other processes have continued this run: torchrun took these for lost"
 _PACKAGE = str(Path(__file__).parents[2])
 _STANDARD = sysconfig.get_paths()["stdlib"]
 _OWN_THREADS = ("threading.py", "queue.py", "concurrent/futures")
@@ -45,22 +50,35 @@ _OWN_THREADS = ("threading.py", "queue.py", "concurrent/futures")
 class Watch:
     """The watch of one process among several. `folder`: of the run, where it writes its flight record when all end."""
 
-    def __init__(self, rank: int, size: int, store: Any, timeout: float, folder: Folder) -> None:
+    def __init__(self, rank: int, size: int, meeting: Meeting, timeout: float, folder: Folder) -> None:
         self.rank, self.size, self.timeout, self.folder = rank, size, timeout, folder
         self.beat = min(timeout / 8, 5.0)
         self.backstop = 2 * timeout + 5  # of the process groups, where a wait is not seen from here
         self.step = 0  # the trainer sets it
-        self._store, self._measuring = store, False
+        self._store, self._name = meeting.watch, meeting.name.encode()
+        self._meeting = meeting  # whose first store is also the server of this one
+        self._measuring = self._lost = self._ends = self._owns = False
         self._looks = self._waits = self._beats = 0
         self._since, self._state = time.monotonic(), ""  # of the collectives, unchanged since then
         self._ending = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", RECORDED)
-        store.set_timeout(timedelta(seconds=max(self.beat, 5.0)))
+        meeting.watch.set_timeout(timedelta(seconds=max(self.beat, 5.0)))
 
     def start(self) -> None:
         self._thread.start()
+
+    def own(self) -> None:
+        """From now on these processes, and none that an older start left, continue the run in the folder."""
+        if self.rank == 0:
+            (self.folder / ATTEMPT).write(self._name)
+            self._owns = True
+
+    def give_way(self) -> None:
+        """Return, unless the watch is about to end this process: it has said why."""
+        if self._ends:
+            self._thread.join()
 
     def close(self) -> None:
         """The run has ended here."""
@@ -86,8 +104,17 @@ class Watch:
         return 1 - waits / looks
 
     def finish(self) -> None:
-        """Tell processes that take no part that the run is done."""
-        self._store.set("finished", b"")
+        """The run is done: processes that take no part may end, and the first one, which may have the store, does so last."""
+        self.close()
+        with suppress(RuntimeError):
+            if self.rank:
+                self._store.set(f"done/{self.rank}", "")
+                return
+            self._store.set("finished", "")
+            end = time.monotonic() + LINGER
+            others = [f"done/{rank}" for rank in range(1, self.size)]
+            while others and not self._store.check(others) and time.monotonic() < end:
+                time.sleep(SAMPLE)
 
     def wait_for_end(self) -> None:
         """In a process that takes no part: return when the run is done; the process ends if the others do."""
@@ -95,7 +122,7 @@ class Watch:
             time.sleep(min(self.beat, 1.0))
 
     def _run(self) -> None:
-        due, lost = 0.0, time.monotonic()
+        due = 0.0
         while not self._closed.wait(SAMPLE):
             if self._measuring:
                 self._looks += 1
@@ -104,15 +131,15 @@ class Watch:
                 continue
             try:
                 self._look()
-                lost = time.monotonic()
-            except Exception as error:  # of the store, or of what is looked at: it must not end the watch
-                if isinstance(error, RuntimeError) and time.monotonic() - lost > self.timeout:
-                    self._end(_STORE_LOST)
+            except RuntimeError:  # of the store, which does not come back; collectives may
+                self._lost = True
+            except Exception as error:  # it must not end the watch
+                log_line(f"watch: {type(error).__name__}: {error}")
             due = time.monotonic() + self.beat
 
     def _look(self) -> None:
         """Publish where this process is; end it if another one has asked for that, or if it waits too long."""
-        note = self._publish()
+        note = self._note() if self._lost else self._publish()
         state = f"{self.step} {_status()}"
         if state != self._state or not note["in"]:
             self._state, self._since = state, time.monotonic()
@@ -124,10 +151,14 @@ class Watch:
         self._store.set(f"note/{self.rank}", json.dumps(note))
         if self._store.check(["abort"]):
             self._end(self._ended_by(self._store.get("abort").decode()))
+        if self._owns and (self.folder / ATTEMPT).read() != self._name:
+            self._end(_REPLACED)
         return note
 
     def _report(self, waited: float) -> None:
         """Find out who is missing, and end all processes with that."""
+        if self._lost:
+            self._end(f"step {self.step}: {_STORE_LOST}")
         first = self._notes()
         for _ in range(SILENT):
             time.sleep(self.beat)
@@ -137,9 +168,7 @@ class Watch:
         line = found(self._notes(), first, self.rank, self.size, waited)
         winner = self._store.compare_set("abort", "", f"{self.rank} {line}").decode()
         if winner == f"{self.rank} {line}":
-            with suppress(RuntimeError):  # time for others to read it, where this process has the store
-                time.sleep(2 * self.beat)
-            self._end(line)
+            self._end(line, 2 * self.beat)  # time for others to read it, where this process has the store
         self._end(self._ended_by(winner))
 
     @staticmethod
@@ -164,11 +193,12 @@ class Watch:
     def _in_collective(self) -> bool:
         return any(enqueued > completed for enqueued, completed in _counts()) or _communicates(_main_frame())
 
-    def _end(self, line: str) -> None:
+    def _end(self, line: str, later: float = 0.0) -> None:
         """Write what is known, and end the process: its main thread waits in a call that nothing else ends."""
         with self._ending:
             if self._closed.is_set():
                 return
+            self._ends = True
             note = self._note()
             print(
                 f"error: {line}" if self.rank == 0 else f"error (process {self.rank}): {line}",
@@ -178,6 +208,7 @@ class Watch:
             writing = threading.Thread(target=self._dump, args=(line, note), daemon=True)
             writing.start()
             writing.join(10)
+            time.sleep(later)
             sys.stdout.flush()
             os._exit(1)
 
@@ -205,7 +236,10 @@ def connection_lost(error: RuntimeError, world: World) -> WorkError | None:
         name in text for name in ("gloo", "NCCL")
     ):
         return None
-    step = world.watch.step if world.watch else 0
+    step = 0
+    if world.watch:
+        world.watch.give_way()
+        step = world.watch.step
     return WorkError(
         f"step {step}: the connection to another process is lost: {text.strip().splitlines()[0]}"
     )

@@ -1,0 +1,64 @@
+"""The process that the others wait for has a name; a moment's load has none."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from corpusmill.common.storage import Folder
+from corpusmill.train import trainer
+from corpusmill.train.log.metrics import read_metrics
+from corpusmill.train.log.stragglers import Stragglers
+from corpusmill.train.parallel.mesh import World
+from tests.forks import launch
+
+
+def test_named_at_the_second_row() -> None:
+    world, stragglers = World(size=4), Stragglers(1.5)
+    for values, slowest, named in [
+        ([0.4, 0.4, 0.9, 0.5], 2, {}),
+        ([0.4, 0.4, 0.9, 0.5], 2, {2: 0.9 / 0.4}),
+        ([0.4, 0.5, 0.41, 0.42], 1, {}),
+        ([0.1, 0.1, 0.2, 0.1], 2, {}),  # nobody waits long for it
+        ([0.1, 0.1, 0.2, 0.1], 2, {}),
+    ]:
+        found = stragglers.found(world, values)
+        assert found and found.process == slowest and found.named == named
+    assert stragglers.found(world, [0.4, 0.0, 0.9, 0.4]) is None  # one has no figure yet
+    assert stragglers.found(World(), [0.4]) is None
+    silent = Stragglers(None)
+    assert [silent.found(world, [0.1, 0.1, 0.1, 0.9]).named for _ in range(2)] == [{}, {}]  # type: ignore[union-attr]
+
+
+def slow(file: str, rank: str) -> None:
+    """`python -m corpusmill.train`, with 60 ms more of each step in one process."""
+    import os
+
+    from corpusmill.train.__main__ import main
+
+    healthy = trainer.train_step
+
+    def step(*arguments: Any, **more: Any) -> Any:
+        if os.environ["RANK"] == rank:
+            time.sleep(0.06)
+        return healthy(*arguments, **more)
+
+    trainer.train_step = step
+    sys.argv = ["train", file]
+    main()
+
+
+def test_a_slow_process_is_named_in_log_and_metrics(
+    write_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = {"schedule.steps": 50, "log.every": 10, "validation.every": None, "data.micro_batch": 2}
+    done = launch(2, f"{__name__}:slow", write_config(**settings), 1)
+    assert done.returncode == 0, done.stderr
+    rows = read_metrics(Folder(tmp_path / "run"))
+    assert [row["slowest_process"] for row in rows] == [1] * 5
+    assert all(row["stragglers"]["process_1"] == row["slowest_ratio"] > 1.5 for row in rows[1:])
+    assert "stragglers" not in rows[0]
+    assert "step 20: computing longer than the median process: process 1 (" in done.stderr
