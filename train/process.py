@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+import time
 from typing import Any
 
+TOGETHER = 10.0  # seconds
 FREEZE = 2  # steps after which what exists is there to stay
 
 
 class Stop:
-    """Records the first SIGTERM or SIGINT in `signal` (0: none yet); a second one has its usual effect."""
+    """Records the first SIGTERM or SIGINT in `signal` (0: none yet); a second one has its usual effect. A SIGTERM that soon follows
+    another one is the same: Slurm sends it to torchrun and to the processes of torchrun, which passes it on to them."""
 
     def __init__(self) -> None:
-        self.signal = 0
+        self.signal, self._at = 0, 0.0
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             self._before = {
@@ -22,8 +25,11 @@ class Stop:
             }
 
     def _note(self, number: int, _frame: object) -> None:
-        self.signal = number
-        self.release()
+        if not self.signal:
+            self.signal, self._at = number, time.monotonic()
+        elif not (number == self.signal == signal.SIGTERM and time.monotonic() - self._at < TOGETHER):
+            self.release()
+            signal.raise_signal(number)
 
     def release(self) -> None:
         for number, handler in self._before.items():
