@@ -103,11 +103,12 @@ class World:
         return bytes(tensor.tolist())
 
     def measuring(self, step: int) -> AbstractContextManager[None]:
-        """What this process does at a step, between collectives and in them."""
-        if self.watch is None:
-            return nullcontext()
-        self.watch.step = step
-        return self.watch.measuring()
+        """What this process does at a step. On the CPU its watch measures how long it waits for the others in that."""
+        if self.watch:
+            self.watch.step = step
+            if self.size > 1 and self.device.type == "cpu":
+                return self.watch.measuring()
+        return nullcontext()
 
     def close(self) -> None:
         if self.watch:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from corpusmill.common.errors import WorkError
 
 POLL = 0.02  # seconds
+ARRIVAL = 300.0  # seconds that processes wait for each other at least: machines do not start at once
 
 
 class Meeting(NamedTuple):
@@ -33,8 +34,9 @@ def meet(rank: int, size: int, timeout: float) -> Meeting:
 
     torchrun keeps its store when it starts processes again, with keys that lead to those that are gone (pytorch#135712);
     and its count of restarts is each machine's own. So the first process gives every other one that arrives a name for this
-    attempt. Raises `WorkError` if some do not arrive within `timeout` seconds.
+    attempt. Raises `WorkError` if some do not arrive within `timeout` seconds, or `ARRIVAL` if that is longer.
     """
+    timeout = max(timeout, ARRIVAL)
     stores: Any = dist  # which exports them under a condition that type checkers do not follow
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:

@@ -44,6 +44,7 @@ _STORE_LOST = "the store of the processes does not answer: its machine or the fi
 _REPLACED = "other processes have continued this run: torchrun took these for lost"
 _PACKAGE = str(Path(__file__).parents[2])
 _STANDARD = sysconfig.get_paths()["stdlib"]
+_SENDING = ("torch/distributed/distributed_c10d", "torch/distributed/pipelining")
 _OWN_THREADS = ("threading.py", "queue.py", "concurrent/futures")
 
 
@@ -124,12 +125,12 @@ class Watch:
     def _run(self) -> None:
         due = 0.0
         while not self._closed.wait(SAMPLE):
-            if self._measuring:
-                self._looks += 1
-                self._waits += self._in_collective()
-            if time.monotonic() < due:
-                continue
             try:
+                if self._measuring:
+                    self._looks += 1
+                    self._waits += _in_collective()
+                if time.monotonic() < due:
+                    continue
                 self._look()
             except RuntimeError:  # of the store, which does not come back; collectives may
                 self._lost = True
@@ -189,9 +190,6 @@ class Watch:
             "beat": self._beats, "host": socket.gethostname(), "step": self.step, "at": _place(frame),
             "in": _collective(frame),
         }  # fmt: skip
-
-    def _in_collective(self) -> bool:
-        return any(enqueued > completed for enqueued, completed in _counts()) or _communicates(_main_frame())
 
     def _end(self, line: str, later: float = 0.0) -> None:
         """Write what is known, and end the process: its main thread waits in a call that nothing else ends."""
@@ -293,6 +291,10 @@ def _counts() -> Iterator[tuple[int, int]]:
             yield int(group["last_enqueued_collective"]), int(group["last_completed_collective"])
 
 
+def _in_collective() -> bool:
+    return any(enqueued > completed for enqueued, completed in _counts()) or _communicates(_main_frame())
+
+
 def _collective(frame: FrameType | None) -> str:
     """The collective that this process waits in, in words; "" if it is in none."""
     if frame is not None and any(part in frame.f_code.co_filename for part in _OWN_THREADS):
@@ -307,12 +309,12 @@ def _collective(frame: FrameType | None) -> str:
                         f"{name} of {shape} {' '.join(entry['input_dtypes'][:1]).lower()}, number"
                         f" {entry['collective_seq_id']} of group {entry['process_group'][1]}"
                     )
-    return f"{frame.f_code.co_name}" if frame is not None and _communicates(frame) else ""
+    return frame.f_code.co_name if frame is not None and _communicates(frame) else ""
 
 
 def _communicates(frame: FrameType | None) -> bool:
-    """Whether a thread is in a call of torch.distributed: sending and receiving is not in the flight recorder of gloo."""
-    return frame is not None and "torch/distributed/distributed_c10d" in frame.f_code.co_filename
+    """Whether a thread waits for what it sends or receives, which is not in the flight recorder of gloo."""
+    return frame is not None and any(part in frame.f_code.co_filename for part in _SENDING)
 
 
 def _main_frame() -> FrameType | None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from corpusmill.common.storage import Folder
 from corpusmill.train import trainer
 from corpusmill.train.log.metrics import read_metrics
@@ -112,8 +114,10 @@ def stops(file: str) -> None:
     main()
 
 
-def test_a_stopped_process_gives_no_sign_of_life(write_config: Callable[..., Path], tmp_path: Path) -> None:
-    file = write_config(**{"validation.every": None, "watch.timeout": 2, "parallel.zero": 3})
+@pytest.mark.parametrize("layout", ["zero 3", "pipeline 2"])
+def test_a_stopped_process_gives_no_sign_of_life(write_config: Callable[..., Path], layout: str) -> None:
+    key, _, value = layout.partition(" ")
+    file = write_config(**{"validation.every": None, "watch.timeout": 5, f"parallel.{key}": int(value)})
     done = launch(2, f"{__name__}:stops", file)
     assert done.codes[0] == 1, done.stderr
     assert "error: step 4: process 0 has waited " in done.errors[0] and "Traceback" not in done.errors[0]
