@@ -71,7 +71,7 @@ def train(
             world.watch.finish()
         return result
     except RuntimeError as error:
-        if lost := connection_lost(error, world):
+        if lost := connection_lost(error, world.watch):
             raise lost from None
         raise
     finally:

@@ -21,17 +21,13 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.train.log.sinks import log_line
 from corpusmill.train.parallel.store import Meeting
-
-if TYPE_CHECKING:
-    from corpusmill.train.parallel.mesh import World
 
 ATTEMPT = "attempt"  # file in the run's folder: the name of the newest start
 RECORDED = "512"  # collectives that the flight recorder keeps
@@ -135,7 +131,7 @@ class Watch:
             except RuntimeError:  # of the store, which does not come back; collectives may
                 self._lost = True
             except Exception as error:  # it must not end the watch
-                log_line(f"watch: {type(error).__name__}: {error}")
+                print(f"watch: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             due = time.monotonic() + self.beat
 
     def _look(self) -> None:
@@ -227,7 +223,7 @@ class Watch:
             file.write(json.dumps(content, indent=1).encode())
 
 
-def connection_lost(error: RuntimeError, world: World) -> WorkError | None:
+def connection_lost(error: RuntimeError, watch: Watch | None) -> WorkError | None:
     """The error as a line, if it is that a collective failed: another process is gone, or did not come."""
     text = str(error)
     if not isinstance(error, torch.distributed.DistError) and not any(
@@ -235,9 +231,9 @@ def connection_lost(error: RuntimeError, world: World) -> WorkError | None:
     ):
         return None
     step = 0
-    if world.watch:
-        world.watch.give_way()
-        step = world.watch.step
+    if watch:
+        watch.give_way()
+        step = watch.step
     return WorkError(
         f"step {step}: the connection to another process is lost: {text.strip().splitlines()[0]}"
     )

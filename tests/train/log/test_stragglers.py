@@ -34,7 +34,7 @@ def test_named_at_the_second_row() -> None:
 
 
 def slow(file: str, rank: str) -> None:
-    """`python -m corpusmill.train`, with 60 ms more of each step in one process."""
+    """`python -m corpusmill.train`, with 150 ms more of each step in one process."""
     import os
 
     from corpusmill.train.__main__ import main
@@ -43,7 +43,7 @@ def slow(file: str, rank: str) -> None:
 
     def step(*arguments: Any, **more: Any) -> Any:
         if os.environ["RANK"] == rank:
-            time.sleep(0.06)
+            time.sleep(0.15)
         return healthy(*arguments, **more)
 
     trainer.train_step = step
@@ -54,11 +54,15 @@ def slow(file: str, rank: str) -> None:
 def test_a_slow_process_is_named_in_log_and_metrics(
     write_config: Callable[..., Path], tmp_path: Path
 ) -> None:
-    settings = {"schedule.steps": 50, "log.every": 10, "validation.every": None, "data.micro_batch": 2}
+    settings = {
+        "schedule.steps": 24, "log.every": 4, "validation.every": None, "data.micro_batch": 2, "watch.straggler": 1.2,
+    }  # fmt: skip
     done = launch(2, f"{__name__}:slow", write_config(**settings), 1)
     assert done.returncode == 0, done.stderr
     rows = read_metrics(Folder(tmp_path / "run"))
-    assert [row["slowest_process"] for row in rows] == [1] * 5
-    assert all(row["stragglers"]["process_1"] == row["slowest_ratio"] > 1.5 for row in rows[1:])
-    assert "stragglers" not in rows[0]
-    assert "step 20: computing longer than the median process: process 1 (" in done.stderr
+    # A busy machine may slow the other one, too, for a moment.
+    named = [row for row in rows if "stragglers" in row]
+    assert "stragglers" not in rows[0] and named
+    for row in named:
+        assert row["slowest_process"] == 1 and row["stragglers"] == {"process_1": row["slowest_ratio"]}
+        assert f"step {row['step']}: computing longer than the median process: process 1 (" in done.stderr
