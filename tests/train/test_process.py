@@ -1,16 +1,17 @@
-"""Python's garbage is collected at set steps, and as before when a run has ended."""
+"""Signals are noted; Python's garbage is collected at set steps, and as before when a run has ended."""
 
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import trainer
-from corpusmill.train.process import Garbage
+from corpusmill.train import process, trainer
+from corpusmill.train.process import Garbage, Stop
 
 
 class Cycle:
@@ -63,3 +64,25 @@ def test_a_run_collects_at_its_steps(
     finally:
         gc.callbacks.remove(note)
     assert [number for number in dict.fromkeys(steps) if 0 < number < 20] == [2, 6, 12, 18] and gc.isenabled()
+
+
+def test_the_second_signal_has_its_usual_effect_but_a_repeated_sigterm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    try:
+        stop = Stop()
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # by torchrun, which got it, too
+        assert stop.signal == signal.SIGTERM and ended == []
+        monkeypatch.setattr(process, "TOGETHER", 0.0)
+        signal.raise_signal(signal.SIGTERM)
+        assert ended == [signal.SIGTERM]
+        stop = Stop()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert stop.signal == signal.SIGINT
+    finally:
+        signal.signal(signal.SIGTERM, before)

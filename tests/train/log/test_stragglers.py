@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from corpusmill.common.config import load
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import trainer
 from corpusmill.train.log.metrics import read_metrics
+from corpusmill.train.log.plots import History, groups
 from corpusmill.train.log.stragglers import Stragglers
 from corpusmill.train.parallel.mesh import World
 from tests.forks import launch
@@ -66,3 +69,11 @@ def test_a_slow_process_is_named_in_log_and_metrics(
     for row in named:
         assert row["slowest_process"] == 1 and row["stragglers"] == {"process_1": row["slowest_ratio"]}
         assert f"step {row['step']}: computing longer than the median process: process 1 (" in done.stderr
+    chosen = load(TrainConfig, write_config(**settings))
+    (plot,) = [
+        plot
+        for group in groups(History().read(Folder(tmp_path / "run")), chosen)
+        for plot in group["plots"]
+        if plot["title"] == "Slowest process"
+    ]
+    assert "process_1" in str([line["name"] for line in plot["lines"]])
