@@ -76,4 +76,4 @@ def test_a_slow_process_is_named_in_log_and_metrics(
         for plot in group["plots"]
         if plot["title"] == "Slowest process"
     ]
-    assert "process_1" in str([line["name"] for line in plot["lines"]])
+    assert "process_1" in [line["name"] for line in plot["series"]]
