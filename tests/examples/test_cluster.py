@@ -116,6 +116,8 @@ def test_the_training_job_of_kubernetes() -> None:
     least, most = map(int, given.nnodes.split(":"))
     assert most == job["spec"]["completions"] == job["spec"]["parallelism"] and given.module
     assert given.training_script == "corpusmill.train" and job["spec"]["completionMode"] == "Indexed"
+    assert job["spec"]["successPolicy"]["rules"] == [{"succeededIndexes": "0"}]
+    assert pod["restartPolicy"] == "Never"  # as podFailurePolicy demands
     # The first pod of an indexed job, by the service without an address of its own.
     host, _, port = given.rdzv_endpoint.partition(":")
     assert host == f"{name}-0.{pod['subdomain']}" and pod["subdomain"] == service["metadata"]["name"]

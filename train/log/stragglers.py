@@ -39,10 +39,10 @@ class Slowest(NamedTuple):
 
 def computing(world: World) -> float:
     """Of this process since the last row: share of the time outside collectives, or milliseconds of the products on a GPU;
-    0 if unknown. Call it when the device is idle."""
-    if world.device.type == "cuda":
-        return probe(world.device)
-    return world.watch.busy() if world.watch else 0.0
+    0 if unknown, or if there is no other process."""
+    if world.size == 1 or world.watch is None:
+        return 0.0
+    return probe(world.device) if world.device.type == "cuda" else world.watch.busy()
 
 
 class Stragglers:
