@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 import sysconfig
@@ -234,9 +235,9 @@ def connection_lost(error: RuntimeError, watch: Watch | None) -> WorkError | Non
     if watch:
         watch.give_way()
         step = watch.step
-    return WorkError(
-        f"step {step}: the connection to another process is lost: {text.strip().splitlines()[0]}"
-    )
+    # Without the place in PyTorch's sources before it and the advice after it.
+    reason = re.sub(r"^\[[^]]*\] *", "", text.strip().splitlines()[0]).partition(". ")[0]
+    return WorkError(f"step {step}: the connection to another process is lost: {reason}")
 
 
 def found(
