@@ -54,7 +54,9 @@ device: cpu
 threads: 1
 """
 STEPS, EVERY, WRITES = 60, 6, 5  # steps, steps between checkpoints, files of a checkpoint
-CLOCK = {"tokens_per_second", "loader_stall", "memory_mib", "mfu"}  # what the clock decides
+CLOCK = {  # what the clock decides
+    "tokens_per_second", "loader_stall", "memory_mib", "mfu", "slowest_process", "slowest_ratio", "stragglers",
+}  # fmt: skip
 
 
 def write_corpus(folder: Path) -> Path:

@@ -39,6 +39,10 @@ class ParallelConfig(Strict):
     chunks: int = Field(
         default=2, ge=1, description="pieces of the model in a process under `interleaved` and `zero_bubble`"
     )
+    elastic: bool = Field(
+        default=False,
+        description="data.micro_batch and replicate are lowered to what the number of processes allows",
+    )
 
     @model_validator(mode="after")
     def products(self) -> ParallelConfig:
@@ -137,6 +141,12 @@ class MemoryConfig(Strict):
     )
     auto_micro_batch: bool = Field(
         default=False, description="halve data.micro_batch until a first pass fits into the device's memory"
+    )
+    collect_every: int | None = Field(
+        default=50,
+        ge=1,
+        description="steps between two collections of Python's garbage, in all processes at once; null: when Python"
+        " decides",
     )
 
     @model_validator(mode="after")

@@ -58,6 +58,41 @@ class LogConfig(Strict):
     dashboard: bool = Field(
         default=False, description="keep dashboard.html in the output up to date during the run"
     )
+    profile: str | None = Field(
+        default=None,
+        pattern=r"^[1-9]\d*:[1-9]\d*$",
+        description="first:last step of which each process writes a trace to profile/ in the output",
+    )
+
+    @model_validator(mode="after")
+    def profiled(self) -> LogConfig:
+        first, last = self.profiled_steps or (1, 1)
+        if first > last:
+            raise ValueError(f"profile: {self.profile}: the first step is after the last: set {last}:{first}")
+        return self
+
+    @property
+    def profiled_steps(self) -> tuple[int, int] | None:
+        """First and last step of the profile."""
+        if self.profile is None:
+            return None
+        first, _, last = self.profile.partition(":")
+        return int(first), int(last)
+
+
+class WatchConfig(Strict):
+    """How the processes of a run watch each other."""
+
+    timeout: float = Field(
+        default=600.0,
+        gt=0,
+        description="seconds that a process waits for another one before all of them end, to be started again",
+    )
+    straggler: float | None = Field(
+        default=1.5,
+        gt=1,
+        description="a process that computes this many times longer than the median is named; null: none is",
+    )
 
 
 # Keys that a run may be continued with another value of if it says so (`may_change`): the next step reads them again.
@@ -86,6 +121,7 @@ class TrainConfig(Strict):
     compile: bool | None = Field(default=None, description="torch.compile each layer; null: on CUDA")
     parallel: ParallelConfig = ParallelConfig()
     guard: GuardConfig = GuardConfig()
+    watch: WatchConfig = WatchConfig()
     stop_after: int | None = Field(
         default=None,
         ge=1,
@@ -172,7 +208,7 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "guard", "stop_after",
+    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "guard", "watch", "stop_after",
     "may_change",
 )  # fmt: skip
 

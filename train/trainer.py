@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,16 +24,21 @@ from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
 from corpusmill.train.guard.judge import Verdict
-from corpusmill.train.log.metrics import MetricsLog, Span, row_of, totals
+from corpusmill.train.log.metrics import MetricsLog, Span, row_of, totals, totals_and_each
 from corpusmill.train.log.probe import look_inside
+from corpusmill.train.log.profile import Profile
 from corpusmill.train.log.sinks import Console, log_line, open_log
+from corpusmill.train.log.stragglers import Stragglers, computing
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.parallel.mesh import World, join
+from corpusmill.train.parallel.elastic import fitted
+from corpusmill.train.parallel.mesh import Flags, World, join
 from corpusmill.train.parallel.model import build
+from corpusmill.train.parallel.watch import connection_lost
 from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.precision.loss_scale import LossScale
+from corpusmill.train.process import Garbage, Stop
 from corpusmill.train.run_folder import CONFIG, DATA, PLAN, RESULT, TOKENIZER, dumped, run_data, write_json
 from corpusmill.train.step import Batch, Metrics, TrainState, fit_micro_batch, train_step
 from corpusmill.train.tools.hugging_face import load_weights
@@ -54,9 +58,24 @@ def train(
     """
     # Before the processes join, which wait for each other only so long: tokenising texts may take longer.
     shards = open_run_data(config, log_line if os.environ.get("RANK", "0") == "0" else None)
-    world = join(config)
+    fit = fitted(config, int(os.environ.get("WORLD_SIZE", "1")))
+    if fit.line and os.environ.get("RANK", "0") == "0":
+        log_line(fit.line)
+    world = join(fit.config, fit.active)
     try:
-        return Trainer(config, world, shards, replay, on_row).run()
+        if world.watch and world.spare:
+            world.watch.wait_for_end()
+            return {}
+        if world.watch:
+            world.watch.own()
+        result = Trainer(fit.config, world, shards, replay, on_row).run()
+        if world.watch:
+            world.watch.finish()
+        return result
+    except RuntimeError as error:
+        if lost := connection_lost(error, world.watch):
+            raise lost from None
+        raise
     finally:
         world.close()
 
@@ -77,6 +96,7 @@ class Trainer:
         self.config, self.world, self.shards, self.on_row = config, world, shards, on_row
         self.folder = Folder(config.output_url)
         self.saver = checkpoint.Saver(self.folder, config.checkpoint)
+        self.stragglers = Stragglers(config.watch.straggler)
         self.guard = Guard(config.guard, self.folder, world, self._documents, self._log)
         if replay is not None:
             self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
@@ -98,21 +118,27 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """All steps to the last; rows, validation and checkpoints when they are due; a rollback when the guard decides one."""
         config, state, world = self.config, self.state, self.world
-        steps, stop = config.last_step, Stop()
+        steps, stop, flags = config.last_step, Stop(), Flags(world)
+        garbage = Garbage(config.memory.collect_every)
+        profile = Profile(config.log.profiled_steps, self.folder, world)
         self.span = Span(state.step)
         self._announce()
         try:
             while state.step < steps:
-                batch = self.span.next_batch(self.stream)
-                valid, signalled, failed = world.sum(
-                    float((batch["labels"] >= 0).sum()), stop.signal, self.saver.failed
-                )
+                signalled, failed = flags(stop.signal, self.saver.failed)
                 if failed:  # `wait` raises the error: training without checkpoints must not go on
                     self.saver.wait()
-                self.guard.arm(state, self.plan.segment_of(state.step + 1).stage.first_step)
-                metrics = train_step(state, batch, valid, due(state.step + 1, steps, config.log.every))
+                stage = self.plan.segment_of(state.step + 1).stage
+                row = due(state.step + 1, steps, config.log.every)
+                self.guard.arm(state, stage.first_step)
+                with profile.step(state.step + 1), world.measuring(state.step + 1):
+                    batch = self.span.next_batch(self.stream)
+                    # All tokens of a plan are scored, so that no process has to ask the others for theirs.
+                    metrics = train_step(state, batch, stage.sequences * self.plan.sequence_length, row)
+                self.span.paused += profile.paused()
+                garbage.step(state.step)
                 validate = due(state.step, steps, config.validation.every)
-                row = validate or due(state.step, steps, config.log.every)
+                row = validate or row
                 save = signalled or due(state.step, steps, config.checkpoint.every)
                 verdict = self.guard.judge(metrics, state.step, now=bool(row or save))
                 if verdict.kind != "go_on":
@@ -124,16 +150,20 @@ class Trainer:
                 if save:
                     self._save()
                 if signalled and state.step < steps:
+                    flags.finish()
                     self.saver.wait()
                     self.console.print(
                         f"stopped by a signal after step {state.step}; run the same command to continue"
                     )
                     raise SystemExit(128 + int(stop.signal or signal.SIGTERM))
+            flags.finish()
             self.saver.wait()
             return self._result()
         finally:
             self.saver.close()
             stop.release()
+            garbage.release()
+            profile.close()
             self.stream.close()
             self.console.close()
             if self.metrics_log:
@@ -224,7 +254,7 @@ class Trainer:
         """Add a row (`corpusmill.train.log.metrics`) to metrics.jsonl."""
         state, span, world = self.state, self.span, self.world
         # This waits for the device, so that only finished work is timed.
-        sums = totals(state, world, self.stream.sources, self.folder.url)
+        sums, busy = totals_and_each(state, world, self.stream.sources, self.folder.url, computing(world))
         seconds = span.seconds
         if validate:
             self._validate()
@@ -235,6 +265,10 @@ class Trainer:
         if self.metrics_log:
             row = row_of(state, world, self.stream, sums, metrics, span, seconds, inside)
             rows = self.metrics_log.rows
+            if found := self.stragglers.found(world, busy):
+                row.update(found.row())
+                if found.named:
+                    self.console.print(found.line(state.step))
             row["skipped"] = self.guard.skipped_since(rows[-1]["step"] if rows else 0)
             if validate:
                 row["validation"] = self.progress.validation
@@ -320,23 +354,3 @@ class Trainer:
 def due(step: int, steps: int, every: int | None) -> bool:
     """Whether something that is done every `every` steps, and at the last one, is done at this step."""
     return every is not None and (step % every == 0 or step == steps)
-
-
-class Stop:
-    """Records the first SIGTERM or SIGINT in `signal` (0: none yet); a second one has its usual effect."""
-
-    def __init__(self) -> None:
-        self.signal = 0
-        self._before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            self._before = {
-                number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)
-            }
-
-    def _note(self, number: int, _frame: object) -> None:
-        self.signal = number
-        self.release()
-
-    def release(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)

@@ -99,8 +99,44 @@ def test_the_names_of_kubernetes_agree(kubernetes: dict[str, Any], tmp_path: Pat
     assert load(Recipe, str(tmp_path / file), []).cluster.patience == 3600
 
 
+def test_the_training_job_of_kubernetes() -> None:
+    """torchrun takes its arguments, the trainer takes the config, and the names agree."""
+    from torch.distributed.run import get_args_parser
+
+    from corpusmill.common.config import validate
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.parallel.elastic import fitted
+
+    objects = {one["kind"]: one for one in YAML(typ="safe").load_all(EXAMPLES / "train.yaml")}
+    job, service, config = objects["Job"], objects["Service"], objects["ConfigMap"]
+    (pod, name) = job["spec"]["template"]["spec"], job["metadata"]["name"]
+    (container,) = pod["containers"]
+    assert container["args"][0] == "torchrun"
+    given = get_args_parser().parse_args(container["args"][1:])
+    least, most = map(int, given.nnodes.split(":"))
+    assert most == job["spec"]["completions"] == job["spec"]["parallelism"] and given.module
+    assert given.training_script == "corpusmill.train" and job["spec"]["completionMode"] == "Indexed"
+    assert job["spec"]["successPolicy"]["rules"] == [{"succeededIndexes": "0"}]
+    assert pod["restartPolicy"] == "Never"  # as podFailurePolicy demands
+    # The first pod of an indexed job, by the service without an address of its own.
+    host, _, port = given.rdzv_endpoint.partition(":")
+    assert host == f"{name}-0.{pod['subdomain']}" and pod["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["selector"] == {"job-name": name}
+    assert int(port) == service["spec"]["ports"][0]["port"]
+    gpus = container["resources"]["limits"]["nvidia.com/gpu"]
+    assert int(given.nproc_per_node) == gpus == container["resources"]["requests"]["nvidia.com/gpu"]
+    (file,) = config["data"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert given.training_script_args == [f"{mounts['config']}/{file}"] and mounts.keys() == volumes.keys()
+    assert volumes["config"]["configMap"]["name"] == config["metadata"]["name"]
+    trained = validate(TrainConfig, YAML(typ="safe").load(config["data"][file]), file)
+    for nodes in range(least, most + 1):  # all processes take part, whatever is lost
+        assert fitted(trained, nodes * gpus).active == nodes * gpus
+
+
 def test_the_scripts_parse() -> None:
-    for script in ("worker.sh", "slurm.sbatch"):
+    for script in ("worker.sh", "slurm.sbatch", "train.sbatch"):
         assert os.access(EXAMPLES / script, os.X_OK)
         subprocess.run(["bash", "-n", EXAMPLES / script], check=True)
     batch = (EXAMPLES / "slurm.sbatch").read_text().replace("\\\n", " ").splitlines()

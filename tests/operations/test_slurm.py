@@ -1,8 +1,10 @@
-"""The files of `examples/cluster` on a real Slurm of one node: the same bytes as without a cluster, and a job that is lost."""
+"""The files of `examples/cluster` on a real Slurm of one node: the same bytes as without a cluster, a job that is lost, and a
+training that is queued again at its time limit."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -98,3 +100,48 @@ def test_a_cluster_of_jobs_one_of_which_is_lost(
         run.kill()
     wait_until(lambda: not queue.jobs("RUNNING,PENDING"), log)
     assert difference(published(tmp_path / "run"), published(finished)) == []
+
+
+def test_training_goes_on_after_its_time_limit(
+    queue: Slurm, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Slurm's warning before the limit saves a checkpoint, the job is queued again, and continues at that step."""
+    from corpusmill.common.storage import Folder
+    from corpusmill.train.log.metrics import read_metrics
+    from tests.train.conftest import write_shards
+
+    shards = write_shards(Folder(tmp_path / "shards"))
+    config = {
+        "name": "tiny", "output": str(tmp_path / "run"), "precision": "fp32", "device": "cpu", "threads": 1,
+        "data": {"shards": shards.url, "sequence_length": 24, "global_batch": 8, "micro_batch": 4},
+        "model": {"dim": 32, "layers": 2, "heads": 4, "vocab_multiple": 8}, "schedule": {"steps": 400, "warmup_steps": 4},
+        "checkpoint": {"every": 100_000}, "validation": {"every": None}, "log": {"every": 1, "tensorboard": False},
+    }  # fmt: skip
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    given = {"CORPUSMILL_PROCESSES": "2", "CORPUSMILL_HEAD": "127.0.0.1"}
+    command = [
+        "sbatch",
+        "--parsable",
+        "--cpus-per-task=2",
+        str(EXAMPLES / "train.sbatch"),
+        str(tmp_path / "config.yaml"),
+    ]
+    done = subprocess.run(command, env={**environment, **given}, cwd=tmp_path, capture_output=True, text=True)
+    job, run = done.stdout.strip(), Folder(tmp_path / "run")
+    log = tmp_path / f"corpusmill-train-{job}.log"
+    wait_until(lambda: len(read_metrics(run)) >= 20, log)
+    queue.ask("scancel", "--batch", "--signal=USR1", job)
+    wait_until(lambda: job in queue.jobs("PENDING"), log)
+    saved = [int(folder.name.partition("-")[2]) for folder in (tmp_path / "run/checkpoints").iterdir()]
+    assert len(saved) == 1 and 20 <= saved[0] < 400, log.read_text()
+    # Slurm lets a job that is queued again wait for two minutes.
+    wait_until(lambda: _begin(queue, job), log)
+    wait_until(lambda: job in queue.jobs("COMPLETED,FAILED,CANCELLED"), log)
+    lines = log.read_text()
+    assert job in queue.jobs("COMPLETED") and f"continuing after step {saved[0]}" in lines, lines
+    assert "2 process(es)" in lines and [row["step"] for row in read_metrics(run)] == list(range(1, 401))
+
+
+def _begin(queue: Slurm, job: str) -> bool:
+    queue.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+    return job in queue.jobs("RUNNING,COMPLETING,COMPLETED,FAILED")

@@ -25,7 +25,9 @@ from tests.forks import launch
 from tests.train.processes import python
 
 Make = Callable[..., dict[str, Any]]
-TIMES = ("tokens_per_second", "loader_stall", "memory_mib", "mfu")
+TIMES = (
+    "tokens_per_second", "loader_stall", "memory_mib", "mfu", "slowest_process", "slowest_ratio", "stragglers",
+)  # fmt: skip
 
 
 class Crash(BaseException):

@@ -21,6 +21,10 @@ def train(
             help="apply the decisions in this journal.jsonl of another run, not the guard's",
         ),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST:LAST", help="write traces of these steps, as 20:25 (log.profile)"),
+    ] = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
@@ -29,7 +33,8 @@ def train(
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.trainer import train as run
 
-    result = run(load(TrainConfig, config, set_), replay)
+    chosen = [*(set_ or []), *([f"log.profile={profile}"] if profile else [])]
+    result = run(load(TrainConfig, config, chosen), replay)
     if json_ and result:
         print_json(result)
 

@@ -201,7 +201,18 @@ def number(value: torch.Tensor | None) -> float | None:
 
 def totals(state: TrainState, world: World, sources: list[str], run: str) -> torch.Tensor:
     """[sources, 2] loss and tokens of all processes since the last row; raises `Diverged` if they are not finite."""
-    sums = world.total(state.window)
+    return totals_and_each(state, world, sources, run, 0.0)[0]
+
+
+def totals_and_each(
+    state: TrainState, world: World, sources: list[str], run: str, mine: float
+) -> tuple[torch.Tensor, list[float]]:
+    """`totals`, and in the same message a number of each process, by rank."""
+    each = torch.zeros(world.size, dtype=torch.float64)
+    each[world.rank] = mine
+    window = state.window.detach().to("cpu", torch.float64)
+    found = world.total(torch.cat((window.flatten(), each)))
+    sums = found[: window.numel()].view_as(window)
     if not bool(sums.isfinite().all()):
         finite = sums[:, 0].isfinite().tolist()
         bad = [name for name, fine in zip(sources, finite, strict=True) if not fine]
@@ -209,7 +220,7 @@ def totals(state: TrainState, world: World, sources: list[str], run: str) -> tor
             f"{run}: the loss of {', '.join(bad)} is not a finite number at step {state.step}; nothing of it was saved."
             f" Lower optimizer.lr, or set optimizer.grad_clip or guard.enabled, and start in another output"
         )
-    return sums
+    return sums, found[window.numel() :].tolist()
 
 
 def memory_mib(device: torch.device) -> float:

@@ -148,12 +148,13 @@ SPECS = {
         Spec("Throughput", ("tokens_per_second",), "tokens/s", "all processes", form="count"),
         Spec("MFU", ("mfu",), "of the peak in dense bf16", form="share"),
         Spec("Loader stall", ("loader_stall",), "of the time", "waiting for data", form="share"),
+        Spec("Slowest process", ("slowest_ratio", "stragglers/"), "× the median's time", "computing; stragglers are named"),
         Spec("Memory", ("memory_mib",), "GiB", "peak of one process"),
         Spec("Blocks replaced", ("blocks_replaced",), "", "damaged, in one process", form="whole"),
     ),
 }  # fmt: skip
 BY_LAYER = ("Attention entropy", "Attention entropy, share", "Highest attention logit", "Largest activation")
-UNPLOTTED = ("tokens",)
+UNPLOTTED = ("tokens", "slowest_process")
 QUIET = ("blocks_replaced", "skipped")  # no plot while they are 0
 
 

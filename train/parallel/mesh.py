@@ -4,13 +4,18 @@ the shard axis split in two for experts."""
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.train.parallel.store import meet, under_torchrun
+from corpusmill.train.parallel.watch import Watch
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -32,11 +37,17 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     tensor: int = 1
     pipeline: int = 1
+    watch: Watch | None = None  # of several processes, and under torchrun
 
     @property
     def first(self) -> bool:
         """Whether this is the process that writes and logs."""
         return self.rank == 0
+
+    @property
+    def spare(self) -> bool:
+        """Whether this process takes no part: their number fits neither batches nor layout."""
+        return self.rank >= self.size
 
     @property
     def copies(self) -> int:
@@ -91,19 +102,53 @@ class World:
         dist.broadcast(tensor, 0)
         return bytes(tensor.tolist())
 
+    def measuring(self, step: int) -> AbstractContextManager[None]:
+        """What this process does at a step. On the CPU its watch measures how long it waits for the others in that."""
+        if self.watch:
+            self.watch.step = step
+            if self.size > 1 and self.device.type == "cpu":
+                return self.watch.measuring()
+        return nullcontext()
+
     def close(self) -> None:
+        if self.watch:
+            self.watch.close()
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
 
-def join(config: TrainConfig) -> World:
-    """Join the processes that torchrun started (gloo on CPU, NCCL on CUDA), or be the only one.
+class Flags:
+    """Numbers that every process may raise, summed over all of them while they train: each call gives its own and returns the
+    sums of the call before (in one process: of this one), so that no process waits for another."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._work, self._values = world, None, torch.zeros(0)
+
+    def __call__(self, *values: float) -> list[float]:
+        if self._world.size == 1:
+            return list(values)
+        found = self.finish() or [0.0] * len(values)
+        self._values = torch.tensor(values, dtype=torch.float64)
+        self._work = dist.all_reduce(self._values, async_op=True)
+        return found
+
+    def finish(self) -> list[float]:
+        """The sums of the last call; none if there are none, or they were returned."""
+        if self._work is not None:
+            self._work.wait()
+        found, self._work, self._values = self._values.tolist(), None, torch.zeros(0)
+        return list(found)
+
+
+def join(config: TrainConfig, active: int | None = None) -> World:
+    """Join the processes that torchrun started (gloo on CPU, NCCL on CUDA), or be the only one. Only the first `active` of
+    them take part; the others get a `World` that they are not in (`spare`).
 
     Raises `UserError` if there is no such device, or model or batch cannot be divided among the processes.
     """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    parallel = config.parallel
-    check_batches(config, data_processes(parallel, size))
+    parallel, active = config.parallel, active or size
+    check_batches(config, data_processes(parallel, active))
     cuda = torch.cuda.is_available()
     if config.device == "cuda" and not cuda:
         raise UserError("device: cuda, but PyTorch sees no CUDA device; set device to cpu or auto")
@@ -114,10 +159,17 @@ def join(config: TrainConfig) -> World:
     else:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    if size > 1 and not dist.is_initialized():
-        backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
-        dist.init_process_group(backend, store=_store(), rank=rank, world_size=size)
-    return World(rank, size, device, parallel.tensor, parallel.pipeline)
+    watch = None
+    if (size > 1 or under_torchrun()) and not dist.is_initialized():
+        meeting = meet(rank, size, config.watch.timeout)
+        watch = Watch(rank, active, meeting, config.watch.timeout, Folder(config.output_url))
+        if active > 1 and rank < active:
+            dist.init_process_group(
+                "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", store=meeting.store, rank=rank, world_size=active,
+                timeout=timedelta(seconds=watch.backstop), device_id=device if device.type == "cuda" else None,
+            )  # fmt: skip
+        watch.start()
+    return World(rank, active, device, parallel.tensor, parallel.pipeline, watch)
 
 
 def check_batches(config: TrainConfig, data_size: int) -> None:
@@ -158,16 +210,6 @@ def data_processes(parallel: ParallelConfig, size: int) -> int:
                 f"{'' if processes == size else ' that share the data'}: start a multiple of {count}, or lower them"
             )
     return size // each
-
-
-def _store() -> Any:
-    """torchrun's store, with a prefix for this attempt; None without torchrun. torchrun keeps the store when it restarts,
-    and the keys of an earlier attempt lead to processes that are gone (pytorch#135712)."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return None
-    stores: Any = dist  # which exports them under a condition that type checkers do not follow
-    store = stores.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    return stores.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,15 @@ def test_every_number_of_ranks_that_divides_the_batch_reads_each_sequence_once(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_the_plan_knows_how_many_tokens_of_a_step_are_scored(shards: Folder, shape: str) -> None:
+    """So that no process has to ask the others: the trainer divides by this number."""
+    with stream(shards, **SHAPES[shape]) as whole_stream:
+        for step in range(1, 13):
+            planned = whole_stream.plan.segment_of(step).stage.sequences * whole_stream.plan.sequence_length
+            assert int((next(whole_stream)["labels"] >= 0).sum()) == planned
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_a_run_that_changes_its_number_of_ranks_is_the_unbroken_one(shards: Folder, shape: str) -> None:
     with stream(shards, **SHAPES[shape]) as one:
         expected = take(one, 18)
