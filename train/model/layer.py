@@ -159,7 +159,9 @@ class Layer(nn.Module):
         self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor, keys: Tensor | None = None
     ) -> tuple[Tensor, Routed | None]:
         split = self.ffn.split
-        x = x + dropout(self.attention(self.attention_norm(x), rope, within, ids), self.dropout, keys, 1, split)
+        x = x + dropout(
+            self.attention(self.attention_norm(x), rope, within, ids), self.dropout, keys, 1, split
+        )
         found = self.ffn(self.ffn_norm(x))
         y, routed = found if isinstance(self.ffn, Experts) else (found, None)
         return x + dropout(y, self.dropout, keys, 2, split), routed

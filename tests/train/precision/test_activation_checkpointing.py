@@ -40,7 +40,12 @@ def tokens_and_documents() -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("kind", ["full", "selective"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
-    "more", [{"qk_norm": True, "value_embeddings": "all", "layers": 2}, {"dropout": 0.2, "layers": 2}, {"moe": MOE, "layers": 2}]
+    "more",
+    [
+        {"qk_norm": True, "value_embeddings": "all", "layers": 2},
+        {"dropout": 0.2, "layers": 2},
+        {"moe": MOE, "layers": 2},
+    ],
 )
 def test_gradients_are_equal_to_the_bit(kind: str, precision: str, more: dict[str, Any]) -> None:
     tokens, documents = tokens_and_documents()
