@@ -265,17 +265,17 @@ class Trainer:
         if self.metrics_log:
             row = row_of(state, world, self.stream, sums, metrics, span, seconds, inside)
             rows = self.metrics_log.rows
-            if found := self.stragglers.found(world, busy):
-                row.update(found.row())
-                if found.named:
-                    self.console.print(found.line(state.step))
+            if slowest := self.stragglers.found(world, busy):
+                row.update(slowest.row())
+                if slowest.named:
+                    self.console.print(slowest.line(state.step))
             row["skipped"] = self.guard.skipped_since(rows[-1]["step"] if rows else 0)
             if validate:
                 row["validation"] = self.progress.validation
             self.metrics_log.write(row)
             self.console.row(row)
-            if self.config.guard.enabled and (found := newest(rows, self.config.guard.collapse)):
-                self.console.print(f"guard: step {state.step}: {message(found)}; {ADVICE}")
+            if self.config.guard.enabled and (collapsed := newest(rows, self.config.guard.collapse)):
+                self.console.print(f"guard: step {state.step}: {message(collapsed)}; {ADVICE}")
             if self.on_row:
                 self.on_row(row)
         self.progress.seconds += seconds
