@@ -105,7 +105,9 @@ VARIANTS = 64  # of a layer's code: training or not, documents or not, lengths o
 
 
 def adapt(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
-    """Prepare a model in place. Raises `UserError` for what this device cannot do."""
+    """Prepare a model in place, and PyTorch for it. Raises `UserError` for what this device cannot do."""
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     if config.precision == "fp8":
         use_fp8(model, device)
     apply_checkpointing(model, config.memory)
@@ -125,8 +127,8 @@ def compiles(config: TrainConfig, device: torch.device) -> bool:
 
 
 def compile_layers(model: nn.Module, budget: float | None = None, backend: str = "inductor") -> None:
-    """torch.compile each layer as a whole, equal ones sharing their code, and the loss with the head, whose float32 logits
-    are then never written. `budget`: of activation memory."""
+    """torch.compile each layer as a whole, equal ones sharing their code; the loss with the head, whose float32 logits
+    are then never written; and what is small, but many kernels: embeddings, rotary angles, last norm. `budget`: of activation memory."""
     import torch._dynamo
     import torch._functorch.config
 
@@ -135,8 +137,13 @@ def compile_layers(model: nn.Module, budget: float | None = None, backend: str =
     for layer in model.modules():
         if isinstance(layer, Layer):
             layer.compile(fullgraph=True, backend=backend)
-        elif isinstance(layer, Decoder) and layer.split.size == 1:
-            layer.score = torch.compile(layer.score, backend=backend)
+        elif isinstance(layer, Decoder):
+            layer.rotation = torch.compile(layer.rotation, fullgraph=True, backend=backend)  # type: ignore[method-assign]
+            if layer.last:
+                layer.norm.compile(fullgraph=True, backend=backend)
+            if layer.split.size == 1:
+                layer.embed = torch.compile(layer.embed, fullgraph=True, backend=backend)  # type: ignore[method-assign]
+                layer.score = torch.compile(layer.score, backend=backend)
 
 
 def uncompiled() -> AbstractContextManager[Any]:

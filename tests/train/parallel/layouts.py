@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.batch import Batch
 from corpusmill.train.log.metrics import look_inside
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
@@ -27,7 +28,7 @@ from corpusmill.train.parallel.model import ParallelModel, build
 from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.precision.loss_scale import LossScale
-from corpusmill.train.step import Batch, Metrics, TrainState, train_step
+from corpusmill.train.step import Metrics, TrainState, train_step
 
 VOCAB, ROWS, LENGTH, STEPS, SOURCES = 90, 8, 24, 3, 2
 MODEL = {"dim": 32, "layers": 4, "heads": 4, "kv_heads": 4, "ffn_dim": 48, "vocab_multiple": 8}
