@@ -1,6 +1,7 @@
 """On a device a step that is not logged never makes the host wait, and the device's path gives the CPU's numbers.
 
-`tests/train/fake_cuda.py` stands for the device; tests/gpu proves the same on a real one.
+`tests/train/fake_cuda.py` stands for the device; tests/gpu proves the same on a real one, and that a step which is not taken
+changes nothing.
 """
 
 from __future__ import annotations
@@ -22,32 +23,15 @@ from corpusmill.train.data import StreamingTokens
 from corpusmill.train.guard.guard import Guard
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.optim.make import state_tensors
 from corpusmill.train.parallel.mesh import World
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.step import Metrics, TrainState, train_step
+from tests.gpu.steps import CASES, bits
 from tests.train.fake_cuda import CUDA, FakeCuda
 
 CPU = torch.device("cpu")
-MOE = {"experts": 4, "ffn_dim": 32, "bias_rate": 0.25, "router_z_loss": 1e-2, "first": 1}
-BALANCED = {**MOE, "balance": "loss"}
 STEPS = 3
-
-CASES: dict[str, dict[str, Any]] = {
-    **{kind: {"optimizer.kind": kind} for kind in ("adamw", "muon", "lion", "lamb", "adafactor", "sgd")},
-    **{f"bf16 {kind}": {"optimizer.kind": kind, "precision": "bf16"} for kind in ("adamw", "muon")},
-    "fp16": {"precision": "fp16"}, "fp16 muon": {"precision": "fp16", "optimizer.kind": "muon"},
-    "fp16 lamb": {"precision": "fp16", "optimizer.kind": "lamb"},
-    "accumulation": {"data.micro_batch": 2}, "one document a row": {"data.cross_documents": True},
-    "dropout": {"model.dropout": 0.1, "data.micro_batch": 2}, "loss_chunk": {"model.loss_chunk": 40, "precision": "bf16"},
-    "clipped by value": {"optimizer.grad_clip_value": 1e-3}, "not clipped": {"optimizer.grad_clip": None},
-    "no guard": {"guard.enabled": False}, "experts": {"model.moe": MOE, "precision": "bf16"},
-    "experts with losses": {"model.moe": BALANCED, "model.z_loss": 1e-3, "precision": "bf16", "data.micro_batch": 2},
-    "gpt2": {"model": {"preset": "gpt2", "dim": 32, "layers": 2, "heads": 4, "ffn_dim": 64, "max_positions": 32, "vocab_multiple": 8}},
-    "checkpointing": {"memory.checkpointing": "full", "precision": "bf16"},
-    "selective": {"memory.checkpointing": "selective", "precision": "bf16"},
-}  # fmt: skip
 
 
 class Loop:
@@ -115,40 +99,6 @@ def test_a_step_that_is_not_logged_does_not_wait(
     torch.testing.assert_close(total, plain.state.window, atol=0.0, rtol=2e-3)
     for name, p in plain.state.model.named_parameters():
         torch.testing.assert_close(found[name], p.detach(), msg=lambda m, name=name: f"{name}: {m}", **close)
-
-
-def bits(state: TrainState) -> dict[str, Tensor]:
-    """Weights and states of the optimizer, as they are now, on the CPU."""
-    tensors = {**dict(state.model.named_parameters()), **state_tensors(state.model, state.optimizer)}
-    return {name: t.detach().cpu().clone() for name, t in tensors.items()}
-
-
-@pytest.mark.parametrize("kind", ["adamw", "muon", "lion", "lamb", "adafactor", "sgd"])
-def test_a_step_beyond_the_limits_changes_no_bit_and_does_not_wait(
-    kind: str, config: Callable[..., Any], shards: Folder, tmp_path: Any
-) -> None:
-    settings = settings_of(config, kind)
-    data = batches(settings, shards)
-    with FakeCuda() as cuda:
-        loop = Loop(settings, Folder(tmp_path / "cuda"), cuda)
-        loop.step(data[0])
-        before = bits(loop.state)
-        cuda.waits.clear()
-        loop.state.limits = (-math.inf, -math.inf)
-        for logged in (False, True):
-            metrics = train_step(loop.state, data[1], 192.0, logged)
-        assert cuda.waits == []
-        after = bits(loop.state)
-        assert metrics.signals is not None and metrics.signals[3] == 0 and metrics.update_norm == 0
-        assert before.keys() == after.keys() and all(
-            torch.equal(after[name], before[name]) for name in before
-        )
-        loop.step(data[2])
-        assert not any(
-            torch.equal(t, before[n])
-            for n, t in bits(loop.state).items()
-            if n.endswith("weight") and t.dim() > 1
-        )
 
 
 @pytest.mark.parametrize("where", ["move_biases", "activation_rms", "set_rate"])
