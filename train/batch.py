@@ -109,7 +109,7 @@ def copying(device: torch.device) -> Iterator[Sent]:
     if device.type != "cuda":
         yield sent
         return
-    stream, computing = _stream(device), torch.cuda.current_stream(device)
+    stream, computing = copies(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(stream):
         yield sent
     computing.wait_stream(stream)
@@ -118,5 +118,6 @@ def copying(device: torch.device) -> Iterator[Sent]:
 
 
 @lru_cache(maxsize=8)
-def _stream(device: torch.device) -> torch.cuda.Stream:
+def copies(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all copies between the host and a CUDA device."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

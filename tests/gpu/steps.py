@@ -43,6 +43,8 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "checkpointing": {"memory.checkpointing": "full", "precision": "bf16"},
     "selective": {"memory.checkpointing": "selective", "precision": "bf16"},
+    "offloaded": {"memory.offload": "activations"},
+    "offloaded, checkpointing": {"memory.offload": "activations", "memory.checkpointing": "full", "precision": "bf16"},
 }  # fmt: skip
 
 

@@ -115,8 +115,9 @@ class FakeCuda(TorchDispatchMode):
 
     def __enter__(self) -> FakeCuda:
         stream = SimpleNamespace(
-            wait_stream=lambda _other: None, synchronize=lambda: self.note("stream.synchronize")
-        )
+            wait_stream=lambda _other: None, wait_event=lambda event: event.waited(), record_event=_event,
+            synchronize=lambda: self.note("stream.synchronize"),
+        )  # fmt: skip
         replaced: dict[str, Any] = {
             "torch.cuda._lazy_init": lambda: None,
             "torch.cuda.get_device_capability": lambda *_: (9, 0),
@@ -125,7 +126,7 @@ class FakeCuda(TorchDispatchMode):
             "torch.cuda.stream": lambda _stream: nullcontext(),
             "torch.cuda.synchronize": lambda *_: self.note("torch.cuda.synchronize"),
             # Of the step before: the host may be one step ahead, no more.
-            "torch.cuda.Event": lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: None),
+            "torch.cuda.Event": _event,
             "torch.compile": lambda function: function,
             "torch.nn.attention.varlen.varlen_attn": _varlen_attn,
             "torch.nn.attention.flex_attention.create_block_mask": _create_block_mask,
@@ -216,6 +217,10 @@ class FakeCuda(TorchDispatchMode):
         made = tensor.clone(memory_format=torch.contiguous_format)
         self._pinned[made] = True
         return made
+
+
+def _event() -> Any:
+    return SimpleNamespace(record=lambda: None, synchronize=lambda: None, waited=lambda: None)
 
 
 def _counted(func: Any, args: Any, kwargs: Any) -> bool:

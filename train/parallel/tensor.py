@@ -155,7 +155,7 @@ class Exchange:
         sent = load.view(self.size, -1)
         arriving = torch.empty_like(sent)
         dist.all_to_all_single(arriving, sent.contiguous(), group=self.group)
-        there, here = sent.sum(1).tolist(), arriving.sum(1).tolist()
+        there, here = torch.stack((sent.sum(1), arriving.sum(1))).tolist()  # one wait for both
         got = functional.wait_tensor(functional.all_to_all_single_autograd(x, here, there, self.group))
         # Rows arrive process by process, of each expert by expert; an expert needs all of its rows together.
         experts = arriving.shape[1]

@@ -20,9 +20,11 @@ import torch
 from torch import nn
 
 from corpusmill.common.errors import UserError
+from corpusmill.train.batch import copies
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.layer import Layer
 from corpusmill.train.precision.fp8 import use_fp8
+from corpusmill.train.precision.offload import Offload
 
 if TYPE_CHECKING:
     from corpusmill.schemas.parallel import MemoryConfig
@@ -80,7 +82,9 @@ def offloaded(memory: MemoryConfig, device: torch.device) -> AbstractContextMana
     """The context of a forward pass: with `offload: activations`, saved tensors wait in the host's memory."""
     if memory.offload != "activations":
         return nullcontext()
-    return torch.autograd.graph.save_on_cpu(pin_memory=device.type == "cuda")
+    if device.type != "cuda":
+        return torch.autograd.graph.save_on_cpu()
+    return Offload(copies(device))
 
 
 # Sharded weights are gathered in these too. fp8 is for the layers' products alone (`corpusmill.train.precision.fp8`); around
@@ -139,8 +143,7 @@ def compile_layers(model: nn.Module, budget: float | None = None, backend: str =
             layer.compile(fullgraph=True, backend=backend)
         elif isinstance(layer, Decoder):
             layer.rotation = torch.compile(layer.rotation, fullgraph=True, backend=backend)  # type: ignore[method-assign]
-            if layer.last:
-                layer.norm.compile(fullgraph=True, backend=backend)
+            layer.last_norm = torch.compile(layer.last_norm, fullgraph=True, backend=backend)  # type: ignore[method-assign]
             if layer.split.size == 1:
                 layer.embed = torch.compile(layer.embed, fullgraph=True, backend=backend)  # type: ignore[method-assign]
                 layer.score = torch.compile(layer.score, backend=backend)

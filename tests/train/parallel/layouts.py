@@ -26,7 +26,7 @@ from corpusmill.train.optim import make_optimizer
 from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import ParallelModel, build
 from corpusmill.train.parallel.sharded_parameter import local
-from corpusmill.train.precision.adapt import autocast
+from corpusmill.train.precision.adapt import autocast, compile_layers
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.step import Metrics, TrainState, train_step
 
@@ -122,8 +122,7 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> list[str]:
     model = build(config, VOCAB, world)
     if more.get("compile"):
         for part in model.parts:
-            for layer in part.layers.values():
-                layer.compile(backend=more["compile"])
+            compile_layers(part, backend=more["compile"])
     initial, whole, wanted = reference(json.dumps(more))
     last = dict(whole.named_parameters())
     close: dict[str, Any] = more.get("close", {"rtol": 1e-4, "atol": 5e-6})

@@ -56,7 +56,12 @@ def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"memory.checkpointing": "full"}, {"memory.checkpointing": "selective", "model.moe": MOE}],
+    [
+        {},
+        {"model.preset": "gpt2"},
+        {"memory.checkpointing": "full"},
+        {"memory.checkpointing": "selective", "model.moe": MOE},
+    ],
     ids=str,
 )
 def test_layers_are_traced_whole_with_the_gradients_of_eager_ones(
