@@ -228,9 +228,15 @@ class ParallelModel:
             for name, value in part.statistics.take().items():
                 sums[name] = sums[name] + value
         if self.mesh is not None:
-            for name, value in sums.items():
-                dist.all_reduce(value)
-                sums[name] = value // self.world.tensor if name == "load" else value / self.world.tensor
+            load = sums.pop("load", None)
+            if sums:  # in one message
+                flat = torch.cat([value.flatten() for value in sums.values()])
+                dist.all_reduce(flat)
+                parts = torch.split(flat / self.world.tensor, [value.numel() for value in sums.values()])
+                sums = {name: part.view_as(sums[name]) for name, part in zip(sums, parts, strict=True)}
+            if load is not None:
+                dist.all_reduce(load)
+                sums["load"] = load // self.world.tensor
         return sums
 
 
