@@ -96,10 +96,12 @@ class Sent:
 
     def to(self, tensor: Tensor) -> Tensor:
         """The tensor on the device; the host does not wait for the copy, for which pinned memory is needed."""
-        if self.device.type != "cuda" or tensor.is_cuda:
+        if self.device.type != "cuda":
             return tensor.to(self.device)
-        self.tensors.append(tensor.contiguous().pin_memory().to(self.device, non_blocking=True))
-        return self.tensors[-1]
+        if not tensor.is_cuda:
+            tensor = tensor.contiguous().pin_memory().to(self.device, non_blocking=True)
+        self.tensors.append(tensor)
+        return tensor
 
 
 @contextmanager

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from corpusmill.train.parallel.sharded_parameter import local, norms
 
-PORTION = (
-    2**26
-)  # elements of parameters of which a copy is kept at once, or those of one parameter if it has more
+PORTION = 2**26  # elements of parameters that are copied at once, or those of one larger parameter
 
 
 def step_where(
