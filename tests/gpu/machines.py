@@ -66,5 +66,6 @@ class Cuda(Machine):
                 yield found
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        synchronising = [w for w in seen if "synchroniz" in str(w.message)]
+        # Another warning says that the mode is a prototype.
+        synchronising = [w for w in seen if "called a synchronizing CUDA operation" in str(w.message)]
         found += [f"{w.message} in {w.filename}:{w.lineno}" for w in synchronising]

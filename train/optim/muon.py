@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from corpusmill.train.optim.optimizers import unless
+from corpusmill.train.optim.optimizers import Watched, unless
 from corpusmill.train.parallel.deal import dealt, levels_of
 from corpusmill.train.parallel.sharded_parameter import cuts_of, local, part_of, size
 
@@ -20,7 +20,7 @@ TOGETHER = (
 )  # elements orthogonalised at once by a process: bounds the memory of the intermediate results
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(Watched):
     """Muon (Jordan et al. 2024): momentum made orthogonal for the matrices, AdamW for everything else.
 
     `torch.optim.Muon` takes 2-D parameters alone and one after the other. This one also takes stacks of matrices (experts),
@@ -33,8 +33,6 @@ class Muon(torch.optim.Optimizer):
     `scale` is 0.2 sqrt(max(m, n)) for `match_rms_adamw`: updates then have the RMS of AdamW's, and lr and weight_decay
     tuned for AdamW hold (Liu et al. 2025, Moonlight); sqrt(max(1, m / n)) for `original`.
     """
-
-    _step_supports_amp_scaling = True  # `found_inf`, as for PyTorch's fused kernels
 
     def __init__(
         self, params: Any, lr: float, betas: tuple[float, float], eps: float, momentum: float = 0.95,
@@ -52,13 +50,10 @@ class Muon(torch.optim.Optimizer):
                 self._adamw(group, params, found_inf)
                 continue
             for stack in _stacks(params):
-                moments = [self._moment(p) for p in stack]
-                with unless(found_inf, [*stack, *moments]):
-                    self._orthogonal(group, stack, moments)
+                self._orthogonal(group, stack, found_inf)
 
-    def stacks(self) -> list[list[Tensor]]:
-        """The matrices that are worked on together: parts of a step (`corpusmill.train.optim.take`) must not divide them."""
-        return [stack for group in self.param_groups if group["muon"] for stack in _stacks(group["params"])]
+    def one_by_one(self) -> list[Tensor]:
+        return [p for group in self.param_groups if group["muon"] for p in group["params"]]
 
     def _moment(self, p: Tensor) -> Tensor:
         state = self.state[p]
@@ -67,21 +62,23 @@ class Muon(torch.optim.Optimizer):
         found: Tensor = state["momentum_buffer"]
         return found
 
-    def _orthogonal(self, group: dict[str, Any], stack: list[Tensor], moments: list[Tensor]) -> None:
+    def _orthogonal(self, group: dict[str, Any], stack: list[Tensor], found_inf: Tensor | None) -> None:
         updates = []
-        for p, moment in zip(stack, moments, strict=True):
-            grad, m = local(p.grad), local(moment)
-            m.lerp_(grad, 1 - self.momentum)
-            update = grad.lerp(m, self.momentum) if self.nesterov else m
-            updates.append(update.to(working_type(update)))
+        for p in stack:
+            grad, m = local(p.grad), local(self._moment(p))
+            with unless(found_inf, [m]):
+                m.lerp_(grad, 1 - self.momentum)
+                update = grad.lerp(m, self.momentum) if self.nesterov else m
+                updates.append(update.to(working_type(update)))
         made = dealt(
             updates, levels_of(stack[0]), lambda whole: list(orthogonalise(torch.stack(whole)).unbind())
         )
         factor = self._factor(*part_of(stack[0], cuts_of(stack[0])).shape[-2:])
         for p, update in zip(stack, made, strict=True):
             here = local(p)
-            here.mul_(1 - group["lr"] * group["weight_decay"])
-            here.add_(update.to(p.dtype), alpha=-group["lr"] * factor)
+            with self.watched(p), unless(found_inf, [p]):
+                here.mul_(1 - group["lr"] * group["weight_decay"])
+                here.add_(update.to(p.dtype), alpha=-group["lr"] * factor)
 
     def _factor(self, rows: int, columns: int) -> float:
         if self.scale == "original":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -27,13 +27,20 @@ def unless(found_inf: Tensor | None, tensors: Sequence[Tensor]) -> Iterator[None
         local(t).copy_(torch.where(found_inf == 0, local(t), old))
 
 
-class PerParameter(torch.optim.Optimizer):
-    """An optimizer whose step is one `_update` of each parameter that has a gradient.
-
-    Like PyTorch's fused kernels it takes no step if the attribute `found_inf`, a tensor, is not 0.
-    """
+class Watched(torch.optim.Optimizer):
+    """An optimizer that changes parameters one by one, in the context `watched` of each, and, like PyTorch's fused kernels, takes
+    no step if the attribute `found_inf`, a tensor, is not 0."""
 
     _step_supports_amp_scaling = True
+    watched: Callable[[Tensor], AbstractContextManager[None]] = staticmethod(lambda _: nullcontext())
+
+    def one_by_one(self) -> list[Tensor]:
+        """The parameters that it changes so."""
+        return [p for group in self.param_groups for p in group["params"]]
+
+
+class PerParameter(Watched):
+    """An optimizer whose step is one `_update` of each parameter that has a gradient."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -44,7 +51,7 @@ class PerParameter(torch.optim.Optimizer):
                     state = self.state[p]
                     if not state:
                         state.update(self._start(p))
-                    with unless(found_inf, [p, *state.values()]):
+                    with self.watched(p), unless(found_inf, [p, *state.values()]):
                         self._update(p, p.grad, state, group)
 
     def _start(self, p: Tensor) -> dict[str, Tensor]:

@@ -3,7 +3,8 @@ change is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -52,25 +53,45 @@ def _measured_step(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor
     for p in parameters:
         p.grad = None
     found: dict[Tensor, list[Tensor]] = {}
-    for portion in portions(optimizer, parameters):
+
+    @contextmanager
+    def watched(*portion: Tensor) -> Iterator[None]:
         before = [local(p.detach()).clone() for p in portion]
+        yield
+        torch._foreach_sub_(before, [local(p.detach()) for p in portion])
+        found.update(zip(portion, norms(before), strict=True))
+
+    for portion, one_by_one in portions(optimizer, parameters):
         for p in portion:
-            p.grad = grads.pop(p, None)
-        optimizer.step()
+            p.grad = grads[p]
+        if one_by_one:
+            optimizer.watched = watched  # type: ignore[attr-defined]
+            optimizer.step()
+            del optimizer.watched  # type: ignore[attr-defined]
+        else:
+            with watched(*portion):
+                optimizer.step()
         for p in portion:
             p.grad = None
-        torch._foreach_sub_(before, [local(p.detach()) for p in portion])
-        found |= zip(portion, norms(before), strict=True)
-    return [found[p] for p in parameters]
+    return [found[p] if p in found else [local(p).new_zeros(())] for p in parameters]
 
 
-def portions(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> list[list[Tensor]]:
-    """All parameters in portions of about `PORTION` elements; what an optimizer works on together stays together."""
-    together: list[list[Tensor]] = getattr(optimizer, "stacks", list)()
-    known = {p for stack in together for p in stack}
-    found: list[list[Tensor]] = [[]]
-    for stack in (*together, *([p] for p in parameters if p not in known)):
-        if found[-1] and sum(local(p).numel() for p in (*found[-1], *stack)) > PORTION:
-            found.append([])
-        found[-1] += stack
-    return found
+def portions(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]
+) -> list[tuple[list[Tensor], bool]]:
+    """All parameters in portions of about `PORTION` elements; those that the optimizer changes one by one, and lets itself be
+    watched at it (`corpusmill.train.optim.optimizers.Watched`), in one portion, marked."""
+    if sum(local(p).numel() for p in parameters) <= PORTION:
+        return [(list(parameters), False)]
+    singly: list[Tensor] = getattr(optimizer, "one_by_one", list)()
+    known = set(singly)
+    found = [(singly, True)] if singly else []
+    rest: list[Tensor] = []
+    for p in parameters:
+        if p in known:
+            continue
+        if rest and sum(local(q).numel() for q in (*rest, p)) > PORTION:
+            found.append((rest, False))
+            rest = []
+        rest.append(p)
+    return [*found, (rest, False)] if rest else found

@@ -67,9 +67,9 @@ def test_a_portion_is_small_and_all_are_everything(monkeypatch: pytest.MonkeyPat
     model = model_of()
     parameters: list[Tensor] = list(model.parameters())
     optimizer = make_optimizer(model, OptimizerConfig(kind="adamw"))
-    assert portions(optimizer, parameters) == [parameters]  # small models: one step
+    assert portions(optimizer, parameters) == [(parameters, False)]  # small models: one step
     monkeypatch.setattr(take, "PORTION", 3000)
-    found = portions(optimizer, parameters)
+    found = [portion for portion, one_by_one in portions(optimizer, parameters) if not one_by_one]
     assert [p for portion in found for p in portion] == parameters and len(found) > 5
     assert max(sum(p.numel() for p in portion) for portion in found) <= 3000
     gradients(model, 1)
