@@ -163,3 +163,19 @@ def test_a_run_may_go_on_with_other_memory_but_not_in_other_types(config: Callab
         for precision, how, kind in (("bf16", False, "none"), ("fp16", True, "full"))
     )
     assert changed(before.model_dump(), after.model_dump()) == ["precision: bf16 -> fp16"]
+
+
+def test_products_of_float32_round_to_tf32_on_cuda_unless_the_config_says_else(
+    config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    for settings in ({}, {"tf32": True}, {"tf32": False}):
+        parsed = TrainConfig.model_validate(config(**settings, compile=False))
+        for device in (CPU, CUDA):
+            adapt(Decoder(parsed.model, 96), parsed, device)
+    assert asked == ["high", "high", "highest"]
+    before = TrainConfig.model_validate(config()).model_dump()
+    assert (
+        changed({k: v for k, v in before.items() if k != "tf32"}, before) == []
+    )  # runs begun without the key
