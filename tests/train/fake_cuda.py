@@ -29,7 +29,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 CUDA = torch.device("cuda", 0)
@@ -91,8 +90,15 @@ class CudaTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        ours = next(t for t in tree_leaves((args, kwargs)) if isinstance(t, CudaTensor))
-        return ours.owner.dispatch(func, args, dict(kwargs or {}))
+        ours = list[CudaTensor]()
+
+        def seen(value: Tensor) -> Tensor:
+            if isinstance(value, CudaTensor):
+                ours.append(value)
+            return value
+
+        _each((*args, *(kwargs or {}).values()), seen)
+        return ours[0].owner.dispatch(func, args, dict(kwargs or {}))
 
 
 def _to_host(args: Any, kwargs: Any) -> bool:
@@ -184,9 +190,16 @@ class FakeCuda(TorchDispatchMode):
         op, device = func.overloadpacket, kwargs.get("device")
         if op in (aten._pin_memory, aten.is_pinned):
             return self._pin(args[0]) if op is aten._pin_memory else args[0] in self._pinned
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        ours = [t for t in tensors if isinstance(t, CudaTensor)]
-        host = [t for t in tensors if not isinstance(t, CudaTensor)]
+        ours, host = list[CudaTensor](), list[Tensor]()
+
+        def unwrapped(value: Tensor) -> Tensor:
+            if isinstance(value, CudaTensor):
+                ours.append(value)
+                return value.inner
+            host.append(value)
+            return value
+
+        given, named = _each(args, unwrapped), {key: _each(value, unwrapped) for key, value in kwargs.items()}
         if not ours and (device is None or torch.device(device).type != "cuda"):
             pinned = kwargs.pop("pin_memory", None)
             made = func(*args, **kwargs)
@@ -199,24 +212,26 @@ class FakeCuda(TorchDispatchMode):
             self.note(str(op))
         elif ours and any(t.dim() or op in STRICT or "_foreach" in str(op) for t in host):
             raise RuntimeError(f"{op}: expected all tensors to be on one device, found cuda:0 and cpu")
-        given, named = tree_map(lambda t: t.inner if isinstance(t, CudaTensor) else t, (args, kwargs))
         for key in ("device", "pin_memory", "non_blocking"):
             named.pop(key, None)
         made = func(*given, **named)
         # What changes in place is returned as it was given.
-        known = dict(zip(map(id, tree_leaves(given)), tree_leaves(args), strict=True))
-
-        def wrapped(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            return known[id(value)] if id(value) in known else CudaTensor(value, self)
-
-        return tree_map(wrapped, made)
+        known: dict[int, Tensor] = {id(t.inner): t for t in ours} | {id(t): t for t in host}
+        return _each(made, lambda t: known[id(t)] if id(t) in known else CudaTensor(t, self))
 
     def _pin(self, tensor: Tensor) -> Tensor:
         made = tensor.clone(memory_format=torch.contiguous_format)
         self._pinned[made] = True
         return made
+
+
+def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Arguments or results with `change` of each tensor. (`tree_map` takes most of the time of a small operation.)"""
+    if isinstance(value, Tensor):
+        return change(value)
+    if type(value) in (list, tuple):
+        return type(value)([_each(part, change) for part in value])
+    return value
 
 
 def _event() -> Any:
