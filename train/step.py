@@ -176,6 +176,7 @@ def rehearse(state: TrainState, size: int) -> bool:
     try:
         if not any(state.optimizer.state.values()):  # the optimizer allocates its own at its first step
             spare = make_optimizer(model, config.optimizer)
+            spare.alone = True  # type: ignore[attr-defined]  # another process may run out of memory, and would be waited for
             prepare(spare)
         for _ in range(2):
             with computing(config, state.device):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from corpusmill.train.optim.optimizers import Watched, unless
-from corpusmill.train.parallel.deal import dealt, levels_of
+from corpusmill.train.parallel.deal import Level, dealt, levels_of
 from corpusmill.train.parallel.sharded_parameter import cuts_of, local, part_of, size
 
 # Jordan's quintic, 5 times: singular values end between about 0.7 and 1.2, which is as good as 1 for training.
@@ -34,6 +34,8 @@ class Muon(Watched):
     tuned for AdamW hold (Liu et al. 2025, Moonlight); sqrt(max(1, m / n)) for `original`.
     """
 
+    alone = False  # each process orthogonalises all of its matrices, and sends nothing: for a rehearsal
+
     def __init__(
         self, params: Any, lr: float, betas: tuple[float, float], eps: float, momentum: float = 0.95,
         nesterov: bool = True, scale: str = "match_rms_adamw",
@@ -49,7 +51,7 @@ class Muon(Watched):
             if not group["muon"]:
                 self._adamw(group, params, found_inf)
                 continue
-            for stack in _stacks(params):
+            for stack in self._stacks(params):
                 self._orthogonal(group, stack, found_inf)
 
     def one_by_one(self) -> list[Tensor]:
@@ -71,7 +73,7 @@ class Muon(Watched):
                 update = grad.lerp(m, self.momentum) if self.nesterov else m
                 updates.append(update.to(working_type(update)))
         made = dealt(
-            updates, levels_of(stack[0]), lambda whole: list(orthogonalise(torch.stack(whole)).unbind())
+            updates, self._levels(stack[0]), lambda whole: list(orthogonalise(torch.stack(whole)).unbind())
         )
         factor = self._factor(*part_of(stack[0], cuts_of(stack[0])).shape[-2:])
         for p, update in zip(stack, made, strict=True):
@@ -79,6 +81,22 @@ class Muon(Watched):
             with self.watched(p), unless(found_inf, [p]):
                 here.mul_(1 - group["lr"] * group["weight_decay"])
                 here.add_(update.to(p.dtype), alpha=-group["lr"] * factor)
+
+    def _levels(self, p: Tensor) -> tuple[Level, ...]:
+        return () if self.alone else levels_of(p)
+
+    def _stacks(self, params: list[Tensor]) -> list[list[Tensor]]:
+        """Matrices of one shape that are spread alike over processes, as many as are orthogonalised at once."""
+        alike: dict[tuple[Any, ...], list[Tensor]] = {}
+        for p in params:
+            dims = tuple((cut.dim, cut.count) for cut in cuts_of(p))
+            alike.setdefault((tuple(p.shape), dims), []).append(p)
+        found = []
+        for same in alike.values():
+            processes = math.prod(level.count for level in self._levels(same[0]))
+            count = max(1, TOGETHER // size(same[0])) * processes
+            found += [same[start : start + count] for start in range(0, len(same), count)]
+        return found
 
     def _factor(self, rows: int, columns: int) -> float:
         if self.scale == "original":
@@ -101,19 +119,6 @@ class Muon(Watched):
             beta2=group["betas"][1], lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
             found_inf=found_inf,
         )  # fmt: skip
-
-
-def _stacks(params: list[Tensor]) -> list[list[Tensor]]:
-    """Matrices of one shape that are spread alike over processes, as many as are orthogonalised at once."""
-    alike: dict[tuple[Any, ...], list[Tensor]] = {}
-    for p in params:
-        dims = tuple((cut.dim, cut.count) for cut in cuts_of(p))
-        alike.setdefault((tuple(p.shape), dims), []).append(p)
-    found = []
-    for same in alike.values():
-        count = max(1, TOGETHER // size(same[0])) * math.prod(level.count for level in levels_of(same[0]))
-        found += [same[start : start + count] for start in range(0, len(same), count)]
-    return found
 
 
 def working_type(x: Tensor) -> torch.dtype:
