@@ -1,7 +1,8 @@
-"""The trainer on a GPU: tokens/s, MFU and peak memory of models of 124 M to 1.5 B, beside a plain compiled PyTorch loop.
+"""The trainer on a GPU: tokens/s, MFU and peak memory of models of 124 M to 1.5 B, beside a plain compiled PyTorch loop; and
+which of the ten checks of tests/gpu pass there.
 
-Needs torch and numpy alone. Each case runs in a process of its own, and what is measured is kept in a file after each, so
-that several short runs add up:
+Needs torch and numpy alone. Each case and check runs in a process of its own, and what is measured is kept in a file after
+each, so that several short runs add up:
 
     python -m bench.train_gpu --models 124m,350m --json a.json
     python -m bench.train_gpu --models 1.5b --cases bf16,plain,fp8 --json b.json
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench import _gpu_checks
 from bench._gpu_models import MODELS, Case
 
 HERE = Path(__file__).resolve().parent
@@ -63,6 +65,15 @@ def measure(
     return rows
 
 
+def check(names: list[str], until: float, file: Path | None, stand_in: bool = False) -> list[dict[str, Any]]:
+    """A row for each check of tests/gpu."""
+    rows = read([file]) if file and file.exists() else []
+    rows = merged(rows, _gpu_checks.measure(names, until, stand_in))
+    if file:
+        file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return rows
+
+
 def alone(case: Case, seconds: float) -> dict[str, Any]:
     """A case measured in its own process."""
     if seconds < ENOUGH:
@@ -95,13 +106,17 @@ def read(files: list[Path]) -> list[dict[str, Any]]:
 
 def merged(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """`more` in place of rows of the same model and case; a row without figures is in nobody's place."""
-    by_name = {(row["model"], row["case"]): row for row in rows}
+    by_name = {_key(row): row for row in rows}
     for row in more:
-        key = row["model"], row["case"]
+        key = _key(row)
         if "missing" not in row or key not in by_name:
             by_name.pop(key, None)
             by_name[key] = row
     return list(by_name.values())
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return (row["check"],) if "check" in row else (row["model"], row["case"])
 
 
 def described_case(row: dict[str, Any]) -> str:
@@ -117,7 +132,10 @@ def percent(share: float | None) -> str:
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Markdown: in the order of the models, each beside the plain loop of its model."""
     order = list(MODELS), list(CASES)
-    rows = sorted(rows, key=lambda row: (order[0].index(row["model"]), order[1].index(row["case"])))
+    rows = sorted(
+        (row for row in rows if "check" not in row),
+        key=lambda row: (order[0].index(row["model"]), order[1].index(row["case"])),
+    )
     plain = {
         row["model"]: row["tokens_per_second"]
         for row in rows
@@ -146,7 +164,7 @@ def described(rows: list[dict[str, Any]]) -> str:
     """On what, and what the figures are."""
     from corpusmill.train.model.flops import MFU_FORMULA
 
-    found = [row for row in rows if "missing" not in row]
+    found = [row for row in rows if "missing" not in row and "check" not in row]
     if not found:
         return "Nothing was measured."
     where = ", ".join(sorted({f"{row['machine']} (PyTorch {row['torch']})" for row in found}))
@@ -170,6 +188,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.train_gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--models", default="124m,350m,774m,1.5b", help="of these, with commas")
     parser.add_argument("--cases", default=",".join(CASES), help="of these, with commas")
+    parser.add_argument(
+        "--checks", default=",".join(_gpu_checks.NAMES), help="of tests/gpu, with commas; empty: none"
+    )
     parser.add_argument("--seconds", type=float, default=8.0, help="of measuring, each case")
     parser.add_argument(
         "--budget", type=float, default=570.0, help="seconds in all; what is not done then is left out"
@@ -183,11 +204,15 @@ def main() -> None:
     )
     parser.add_argument("--smoke", action="store_true", help="tiny shapes on the CPU, through the same code")
     given = parser.parse_args()
-    models, names = given.models.split(","), given.cases.split(",")
-    unknown = [name for name in (*models, *names) if name not in MODELS and name not in CASES]
+    models, names, checks = (
+        [n for n in text.split(",") if n] for text in (given.models, given.cases, given.checks)
+    )
+    known = (*MODELS, *CASES, *_gpu_checks.NAMES)
+    unknown = [name for name in (*models, *names, *checks) if name not in known]
     if unknown:
         parser.error(
-            f"not known: {', '.join(unknown)} (models: {', '.join(MODELS)}; cases: {', '.join(CASES)})"
+            f"not known: {', '.join(unknown)} (models: {', '.join(MODELS)}; cases: {', '.join(CASES)};"
+            f" checks: {', '.join(_gpu_checks.NAMES)})"
         )
     rows, until = [], time.monotonic() + given.budget
     if given.files:
@@ -195,10 +220,13 @@ def main() -> None:
         if given.json:
             given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     elif given.smoke:
+        rows = check(checks, until, given.json, stand_in=True)
         options = {"device": "cpu", "compile": "eager", "seconds": 0.05, "profile": given.profile}
-        rows = measure(["tiny"], names, options, until, given.json)
+        rows = merged(rows, measure(["tiny"], names, options, until, given.json))
     elif _cuda():
-        rows = measure(models, names, {"seconds": given.seconds, "profile": given.profile}, until, given.json)
+        rows = check(checks, time.monotonic() + given.budget / 2, given.json)
+        options = {"seconds": given.seconds, "profile": given.profile}
+        rows = merged(rows, measure(models, names, options, until, given.json))
     else:
         print("Not measured: no CUDA device.")
         if not KEPT.exists():
@@ -207,6 +235,11 @@ def main() -> None:
         rows = read([KEPT])
     print(described(rows) + "\n")
     print("\n".join(table(rows)))
+    found = [row for row in rows if "check" in row]
+    if found:
+        print("\n" + "\n".join(_gpu_checks.table(found)))
+    if any(row["outcome"] == "failed" for row in found):
+        sys.exit(1)
 
 
 def _cuda() -> bool:

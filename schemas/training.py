@@ -116,6 +116,11 @@ class TrainConfig(Strict):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     precision: Precision = "bf16"
+    tf32: bool = Field(
+        default=True,
+        description="on CUDA, products of float32 matrices round their factors to 10 bits of mantissa (TF32), up to 8 times"
+        " as fast; false: full float32",
+    )
     loss_scale: LossScaleConfig = LossScaleConfig()
     memory: MemoryConfig = MemoryConfig()
     compile: bool | None = Field(default=None, description="torch.compile each layer; null: on CUDA")
@@ -208,8 +213,8 @@ class TrainConfig(Strict):
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
-    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "guard", "watch", "stop_after",
-    "may_change",
+    "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "tf32", "guard", "watch",
+    "stop_after", "may_change",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.baselines import NGRAM_TOKENS, STRICT, Baselines, all_blocks
+from corpusmill.train.batch import Batch, inputs
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.pack import Rows, whole_block, windows
 from corpusmill.train.data.shards import Shards, Source, open_run_data
@@ -28,7 +29,6 @@ from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.run_folder import write_json
-from corpusmill.train.step import Batch, inputs
 
 if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import World
@@ -105,15 +105,15 @@ def score(
     Sharded processes compute together: those with fewer batches than others continue with rows that are not scored.
     """
     model.train(False)
-    total, tokens = 0.0, 0
+    total, tokens = torch.zeros((), dtype=torch.float64, device=world.device), 0
     most = int(world.highest(len(batches)))
     for number in range(most):
         batch = batches[number] if number < len(batches) else unscored(config.data.sequence_length)
         with autocast(config, world.device):
-            loss = model.losses(inputs(batch, world.device))
-        total += float(loss.double().sum())
+            loss = model.losses(inputs(batch, world.device)[0])
+        total += loss.double().sum()
         tokens += int((batch["labels"] >= 0).sum())
-    return total, float(tokens)
+    return float(total), float(tokens)
 
 
 def unscored(length: int) -> Batch:

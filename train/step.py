@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,12 +14,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from corpusmill.common.errors import WorkError
-from corpusmill.train.model.attend import sequence_starts
-from corpusmill.train.model.initialise import key
+from corpusmill.train.batch import Batch, MicroBatch, inputs, micro_batches
 from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.model.moe import move_biases
 from corpusmill.train.optim import make_optimizer, rate_at, set_rate
 from corpusmill.train.optim.make import prepare
+from corpusmill.train.optim.take import step_where
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.precision.adapt import computing
@@ -29,9 +28,6 @@ from corpusmill.train.precision.loss_scale import LossScale
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.parallel.mesh import World
-
-Batch = Mapping[str, Tensor]
-ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # of a batch: a row for each sequence
 
 
 @dataclass
@@ -71,22 +67,16 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
 
     The loss is the sum over tokens divided by `valid`, so the gradient is the same for any number of processes and
     micro-batches. A step beyond `state.limits`, or with a number that is not finite (if there are limits or a loss scale),
-    changes neither weights nor optimizer. `collect_stats`: also the norms of the parameters and of their update, for
-    which a copy of the parameters is kept during the step.
+    changes neither weights nor optimizer. `collect_stats`: also the norms of the parameters and of their update.
+    On CUDA the host never waits for the device here, with the exceptions that docs/speed.md lists.
     """
     state.step += 1
     config, model, scaler = state.config, state.model, state.loss_scale
     model.train()
     model.collect_activations(collect_stats or state.limits is not None)
-    micro = config.data.micro_batch
-    starts = range(0, len(batch["tokens"]), micro)
-    parts = [{name: batch[name][start : start + micro] for name in ROWS} for start in starts]
-    keys: Sequence[Tensor | None] = [None] * len(parts)
-    if config.model.dropout:
-        keys = torch.split(dropout_keys(config.seed, state.step, batch["n"]), micro)
-    rows = [inputs(part, state.device, key) for part, key in zip(parts, keys, strict=True)]
+    parts = micro_batches(batch, config, state.step, state.device)
     weight = 1 / valid if scaler is None else scaler.scale / valid
-    found = model.backward(rows, weight, lambda: computing(config, state.device))
+    found = model.backward([part.inputs for part in parts], weight, lambda: computing(config, state.device))
     losses = torch.zeros_like(state.window)
     if model.counts:
         for part, loss in zip(parts, found, strict=True):
@@ -96,7 +86,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     activation = activation_rms(sums)
     if scaler is not None:
         scaler.unscale([local(p.grad) for p in model.parameters() if p.grad is not None])
-    norm = model.clip(config.optimizer.grad_clip, config.optimizer.grad_clip_value)
+    # With offloaded gradients the norm is on the CPU, and everything that it is compared with on the device.
+    norm = model.clip(config.optimizer.grad_clip, config.optimizer.grad_clip_value).to(state.device)
     signals, taken, scale = None, None, None
     if scaler is not None:
         taken, scale = norm.isfinite(), scaler.scale
@@ -107,9 +98,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     state.window += losses if taken is None else losses.where(taken, 0.0)
     rate = rate_at(config, state.step) * state.lr_factor
     set_rate(state.optimizer, rate)
-    parameters = [local(p.detach()) for p in model.parameters()]
-    before = [p.clone() for p in parameters] if collect_stats else []
-    step_where(state.optimizer, taken)
+    changes = step_where(state.optimizer, taken, model.parameters() if collect_stats else None)
     if "load" in sums:  # equal loads move nothing
         load = sums["load"] if taken is None else sums["load"].where(taken, 0)
         for piece in model.parts:
@@ -118,38 +107,14 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     if not collect_stats:
         return Metrics(rate, norm, scale, signals=signals)
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    update = model.norm(list(torch._foreach_sub(parameters, before)))
-    return Metrics(rate, norm, scale, model.norm(parameters), update, auxiliary, activation, signals)
+    weights = model.norm([local(p.detach()) for p in model.parameters()])
+    return Metrics(rate, norm, scale, weights, model.combined(changes), auxiliary, activation, signals)
 
 
-def dropout_keys(seed: int, step: int, numbers: Tensor) -> Tensor:
-    """int64 [rows]: a key for each row of a step, by its sequence number. Rows that a ramp cuts out of one sequence differ
-    by their place in it."""
-    rows: Counter[int] = Counter()
-    found = []
-    for number in numbers.tolist():
-        found.append(key("dropout", seed, step, number, rows[number]))
-        rows[number] += 1
-    return torch.tensor(found)
-
-
-def inputs(batch: Batch, device: torch.device, keys: Tensor | None = None) -> dict[str, Tensor]:
-    """The decoder's arguments. Rows of one document each need no mask, and get the faster kernel."""
-    single = not bool(batch["documents"].any())
-    names = ("tokens", "labels") if single else ("tokens", "labels", "documents", "positions")
-    found = {name: batch[name] for name in names}
-    if device.type == "cuda" and not single:
-        found["cu_seqlens"] = sequence_starts(batch["documents"])
-    if keys is not None:
-        found["keys"] = keys
-    return {name: part.to(device, non_blocking=True) for name, part in found.items()}
-
-
-def count_losses(sums: Tensor, batch: Batch, loss: Tensor) -> None:
-    """Add the losses [rows, T] and scored tokens of a batch to its sources' rows of `sums` [sources, 2]."""
-    tokens = (batch["labels"] >= 0).sum(1).to(sums.device, torch.float64, non_blocking=True)
-    per_row = torch.stack((loss.double().sum(1).to(sums.device), tokens), dim=1)
-    sums.index_add_(0, batch["source_id"].to(sums.device, non_blocking=True), per_row)
+def count_losses(sums: Tensor, part: MicroBatch, loss: Tensor) -> None:
+    """Add the losses [rows, T] and scored tokens of a micro-batch to its sources' rows of `sums` [sources, 2]."""
+    per_row = torch.stack((loss.double().sum(1).to(sums.device), part.scored), dim=1)
+    sums.index_add_(0, part.source_id, per_row)
 
 
 def step_signals(
@@ -172,21 +137,6 @@ def step_signals(
     # Numbers, not a tensor of them: they reach the device as kernel arguments.
     taken = values[:2].isfinite().all() & (values[0] <= limits[0]) & (values[1] <= limits[1])
     return torch.cat((values, taken.double()[None]))
-
-
-def step_where(optimizer: torch.optim.Optimizer, taken: Tensor | None) -> None:
-    """The optimizer's step if `taken` (bool, no dimensions; None: always); else weights and states stay as they are.
-
-    PyTorch's fused kernels read the flag on the device; for other optimizers, as in `torch.amp.GradScaler`, the host does.
-    """
-    if taken is None:
-        optimizer.step()
-    elif taken.device.type != "cpu" and getattr(optimizer, "_step_supports_amp_scaling", False):
-        optimizer.found_inf = (~taken).float()  # type: ignore[attr-defined]
-        optimizer.step()
-        del optimizer.found_inf  # type: ignore[attr-defined]
-    elif bool(taken):
-        optimizer.step()
 
 
 def fit_micro_batch(state: TrainState, world: World, log: Callable[[str], None] | None = None) -> TrainConfig:
@@ -226,10 +176,11 @@ def rehearse(state: TrainState, size: int) -> bool:
     try:
         if not any(state.optimizer.state.values()):  # the optimizer allocates its own at its first step
             spare = make_optimizer(model, config.optimizer)
+            spare.alone = True  # type: ignore[attr-defined]  # another process may run out of memory, and would be waited for
             prepare(spare)
         for _ in range(2):
             with computing(config, state.device):
-                loss = model(**inputs(batch, state.device, keys))
+                loss = model(**inputs(batch, state.device, keys)[0])
             (loss.sum() * 0.0).backward()
     except torch.OutOfMemoryError:
         fits = False

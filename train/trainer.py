@@ -15,6 +15,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import MANIFEST
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, run_state
+from corpusmill.train.batch import Batch
 from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
@@ -40,7 +41,7 @@ from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.process import Garbage, Stop
 from corpusmill.train.run_folder import CONFIG, DATA, PLAN, RESULT, TOKENIZER, dumped, run_data, write_json
-from corpusmill.train.step import Batch, Metrics, TrainState, fit_micro_batch, train_step
+from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, train_step
 from corpusmill.train.tools.hugging_face import load_weights
 
 Row = dict[str, Any]

@@ -88,6 +88,22 @@ def test_a_step_learns_with_torch_and_numpy_alone() -> None:
     assert losses[2] < losses[1] < losses[0]
 
 
+CHECKS = """
+import sys
+sys.modules["pytest"] = None
+from bench import _bare
+_bare.stand_in()
+from bench._gpu_checks import NAMES, run
+from tests.gpu.checks import CHECKS
+assert tuple(CHECKS) == NAMES
+print(*(run(name, stand_in=True)["outcome"] for name in ("experts", "FlexAttention", "offloaded optimizer")))
+"""
+
+
+def test_the_checks_of_a_device_run_with_torch_and_numpy_alone() -> None:
+    assert bare(CHECKS).split() == ["passed"] * 3
+
+
 def test_the_stand_in_makes_the_configs_that_pydantic_makes() -> None:
     files = sorted((ROOT / "configs/train").glob("*.yaml"))
     given: list[dict[str, Any]] = [read_yaml(file) for file in files]

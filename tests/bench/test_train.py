@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench import _gpu_case, _plain_gpt, train, train_gpu
+from bench import _gpu_case, _gpu_checks, _plain_gpt, train, train_gpu
 from bench._gpu_loops import Train
 from bench._gpu_models import MODELS, Case, NotHere, estimate, flops_per_token
 from bench._train_ours import make_state, memory_batch, whole
@@ -127,10 +127,27 @@ def test_a_case_runs_in_a_process_of_its_own(
         return capsys.readouterr().out
 
     monkeypatch.setattr(_gpu_case, "run", lambda _: pytest.fail("ran in this process"))
-    first = printed("--smoke", "--cases", "bf16", "--json", tmp_path / "a.json")
+    first = printed("--smoke", "--cases", "bf16", "--checks", "experts", "--json", tmp_path / "a.json")
     assert "| tiny | train, bf16, AdamW | " in first
+    assert "| experts | passed | " in first and "1 of 1 passed." in first
     assert printed("--from", tmp_path / "a.json", "--json", tmp_path / "b.json") == first
     assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
+
+
+def test_a_check_that_fails_or_cannot_run_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a device, where there is none."""
+    until = time.monotonic() + 300
+    rows = _gpu_checks.measure(["experts"], until, stand_in=False) + _gpu_checks.measure(["fp8"], 0.0, False)
+    assert [row["outcome"] for row in rows] == ["failed", "not run"]
+    assert "CUDA" in rows[0]["why"] and "--budget" in rows[1]["why"]
+    assert _gpu_checks.table(rows)[-1] == "0 of 2 passed."
+    monkeypatch.setattr(train_gpu, "read", lambda _: rows)
+    monkeypatch.setattr(sys, "argv", ["train_gpu", "--from", "a.json"])
+    with pytest.raises(SystemExit, match="1"):
+        train_gpu.main()
+    assert "| experts | failed | " in capsys.readouterr().out
 
 
 def test_without_a_gpu_it_says_so() -> None:

@@ -13,7 +13,7 @@ import torch
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import checkpoint
+from corpusmill.train import checkpoint, step
 from corpusmill.train.commands.train import train as command
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.model.decoder import Decoder
@@ -117,6 +117,29 @@ def out_of_memory_in_one(file: str) -> None:
 
     Decoder.forward = forward  # type: ignore[method-assign]  # in a process of its own
     command(file)
+
+
+def out_of_memory_for_states(file: str) -> None:
+    """A run in which the second process has no memory for the optimizer's states at first."""
+    healthy, calls = step.prepare, list[str]()
+
+    def prepare(optimizer: torch.optim.Optimizer) -> None:
+        calls.append("")
+        if os.environ["RANK"] == "1" and len(calls) == 1:
+            raise torch.OutOfMemoryError("out of memory")
+        healthy(optimizer)
+
+    step.prepare = prepare  # in a process of its own
+    command(file)
+
+
+def test_a_rehearsal_waits_for_no_other_process(write_config: Callable[..., Path], tmp_path: Path) -> None:
+    """Not even under Muon, whose steps deal out their work: the others would wait for ever."""
+    settings = {**AUTO, "data.micro_batch": 4, "validation.every": None, "optimizer.kind": "muon"}
+    done = launch(2, f"{__name__}:out_of_memory_for_states", write_config(**settings), timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = checkpoint.load_newest(Folder(str(tmp_path / "run")))
+    assert found is not None and found.step == 3 and found.state["config"]["data"]["micro_batch"] == 2
 
 
 def test_processes_decide_together(write_config: Callable[..., Path], config: Make, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,11 +150,14 @@ def block_mask(documents: Tensor) -> Any:
     """The same for FlexAttention (Dong et al. 2024): it skips blocks of 128 x 128 that hold nothing."""
     from torch.nn.attention.flex_attention import create_block_mask
 
+    # Eager, it would make the whole T x T mask.
+    make = _compiled(create_block_mask) if documents.is_cuda else create_block_mask
+
     def visible(row: Tensor, _head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (i >= j) & (documents[row, i] == documents[row, j])
 
     B, T = documents.shape
-    return create_block_mask(visible, B, None, T, T, device=str(documents.device))
+    return make(visible, B, None, T, T, device=str(documents.device))
 
 
 def sequence_starts(documents: Tensor) -> Tensor:
@@ -197,11 +201,10 @@ def _varlen_options() -> tuple[str, ...]:
 def _flex() -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return flex_attention if torch.compiler.is_compiling() else _compiled_flex()
+    # Eager, it would make the whole matrix.
+    return flex_attention if torch.compiler.is_compiling() else _compiled(flex_attention)
 
 
-@lru_cache(maxsize=1)
-def _compiled_flex() -> Any:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return torch.compile(flex_attention)  # eager, it would make the whole matrix
+@lru_cache(maxsize=2)
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function)

@@ -88,7 +88,7 @@ class Decoder(nn.Module):
 
         if self.training:
             self.statistics.add_activations(x)
-        x = self.split.gather(self.norm(x))
+        x = self.split.gather(self.last_norm(x))
         head = self.embedding.weight if self.head is None else self.head.weight
         if self.probe and labels is not None:
             self.probe.see_logits(F.linear(x, head), self.vocab_size - self.split.rank * len(head))
@@ -106,6 +106,11 @@ class Decoder(nn.Module):
         if self.position_embedding is not None:
             x = x + self.position_embedding(self.split.take(positions))
         return dropout(x, self.config.dropout, keys, 0, self.split)
+
+    def last_norm(self, x: Tensor) -> Tensor:
+        """The norm before the head, [B, T / n, C]; `corpusmill.train.precision.adapt` may compile it."""
+        found: Tensor = self.norm(x)
+        return found
 
     def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         """Cosine and sine of rotary positions; None for a model with learned ones."""

@@ -81,21 +81,26 @@ class _Chunked(torch.autograd.Function):
         hidden, weight, labels, logs = ctx.saved_tensors
         small = weight.to(hidden.dtype)
         to_hidden = torch.empty_like(hidden)
-        to_weight = torch.zeros_like(weight)  # in the weight's type, so that sums are not rounded to bfloat16
-        parts = [x.split(ctx.chunk) for x in (to_hidden, hidden, labels, logs, *grads)]
+        # In float32, whatever the weight's type (ZeRO gathers it in bfloat16): a sum over many chunks in bfloat16 stands still
+        # once a summand is less than a 256th of it.
+        to_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
+        by_losses, by_zs = grads
+        if ctx.z_loss:
+            by_zs = by_zs * (2 * ctx.z_loss) * logs
+        parts = [x.split(ctx.chunk) for x in (to_hidden, hidden, labels, logs, by_losses, by_zs)]
         for into, h, label, log_z, by_loss, by_z in zip(*parts, strict=True):
             logits = _product(h, small.T).float()
             scored = label != IGNORED
             # d loss / d logits = p - [label], d z / d logits = 2 z_loss log(Z) p
-            by_loss, by_z = by_loss * scored, by_z * scored
-            factor = by_loss + by_z * (2 * ctx.z_loss) * log_z
+            by_loss = by_loss * scored
+            factor = by_loss + by_z * scored if ctx.z_loss else by_loss
             grad_logits = (logits - log_z[:, None]).exp_() * factor[:, None]
             row, here = _rows(label, ctx.first, len(weight))
             grad_logits.scatter_add_(1, row[:, None], -(by_loss * here)[:, None])
             grad_logits = grad_logits.to(h.dtype)
             into.copy_(_product(grad_logits, small))
             to_weight += _product(grad_logits.T, h)
-        return to_hidden, to_weight, None, None, None, None
+        return to_hidden, to_weight.to(weight.dtype), None, None, None, None
 
 
 def _rows(labels: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
@@ -166,8 +171,8 @@ class Statistics:
     def router_losses(self, routes: dict[int, Routed], labels: Tensor, split: Split) -> Tensor:
         """Of each scored token, [B, T]. All processes of a split have all tokens, so each takes an n-th of the gradient."""
         scored = labels != IGNORED
-        load = torch.zeros(self.config.layers, len(next(iter(routes.values())).load), dtype=torch.int64)
-        load = load.to(labels.device)
+        experts = len(next(iter(routes.values())).load)
+        load = torch.zeros(self.config.layers, experts, dtype=torch.int64, device=labels.device)
         for number, routed in routes.items():
             load[number] = routed.load
         self.add("load", load)

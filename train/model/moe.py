@@ -57,7 +57,7 @@ class Experts(nn.Module):
         self.register_buffer("bias", torch.zeros(moe.experts))  # float32, and moved only with `balance: bias`
 
     def forward(self, x: Tensor) -> tuple[Tensor, Routed]:
-        given, x = x, self.split.gather(x)
+        given, x = x, self.split.gather(x, exact=True)  # the router computes in float32
         tokens = x.flatten(0, 1)  # [N, C]
         weights, chosen, routed = self.route(x)
         order = chosen.flatten().argsort(stable=True)  # [N k]: pairs of token and expert, expert by expert

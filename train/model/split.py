@@ -23,8 +23,9 @@ class Split:
 
     rank, size = 0, 1
 
-    def gather(self, x: Tensor) -> Tensor:
-        """[B, T / n, C] -> [B, T, C]; the gradient is summed and scattered."""
+    def gather(self, x: Tensor, exact: bool = False) -> Tensor:
+        """[B, T / n, C] -> [B, T, C]; the gradient is summed and scattered. Several processes send both in the type of autocast,
+        in which the products that follow compute, unless `exact`."""
         return x
 
     def scatter(self, x: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.optim.optimizers import Adafactor, Lamb, Lion, Muon
+from corpusmill.train.optim.muon import Muon
+from corpusmill.train.optim.optimizers import Adafactor, Lamb, Lion, Sgd
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig, ParameterKind, ScheduleConfig
@@ -136,7 +137,7 @@ def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimiz
             found = Adafactor(groups, lr)
         case "sgd":
             nesterov = config.nesterov and config.momentum > 0
-            found = torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=nesterov)
+            found = Sgd(groups, lr=lr, momentum=config.momentum, nesterov=nesterov)
     set_rate(found, lr)
     return found
 

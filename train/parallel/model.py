@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,15 @@ from corpusmill.train.model.initialise import first_values
 from corpusmill.train.parallel.fsdp import shard, sync_gradients
 from corpusmill.train.parallel.mesh import Mesh, World, make_mesh
 from corpusmill.train.parallel.pipeline import Pipeline, Rows, keep
-from corpusmill.train.parallel.sharded_parameter import Cuts, Part, local, part_of, replicas, total_norm
+from corpusmill.train.parallel.sharded_parameter import (
+    Cuts,
+    Part,
+    combined,
+    local,
+    norms,
+    part_of,
+    replicas,
+)
 from corpusmill.train.parallel.tensor import split_model
 from corpusmill.train.precision.adapt import TYPES, adapt, computing, offload_policy, uncompiled
 
@@ -44,14 +53,21 @@ class ParallelModel:
         self.config, self.vocab_size = parts[0].config, parts[0].vocab_size
         with torch.device("meta"):
             self.whole = Decoder(self.config, self.vocab_size)
+        holders = mesh.dense.get_group("replicate") if mesh and mesh.config.zero == 0 else None
         for name, parameter in self.named_parameters():
             parameter.cuts = self.cuts.get(name, ())  # type: ignore[attr-defined]  # `corpusmill.train.parallel.sharded_parameter` asks
+            parameter.holders = holders  # type: ignore[attr-defined]  # and `corpusmill.train.parallel.deal`
         self.pipeline = Pipeline(parts, mesh, self.world.device) if mesh and mesh.stages > 1 else None
         self._module: nn.Module = parts[0]
         self.plain = mesh is not None and mesh.config.zero == 0 and mesh.stages == mesh.config.tensor == 1
         if self.plain:
             ids = None if self.world.device.type == "cpu" else [self.world.device]
-            self._module = DistributedDataParallel(parts[0], device_ids=ids)
+            # Gradients are views of the buckets: no second copy of them, none to be made. Buffers (the experts' biases)
+            # are moved by sums over all processes, and equal without being sent; the second name is that before PyTorch 2.13.
+            names = inspect.signature(DistributedDataParallel.__init__).parameters
+            sync = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
+            options: dict[str, Any] = {"gradient_as_bucket_view": True, sync: False}
+            self._module = DistributedDataParallel(parts[0], device_ids=ids, **options)
             self._warm_up()
 
     def _warm_up(self) -> None:
@@ -145,8 +161,12 @@ class ParallelModel:
 
     def norm(self, tensors: list[Tensor]) -> Tensor:
         """Euclidean norm over all processes of tensors like the parameters, in their order."""
+        return self.combined(norms(tensors))
+
+    def combined(self, found: list[list[Tensor]]) -> Tensor:
+        """`norm` of tensors whose `norms` in this process are known."""
         counts = [self.replicas(name, parameter) for name, parameter in self.named_parameters()]
-        return total_norm(tensors, counts, None if self.mesh is None else dist.group.WORLD)
+        return combined(found, counts, None if self.mesh is None else dist.group.WORLD)
 
     def replicas(self, name: str, parameter: Tensor) -> int:
         """How many processes hold the same part of a parameter."""
@@ -208,9 +228,15 @@ class ParallelModel:
             for name, value in part.statistics.take().items():
                 sums[name] = sums[name] + value
         if self.mesh is not None:
-            for name, value in sums.items():
-                dist.all_reduce(value)
-                sums[name] = value // self.world.tensor if name == "load" else value / self.world.tensor
+            load = sums.pop("load", None)
+            if sums:  # in one message
+                flat = torch.cat([value.flatten() for value in sums.values()])
+                dist.all_reduce(flat)
+                parts = torch.split(flat / self.world.tensor, [value.numel() for value in sums.values()])
+                sums = {name: part.view_as(sums[name]) for name, part in zip(sums, parts, strict=True)}
+            if load is not None:
+                dist.all_reduce(load)
+                sums["load"] = load // self.world.tensor
         return sums
 
 

@@ -71,7 +71,9 @@ class TensorSplit(Split):
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
 
-    def gather(self, x: Tensor) -> Tensor:
+    def gather(self, x: Tensor, exact: bool = False) -> Tensor:
+        if not exact and torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         found: Tensor = _Sequence.apply(x, self, False)  # type: ignore[no-untyped-call]
         return found
 
@@ -153,12 +155,13 @@ class Exchange:
         sent = load.view(self.size, -1)
         arriving = torch.empty_like(sent)
         dist.all_to_all_single(arriving, sent.contiguous(), group=self.group)
-        there, here = sent.sum(1).tolist(), arriving.sum(1).tolist()
+        there, here = torch.stack((sent.sum(1), arriving.sum(1))).tolist()  # one wait for both
         got = functional.wait_tensor(functional.all_to_all_single_autograd(x, here, there, self.group))
         # Rows arrive process by process, of each expert by expert; an expert needs all of its rows together.
         experts = arriving.shape[1]
         number = torch.arange(experts, device=x.device).repeat(self.size)
-        order = number.repeat_interleave(arriving.flatten()).argsort(stable=True)
+        # With the size of the result, which is known, this does not wait once more.
+        order = number.repeat_interleave(arriving.flatten(), output_size=sum(here)).argsort(stable=True)
         made = compute(got[order], arriving.sum(0))[order.argsort()]
         back = functional.all_to_all_single_autograd(made.contiguous(), there, here, self.group)
         found: Tensor = functional.wait_tensor(back)

@@ -20,9 +20,11 @@ import torch
 from torch import nn
 
 from corpusmill.common.errors import UserError
+from corpusmill.train.batch import copies
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.layer import Layer
 from corpusmill.train.precision.fp8 import use_fp8
+from corpusmill.train.precision.offload import Offload
 
 if TYPE_CHECKING:
     from corpusmill.schemas.parallel import MemoryConfig
@@ -80,7 +82,9 @@ def offloaded(memory: MemoryConfig, device: torch.device) -> AbstractContextMana
     """The context of a forward pass: with `offload: activations`, saved tensors wait in the host's memory."""
     if memory.offload != "activations":
         return nullcontext()
-    return torch.autograd.graph.save_on_cpu(pin_memory=device.type == "cuda")
+    if device.type != "cuda":
+        return torch.autograd.graph.save_on_cpu()
+    return Offload(copies(device))
 
 
 # Sharded weights are gathered in these too. fp8 is for the layers' products alone (`corpusmill.train.precision.fp8`); around
@@ -105,7 +109,9 @@ VARIANTS = 64  # of a layer's code: training or not, documents or not, lengths o
 
 
 def adapt(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
-    """Prepare a model in place. Raises `UserError` for what this device cannot do."""
+    """Prepare a model in place, and PyTorch for it. Raises `UserError` for what this device cannot do."""
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     if config.precision == "fp8":
         use_fp8(model, device)
     apply_checkpointing(model, config.memory)
@@ -125,8 +131,8 @@ def compiles(config: TrainConfig, device: torch.device) -> bool:
 
 
 def compile_layers(model: nn.Module, budget: float | None = None, backend: str = "inductor") -> None:
-    """torch.compile each layer as a whole, equal ones sharing their code, and the loss with the head, whose float32 logits
-    are then never written. `budget`: of activation memory."""
+    """torch.compile each layer as a whole, equal ones sharing their code; the loss with the head, whose float32 logits
+    are then never written; and what is small, but many kernels: embeddings, rotary angles, last norm. `budget`: of activation memory."""
     import torch._dynamo
     import torch._functorch.config
 
@@ -135,8 +141,12 @@ def compile_layers(model: nn.Module, budget: float | None = None, backend: str =
     for layer in model.modules():
         if isinstance(layer, Layer):
             layer.compile(fullgraph=True, backend=backend)
-        elif isinstance(layer, Decoder) and layer.split.size == 1:
-            layer.score = torch.compile(layer.score, backend=backend)
+        elif isinstance(layer, Decoder):
+            layer.rotation = torch.compile(layer.rotation, fullgraph=True, backend=backend)  # type: ignore[method-assign]
+            layer.last_norm = torch.compile(layer.last_norm, fullgraph=True, backend=backend)  # type: ignore[method-assign]
+            if layer.split.size == 1:
+                layer.embed = torch.compile(layer.embed, fullgraph=True, backend=backend)  # type: ignore[method-assign]
+                layer.score = torch.compile(layer.score, backend=backend)
 
 
 def uncompiled() -> AbstractContextManager[Any]:

@@ -12,7 +12,8 @@ from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.train import step as step_module
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import state_tensors
-from corpusmill.train.step import step_signals, step_where
+from corpusmill.train.optim.take import step_where
+from corpusmill.train.step import step_signals
 
 INF = math.inf
 FREE = (INF, INF)

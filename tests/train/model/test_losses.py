@@ -62,3 +62,21 @@ def test_pytorchs_own_gives_the_same_in_float32() -> None:
     torch.testing.assert_close(theirs, ours.flatten(), atol=1e-5, rtol=1e-5)
     for a, b in zip(*(torch.autograd.grad(x.sum(), (hidden, weight)) for x in (theirs, ours)), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("chunk", [4, 64])
+def test_the_head_s_gradient_is_summed_in_float32_whatever_its_type(chunk: int) -> None:
+    """As ZeRO gathers it, in bfloat16, of many chunks whose summands have one sign: summed in bfloat16, it stands still
+    where the next summand is less than half a place of it."""
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.rand(1, 4096, 16, generator=generator).bfloat16()
+    labels = torch.zeros(1, 4096, dtype=torch.int64)
+    found = {}
+    for dtype in (torch.float64, torch.bfloat16):
+        weight = torch.full((8, 16), 0.125, dtype=dtype, requires_grad=True)
+        loss, _ = token_losses(hidden.to(dtype), weight, labels, chunk=chunk)
+        loss.sum().backward()
+        assert weight.grad is not None and weight.grad.dtype == dtype
+        found[dtype] = weight.grad.double()
+    error = (found[torch.bfloat16] - found[torch.float64]).norm() / found[torch.float64].norm()
+    assert error < 2**-8  # one rounding to bfloat16 of the sum, and those of the summands, which cancel

@@ -1,4 +1,5 @@
-"""Run in several processes: each optimizer on shards (ZeRO-3) against the same one on whole parameters."""
+"""Run in several processes: each optimizer on shards (ZeRO-3) against the same one on whole parameters; also with a flag that
+says on the device whether a step is taken."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import prepare, state_tensors
+from corpusmill.train.parallel.sharded_parameter import local
 
 
 def main() -> None:
@@ -32,10 +34,20 @@ def main() -> None:
         optimizers = [make_optimizer(model, config) for model in models]
         prepare(optimizers[1])
         prepare(optimizers[0])
-        for _ in range(3):
+        for found_inf in (None, None, 1.0, 0.0):
             for model, optimizer in zip(models, optimizers, strict=True):
                 model(tokens[:, :-1], tokens[:, 1:]).mean().backward()
+                everything = {**dict(model.named_parameters()), **state_tensors(model, optimizer)}
+                before = {name: local(tensor.detach()).clone() for name, tensor in everything.items()}
+                if found_inf is not None:
+                    optimizer.found_inf = torch.tensor(found_inf)
+                if found_inf:
+                    for p in model.parameters():
+                        local(p.grad).fill_(torch.nan)
                 optimizer.step()
+                for name, tensor in everything.items():
+                    same = torch.equal(local(tensor.detach()), before[name])
+                    assert same or not found_inf, f"{kind}: {name} has changed"
                 optimizer.zero_grad()
         names = [set(state_tensors(m, o)) for m, o in zip(models, optimizers, strict=True)]
         assert names[0] == names[1]

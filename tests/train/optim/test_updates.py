@@ -17,7 +17,7 @@ from corpusmill.schemas.optim import OptimizerConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer, set_rate
 from corpusmill.train.optim.make import kind_of
-from corpusmill.train.optim.optimizers import Muon, orthogonalise
+from corpusmill.train.optim.muon import Muon, orthogonalise
 
 Array = np.ndarray
 Update = Callable[[dict[str, Any], Array, Array, float], Array]  # state, p, g, weight decay -> p

@@ -19,15 +19,16 @@ import torch
 import torch.distributed as dist
 
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.batch import Batch
 from corpusmill.train.log.probe import look_inside
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import ParallelModel, build
 from corpusmill.train.parallel.sharded_parameter import local
-from corpusmill.train.precision.adapt import autocast
+from corpusmill.train.precision.adapt import autocast, compile_layers
 from corpusmill.train.precision.loss_scale import LossScale
-from corpusmill.train.step import Batch, Metrics, TrainState, train_step
+from corpusmill.train.step import Metrics, TrainState, train_step
 
 VOCAB, ROWS, LENGTH, STEPS, SOURCES = 90, 8, 24, 3, 2
 MODEL = {"dim": 32, "layers": 4, "heads": 4, "kv_heads": 4, "ffn_dim": 48, "vocab_multiple": 8}
@@ -121,8 +122,7 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> list[str]:
     model = build(config, VOCAB, world)
     if more.get("compile"):
         for part in model.parts:
-            for layer in part.layers.values():
-                layer.compile(backend=more["compile"])
+            compile_layers(part, backend=more["compile"])
     initial, whole, wanted = reference(json.dumps(more))
     last = dict(whole.named_parameters())
     close: dict[str, Any] = more.get("close", {"rtol": 1e-4, "atol": 5e-6})

@@ -56,7 +56,12 @@ def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"memory.checkpointing": "full"}, {"memory.checkpointing": "selective", "model.moe": MOE}],
+    [
+        {},
+        {"model.preset": "gpt2"},
+        {"memory.checkpointing": "full"},
+        {"memory.checkpointing": "selective", "model.moe": MOE},
+    ],
     ids=str,
 )
 def test_layers_are_traced_whole_with_the_gradients_of_eager_ones(
@@ -92,7 +97,8 @@ def test_equal_layers_share_their_code(config: Callable[..., Any]) -> None:
 
     counters.clear()
     losses_and_gradients(config(**{"model.layers": 4, "memory.checkpointing": "full"}), "aot_eager")
-    assert counters["stats"]["unique_graphs"] == 2  # theirs, and that of the loss
+    # Theirs, and those of the loss, the embeddings, the rotary angles and the last norm.
+    assert counters["stats"]["unique_graphs"] == 5
 
 
 def test_fp8_is_traced_whole(config: Callable[..., Any]) -> None:
@@ -157,3 +163,19 @@ def test_a_run_may_go_on_with_other_memory_but_not_in_other_types(config: Callab
         for precision, how, kind in (("bf16", False, "none"), ("fp16", True, "full"))
     )
     assert changed(before.model_dump(), after.model_dump()) == ["precision: bf16 -> fp16"]
+
+
+def test_products_of_float32_round_to_tf32_on_cuda_unless_the_config_says_else(
+    config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    for settings in ({}, {"tf32": True}, {"tf32": False}):
+        parsed = TrainConfig.model_validate(config(**settings, compile=False))
+        for device in (CPU, CUDA):
+            adapt(Decoder(parsed.model, 96), parsed, device)
+    assert asked == ["high", "high", "highest"]
+    before = TrainConfig.model_validate(config()).model_dump()
+    assert (
+        changed({k: v for k, v in before.items() if k != "tf32"}, before) == []
+    )  # runs begun without the key

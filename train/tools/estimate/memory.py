@@ -123,10 +123,9 @@ def _states(shape: Shape, units: list[list[Weight]], layout: Layout, work: Work)
             if layout.zero in (1, 2):
                 buffers += work.width * here
             elif layout.zero == 0:
-                # autocast casts each weight of a product; DistributedDataParallel reduces buckets beside the gradients
+                # autocast casts each weight of a product; gradients are views of DistributedDataParallel's buckets
                 cast = weight.product or (shape.tied and weight.name == "embedding.weight")
                 buffers += work.width * here if cast and work.width < MASTER else 0
-                buffers += MASTER * here if layout.dp > 1 else 0
     sizes = sorted((sum(local(weight, layout) for weight in unit) for unit in units), reverse=True)
     if layout.zero == 3:
         buffers += work.width * sum(sizes[:2])  # one unit computes, the next is gathered
