@@ -115,7 +115,7 @@ class ModelConfig(Strict):
     loss_chunk: int | None = Field(
         default=None,
         ge=1,
-        description="tokens whose logits are in memory at once, for a third more work in the head; null: all",
+        description="tokens whose logits are in memory at once (in a pipeline for a third more work in the head); null: all",
     )
 
     @model_validator(mode="before")

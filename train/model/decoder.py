@@ -49,6 +49,7 @@ class Decoder(nn.Module):
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
         self.score = token_losses  # `corpusmill.train.precision.adapt` may compile it
         self.statistics = Statistics(config)  # of training passes
+        self.summed = True  # in training, the losses are differentiated as one sum: see `token_losses`
         self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.metrics`
         if not self.embedding.weight.is_meta:
             initialise(self, seed, config.layers, vocab_size)
@@ -94,7 +95,10 @@ class Decoder(nn.Module):
             self.probe.see_logits(F.linear(x, head), self.vocab_size - self.split.rank * len(head))
         if labels is None:
             return F.linear(x, head)
-        loss, z_loss = self.score(x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split)
+        summed = self.summed and self.training
+        loss, z_loss = self.score(
+            x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split, summed
+        )
         if not self.training:
             return loss
         return self.statistics.with_auxiliary_losses(loss, z_loss, routes, labels, self.split)

@@ -25,12 +25,15 @@ def token_losses(
     z_loss: float = 0.0,
     chunk: int | None = None,
     split: Split = WHOLE,
+    summed: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Cross entropy in nats and z-loss of each token, float32 [B, T], both 0 where the label is `IGNORED`.
 
     hidden [B, T, C], weight [V, C], labels int64 [B, T]. The z-loss is `z_loss` x log(Z)^2, Z the softmax's
-    denominator (PaLM, Chowdhery et al. 2022). `chunk`: tokens whose logits exist at once; they are computed again in the
-    backward pass, and losses and gradients stay the same. `split`: weight is [V / n, C]; every process gets all losses,
+    denominator (PaLM, Chowdhery et al. 2022). `chunk`: tokens whose logits exist at once; losses and gradients stay the
+    same. They are computed again in the backward pass; not if the caller promises, by `summed`, to differentiate nothing but
+    the sum of all losses times some number: then the gradients for 1 are computed beside the losses (as in Liger Kernel, Hsu
+    et al. 2024), and another use is an error. `split`: weight is [V / n, C]; every process gets all losses,
     the gradients of its rows, and a summand of those of `hidden`. (`F.linear_cross_entropy` of PyTorch 2.13 rounds the
     losses of single tokens to the input's type, 0.03 nats off in bfloat16, and has no z-loss.)
     """
@@ -40,7 +43,8 @@ def token_losses(
     flat = hidden.flatten(0, 1)
     if split.size > 1 or (chunk is not None and chunk < len(flat)):
         chunk = chunk or len(flat)
-        loss, z = _Chunked.apply(flat, weight, labels.flatten(), z_loss, chunk, split)  # type: ignore[no-untyped-call]
+        ahead = summed and torch.is_grad_enabled()
+        loss, z = _Chunked.apply(flat, weight, labels.flatten(), z_loss, chunk, split, ahead)  # type: ignore[no-untyped-call]
     else:
         logits = F.linear(flat, weight.to(flat.dtype)).float()
         loss = F.cross_entropy(logits, labels.flatten(), reduction="none", ignore_index=IGNORED)
@@ -52,15 +56,25 @@ def token_losses(
 
 
 class _Chunked(torch.autograd.Function):
-    """`token_losses` over chunks of the tokens and parts of the vocabulary; saves the hidden states and no logits."""
+    """`token_losses` over chunks of the tokens and parts of the vocabulary; saves the hidden states and no logits, or, `ahead`,
+    the gradients of the sum of all losses."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, z_loss: float, chunk: int, split: Split
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        labels: Tensor,
+        z_loss: float,
+        chunk: int,
+        split: Split,
+        ahead: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.z_loss, ctx.chunk, ctx.first = z_loss, chunk, split.rank * len(weight)
+        ctx.ahead, ctx.dtype = ahead, weight.dtype
         losses, logs = [], []
         small = weight.to(hidden.dtype)
+        sums = _Gradients(hidden, weight) if ahead else None
         for h, label in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
             logits = _product(h, small.T).float()
             log_z = logits.logsumexp(-1)
@@ -70,37 +84,71 @@ class _Chunked(torch.autograd.Function):
                 highest = split.max(log_z)
                 log_z = highest + split.sum((log_z - highest).exp()).log()
                 right = split.sum(right)
-            losses.append((log_z - right) * (label != IGNORED))
+            scored = label != IGNORED
+            losses.append((log_z - right) * scored)
             logs.append(log_z)
+            if sums is not None:
+                by_z = scored * (2 * z_loss) * log_z if z_loss else None
+                sums.add(h, small, logits, log_z, label, ctx.first, scored.float(), by_z)
         log_z = torch.cat(logs)
-        ctx.save_for_backward(hidden, weight, labels, log_z)
+        if sums is not None:
+            ctx.save_for_backward(sums.to_hidden, sums.to_weight)
+        else:
+            ctx.save_for_backward(hidden, weight, labels, log_z)
         return torch.cat(losses), z_loss * log_z.square() * (labels != IGNORED)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, labels, logs = ctx.saved_tensors
-        small = weight.to(hidden.dtype)
-        to_hidden = torch.empty_like(hidden)
-        # In float32, whatever the weight's type (ZeRO gathers it in bfloat16): a sum over many chunks in bfloat16 stands still
-        # once a summand is less than a 256th of it.
-        to_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
         by_losses, by_zs = grads
-        if ctx.z_loss:
-            by_zs = by_zs * (2 * ctx.z_loss) * logs
-        parts = [x.split(ctx.chunk) for x in (to_hidden, hidden, labels, logs, by_losses, by_zs)]
-        for into, h, label, log_z, by_loss, by_z in zip(*parts, strict=True):
+        if ctx.ahead:
+            to_hidden, to_weight = ctx.saved_tensors
+            factor = by_losses[0]
+            same = (by_losses == factor).all()
+            if ctx.z_loss:
+                same = same & (by_zs == factor).all()
+            # On a device this is checked there, and nobody waits.
+            torch._assert_async(same, "token_losses: the losses are not summed as `summed` promised")
+            # In place: a second backward pass, which nobody needs, is an error of autograd.
+            scaled = to_hidden.mul_(factor), to_weight.mul_(factor).to(ctx.dtype)
+            return *scaled, None, None, None, None, None
+        hidden, weight, labels, logs = ctx.saved_tensors
+        small, sums = weight.to(hidden.dtype), _Gradients(hidden, weight)
+        scored = labels != IGNORED
+        by_losses, by_zs = by_losses * scored, by_zs * scored * (2 * ctx.z_loss) * logs
+        parts = [x.split(ctx.chunk) for x in (hidden, labels, logs, by_losses, by_zs)]
+        for h, label, log_z, by_loss, by_z in zip(*parts, strict=True):
             logits = _product(h, small.T).float()
-            scored = label != IGNORED
-            # d loss / d logits = p - [label], d z / d logits = 2 z_loss log(Z) p
-            by_loss = by_loss * scored
-            factor = by_loss + by_z * scored if ctx.z_loss else by_loss
-            grad_logits = (logits - log_z[:, None]).exp_() * factor[:, None]
-            row, here = _rows(label, ctx.first, len(weight))
-            grad_logits.scatter_add_(1, row[:, None], -(by_loss * here)[:, None])
-            grad_logits = grad_logits.to(h.dtype)
-            into.copy_(_product(grad_logits, small))
-            to_weight += _product(grad_logits.T, h)
-        return to_hidden, to_weight.to(weight.dtype), None, None, None, None
+            sums.add(h, small, logits, log_z, label, ctx.first, by_loss, by_z if ctx.z_loss else None)
+        return sums.to_hidden, sums.to_weight.to(ctx.dtype), None, None, None, None, None
+
+
+class _Gradients:
+    """Of the hidden states and the head, summed chunk by chunk.
+
+    The head's in float32, whatever its type (ZeRO gathers it in bfloat16): a sum over many chunks in bfloat16 stands still
+    once a summand is less than a 256th of it.
+    """
+
+    def __init__(self, hidden: Tensor, weight: Tensor) -> None:
+        self.to_hidden, self._done = torch.empty_like(hidden), 0
+        self.to_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
+
+    def add(
+        self, h: Tensor, small: Tensor, logits: Tensor, log_z: Tensor, label: Tensor, first: int, by_loss: Tensor,
+        by_z: Tensor | None,
+    ) -> None:  # fmt: skip
+        """Of the next chunk, whose `logits` are overwritten; `by_loss` and `by_z` (None: no z-loss) are the derivatives by
+        each token's cross entropy and by its log(Z)."""
+        # d loss / d logits = p - [label], d log(Z) / d logits = p
+        grad_logits = (
+            logits.sub_(log_z[:, None]).exp_().mul_((by_loss if by_z is None else by_loss + by_z)[:, None])
+        )
+        row, here = _rows(label, first, len(small))
+        grad_logits.scatter_add_(1, row[:, None], -(by_loss * here)[:, None])
+        grad_logits = grad_logits.to(h.dtype)
+        self.to_hidden[self._done : self._done + len(h)] = _product(grad_logits, small)
+        self._done += len(h)
+        self.to_weight += _product(grad_logits.T, h)
 
 
 def _rows(labels: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:

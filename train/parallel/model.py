@@ -276,6 +276,7 @@ def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
         for buffer in part.buffers():  # which are never offloaded
             buffer.data = buffer.data.to(world.device)
         if parallel.pipeline > 1:  # whose schedule calls it
+            part.summed = False  # gradients of the head would wait for the backward pass of each micro-batch
             part.forward = computing(config, world.device)(part.forward)  # type: ignore[method-assign]
         parts.append(part)
     model = ParallelModel(parts, world, mesh, cuts)

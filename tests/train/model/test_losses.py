@@ -38,6 +38,30 @@ def test_equal_to_cross_entropy_in_losses_and_gradients(chunk: int | None, z_los
     assert (grads[0][0, 3:7] == 0).all()
 
 
+@pytest.mark.parametrize("z_loss", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_the_sum_are_computed_beside_the_losses(z_loss: float, dtype: torch.dtype) -> None:
+    hidden, weight, labels, _ = case(dtype)
+    found = []
+    for summed in (False, True):
+        loss, z = token_losses(hidden, weight, labels, z_loss, 5, summed=summed)
+        found.append((loss, z, *torch.autograd.grad(0.37 * (loss + z).sum(), (hidden, weight))))
+    close = 1e-6 if dtype == torch.float32 else 0.01  # of the largest
+    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
+    for a, b in zip(found[0][2:], found[1][2:], strict=True):
+        assert a.dtype == b.dtype and float((a - b).abs().max()) < close * float(a.abs().max())
+
+
+def test_another_gradient_than_that_of_the_sum_is_an_error() -> None:
+    hidden, weight, labels, slope = case()
+    for z_loss, weights in ((0.0, (slope, slope)), (0.3, (torch.ones(3, 11), 2 * torch.ones(3, 11)))):
+        loss, z = token_losses(hidden, weight, labels, z_loss, 5, summed=True)
+        with pytest.raises(RuntimeError, match="not summed"):
+            (weights[0] * loss + weights[1] * z).sum().backward()
+    with torch.no_grad():  # nothing is computed ahead
+        assert not token_losses(hidden, weight, labels, chunk=5, summed=True)[0].requires_grad
+
+
 def test_in_bfloat16_losses_stay_float32_and_chunks_change_nothing() -> None:
     hidden, weight, labels, _ = case()
     results = []
