@@ -135,14 +135,14 @@ def code_lines(file: Path) -> int:
 
 
 def test_the_trainer_can_be_read() -> None:
-    """What a run executes: without the loader, and without the commands around a run."""
-    around = {"data", "commands", "tools", "evaluate.py", "baselines.py", "ngrams.py"}
+    """What a run executes: without the loader, the logs, and the commands around a run."""
+    around = {"data", "commands", "tools", "log", "evaluate.py", "baselines.py", "ngrams.py", "generate.py"}
     files = [
         f
         for f in FILES
         if f.is_relative_to(ROOT / "train") and f.relative_to(ROOT / "train").parts[0] not in around
     ]
-    assert sum(map(code_lines, files)) < 5600
+    assert sum(map(code_lines, files)) < 5000
 
 
 def test_every_folder_says_what_lives_there() -> None:
