@@ -28,6 +28,7 @@ TWO = [
 FOUR = [
     (["ddp of 4", {}, {**MUON, "micro_batch": 1}], 28, 7), (["zero 2 of 4", {"zero": 2}, UNEVEN], 28, 7),
     (["hybrid", {"zero": 3, "replicate": 2}, UNEVEN], 28, 7), (["few", {"zero": 3}, SMALL], 7, 3),
+    (["few x hybrid", {"zero": 3, "replicate": 2}, SMALL], 7, 4),
     (["ddp x tensor", {"tensor": 2}, MUON], 28, 7), (["zero 3 x tensor", {"zero": 3, "tensor": 2}, MUON], 28, 7),
     (["experts x hybrid", {"zero": 2, "expert": 2, "replicate": 2}, MOE], 34, 9),
 ]  # fmt: skip
