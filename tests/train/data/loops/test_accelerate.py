@@ -45,6 +45,7 @@ def loops(foreign: str, shards: str, folder: str) -> None:
         saver, batches = make()
         seen = taken(batches, 4)
         saver.save_state(f"{folder}/{make.__name__}")
+        saver.wait_for_everyone()  # the first process writes the state for all
         restored, batches = make()
         restored.load_state(f"{folder}/{make.__name__}")
         found[make.__name__] = seen + taken(batches, 2)
