@@ -192,7 +192,7 @@ def compiled(machine: Machine) -> None:
 
 
 def experts(machine: Machine) -> None:
-    """The grouped product of experts in bf16, which waits for nothing, equals a loop over them, in value and gradient."""
+    """The grouped product of experts in bf16, which does not wait for the device, equals a loop over them, in value and gradient."""
     if grouped_mm is None:
         raise NotHere("this PyTorch has no grouped_mm")
     generator = torch.Generator().manual_seed(5)

@@ -61,8 +61,8 @@ def levels_of(parameter: Any) -> tuple[Level, ...]:
 def dealt(pieces: Sequence[Tensor], levels: Sequence[Level], work: Work) -> list[Tensor]:
     """`work` on tensors of one shape of which this process has `pieces`; its pieces of the results. Collective over the
     levels' groups: the i-th tensor is worked on by the process i mod n."""
-    if not pieces:  # nor have the processes of the inner levels any, which are at the same place of the outer ones
-        return []
+    if not pieces:
+        return []  # nor have the processes of the inner levels any, which are at the same place of the outer ones
     if not levels:
         return work(list(pieces))
     level, rest = levels[0], levels[1:]
