@@ -79,8 +79,8 @@ def run(name: str, stand_in: bool) -> dict[str, Any]:
             return {"outcome": "not run", "why": str(reason)}
         except Exception as error:  # whatever a device may raise is the check's outcome
             traceback.print_exc()
-            said = " ".join(f"{type(error).__name__}: {error}".split()).replace("|", "/")
-            return {"outcome": "failed", "why": said[:300]}
+            why = " ".join(f"{type(error).__name__}: {error}".split()).replace("|", "/")
+            return {"outcome": "failed", "why": why[:300]}
     return {"outcome": "passed", "why": f"{time.monotonic() - began:.0f} s"}
 
 

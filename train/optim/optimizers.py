@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -39,7 +40,7 @@ class Watched(torch.optim.Optimizer):
         return [p for group in self.param_groups for p in group["params"]]
 
 
-class PerParameter(Watched):
+class PerParameter(Watched, ABC):
     """An optimizer whose step is one `_update` of each parameter that has a gradient."""
 
     @torch.no_grad()
@@ -54,12 +55,13 @@ class PerParameter(Watched):
                     with self.watched(p), unless(found_inf, [p, *state.values()]):
                         self._update(p, p.grad, state, group)
 
+    @abstractmethod
     def _start(self, p: Tensor) -> dict[str, Tensor]:
         """The state before the first step."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Change a parameter and its state in place."""
 
 
 def _steps(p: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class Watch:
             self._owns = True
 
     def give_way(self) -> None:
-        """Return, unless the watch is about to end this process: it has said why."""
+        """Return, unless the watch is about to end this process: it has printed why."""
         if self._ends:
             self._thread.join()
 
