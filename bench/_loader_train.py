@@ -26,7 +26,7 @@ def measure(folder: Path) -> dict[str, Any]:
     write_set(shards, 8192, 1, 1, sorted(load(TrainConfig, CONFIG).data.weights))
     settings = [
         f"data.shards={shards}", f"output={output}", f"schedule.steps={STEPS}", "schedule.warmup_steps=2", "validation.every=null",
-        "log.tensorboard=false",
+        "log.every=10", "log.tensorboard=false",
     ]  # fmt: skip
     sets = [argument for setting in settings for argument in ("--set", setting)]
     command = [sys.executable, "-m", "corpusmill.train", str(CONFIG), *sets]

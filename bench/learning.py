@@ -19,7 +19,10 @@ from bench import plain_loop
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = "configs/recipes/quickstart.yaml"
-CONFIGS = ("configs/train/quickstart.yaml",)  # of the table, in this order
+CONFIGS = (
+    "configs/train/quickstart.yaml",
+    "bench/configs/quickstart-adamw.yaml",
+)  # of the table, in this order
 SECONDS, SEEDS, POINTS = 150.0, (1, 2, 3), 6
 PICTURE = ROOT / "docs/images/learning.svg"
 PLAIN = "plain loop, nanoGPT's defaults for a CPU"
@@ -43,8 +46,11 @@ def plain(shards: str, seconds: float, threads: int, seed: int, points: int, sou
     return Run(*plain_loop.run(shards, seconds, threads, seed, points=points, sources=sources), ngrams={})
 
 
-def ours(file: str, shards: str, seconds: float, threads: int, seed: int, points: int) -> Run:
-    """`corpusmill train` on a config, whose steps are as many as fit into the wall time, scored at its checkpoints."""
+def ours(
+    file: str, shards: str, seconds: float, threads: int, seed: int, points: int, settings: Sequence[str] = ()
+) -> Run:
+    """`corpusmill train` on a config with `settings`, whose steps are as many as fit into the wall time, scored at its
+    checkpoints."""
     from corpusmill.common.storage import Folder
     from corpusmill.train import checkpoint
     from corpusmill.train.data.shards import open_shards
@@ -54,7 +60,7 @@ def ours(file: str, shards: str, seconds: float, threads: int, seed: int, points
     from corpusmill.train.trainer import train
 
     with tempfile.TemporaryDirectory() as folder:
-        config = fitted(file, shards, seconds, threads, seed, points, folder)
+        config = fitted(file, shards, seconds, threads, seed, points, folder, settings)
         result = train(config)
         run, opened, world = Folder(config.output_url), open_shards(shards), join(config)
         evaluation = evaluate(config, run)
@@ -83,7 +89,16 @@ def ours(file: str, shards: str, seconds: float, threads: int, seed: int, points
     return Run(curve, result["tokens_per_second"], result["parameters"], result["tokens"], ngrams)
 
 
-def fitted(file: str, shards: str, seconds: float, threads: int, seed: int, points: int, folder: str) -> Any:
+def fitted(
+    file: str,
+    shards: str,
+    seconds: float,
+    threads: int,
+    seed: int,
+    points: int,
+    folder: str,
+    given: Sequence[str],
+) -> Any:
     """The config of a run that takes about so many seconds: its schedule is stretched or cut to the steps that fit, by the
     speed of a few steps; with `points` checkpoints at equal distances, all of which stay."""
     from corpusmill.common.config import load
@@ -97,7 +112,7 @@ def fitted(file: str, shards: str, seconds: float, threads: int, seed: int, poin
             f"data.shards={shards}", f"output={folder}/{output}", f"seed={seed}", f"threads={threads}",
             f"schedule.steps={steps}", f"schedule.warmup_steps={min(warmup, steps - 1)}", f"checkpoint.every={every}",
             "checkpoint.keep_last=1000000", "validation.every=null", f"log.every={every}", "log.tensorboard=false",
-            *more,
+            *given, *more,
         ]  # fmt: skip
         return load(TrainConfig, ROOT / file, settings)
 
@@ -204,13 +219,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--points", type=int, default=POINTS, help="of a curve [6]")
     parser.add_argument("--threads", type=int, default=2, help="of each run [2]")
     parser.add_argument("--shards", help="the quick start's shards [made by its recipe]")
+    parser.add_argument(
+        "--variants", action="store_true", help="instead: what each choice of the first config is worth"
+    )
     parser.add_argument("--picture", type=Path, default=PICTURE, help=f"[{PICTURE.relative_to(ROOT)}]")
     given = parser.parse_args(arguments)
+    from bench import _learning_variants
     from bench._learning_picture import picture
 
     with tempfile.TemporaryDirectory() as folder:
         shards = given.shards or made(folder)
         configs = given.config or CONFIGS
+        if given.variants:
+            print(
+                "\n".join(
+                    _learning_variants.lines(configs[0], shards, given.seconds, given.threads, given.seeds)
+                )
+            )
+            return
         found = measure(configs, shards, given.seconds, given.seeds, given.threads, given.points)
     drawn = picture({name: [run.curve for run in runs] for name, runs in found.items()}, ngrams_of(found))
     given.picture.write_text(drawn, encoding="utf-8")

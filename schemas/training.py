@@ -115,7 +115,11 @@ class TrainConfig(Strict):
     )
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    precision: Precision = "bf16"
+    precision: Precision | Literal["auto"] = Field(
+        default="bf16",
+        description="of matrix products and attention; auto: bf16 where the GPU or CPU computes in it, else fp32, and after a"
+        " restart what the run began with",
+    )
     tf32: bool = Field(
         default=True,
         description="on CUDA, products of float32 matrices round their factors to 10 bits of mantissa (TF32), up to 8 times"

@@ -26,7 +26,10 @@ def open_run(target: str | Path, settings: Sequence[str] | None = None) -> tuple
     target, changes = str(target), list(settings or ())
     if target.endswith((".yaml", ".yml")) or Path(target).is_file():
         config = load(TrainConfig, target, changes)
-        return config, Folder(config.output_url)
+        folder = Folder(config.output_url)
+        if config.precision == "auto" and (precision := begun_with(folder)):
+            config = config.model_copy(update={"precision": precision})
+        return config, folder
     folder = Folder(target)
     try:
         dumped = json.loads((folder / CONFIG).read())
@@ -42,6 +45,14 @@ def open_run(target: str | Path, settings: Sequence[str] | None = None) -> tuple
     if "data.shards" not in given and shards is not None:
         config = config.model_copy(update={"data": config.data.model_copy(update={"shards": shards})})
     return config, folder
+
+
+def begun_with(run: Folder) -> str | None:
+    """The precision of the run in this folder; None before one begins."""
+    try:
+        return str(json.loads((run / CONFIG).read())["precision"])
+    except FileNotFoundError:
+        return None
 
 
 def run_data(shards: str, run: Folder, vocab_size: int, eos_id: int) -> RunData:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,14 +34,25 @@ from corpusmill.train.log.stragglers import Stragglers, computing
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.make import in_warmup
 from corpusmill.train.parallel.elastic import fitted
 from corpusmill.train.parallel.mesh import Flags, World, join
 from corpusmill.train.parallel.model import build
 from corpusmill.train.parallel.watch import connection_lost
-from corpusmill.train.precision.adapt import autocast
+from corpusmill.train.precision.adapt import autocast, automatic
 from corpusmill.train.precision.loss_scale import LossScale
 from corpusmill.train.process import Garbage, Stop
-from corpusmill.train.run_folder import CONFIG, DATA, PLAN, RESULT, TOKENIZER, dumped, run_data, write_json
+from corpusmill.train.run_folder import (
+    CONFIG,
+    DATA,
+    PLAN,
+    RESULT,
+    TOKENIZER,
+    begun_with,
+    dumped,
+    run_data,
+    write_json,
+)
 from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, train_step
 from corpusmill.train.tools.hugging_face import load_weights
 
@@ -94,11 +106,17 @@ class Trainer:
         replay: str | None = None,
         on_row: Callable[[Row], None] | None = None,
     ) -> None:
-        self.config, self.world, self.shards, self.on_row = config, world, shards, on_row
+        self.world, self.shards, self.on_row = world, shards, on_row
         self.folder = Folder(config.output_url)
+        if config.precision == "auto":  # one for all processes, whatever CPUs they have
+            first_one = begun_with(self.folder) or automatic(world.device) if world.first else ""
+            config = config.model_copy(update={"precision": world.share(first_one.encode()).decode()})
+        self.config = config
         self.saver = checkpoint.Saver(self.folder, config.checkpoint)
         self.stragglers = Stragglers(config.watch.straggler)
-        self.guard = Guard(config.guard, self.folder, world, self._documents, self._log)
+        self.guard = Guard(
+            config.guard, self.folder, world, self._documents, self._log, partial(in_warmup, config)
+        )
         if replay is not None:
             self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
         self._lay_out()

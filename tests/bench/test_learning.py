@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from bench import learning, plain_loop
+from bench import _learning_variants, learning, plain_loop
 from bench._learning_picture import picture
+from corpusmill.common.config import load
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_shards
 from tests.train.conftest import SOURCES, VOCAB, write_shards
 
@@ -162,3 +164,20 @@ def test_what_is_measured_is_printed_and_drawn(
     assert "10 s of training on 2 threads" in printed and "seeds 4, 5" in printed and "± 1.271" in printed
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
     assert set(SOURCES) == set(open_shards(shards).train)
+
+
+def test_variants_are_ranked_beside_the_config(
+    config: str, shards: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {"the config": [], "a rate that teaches nothing": ["optimizer.lr=1e-9"]}
+    monkeypatch.setattr(_learning_variants, "VARIANTS", few)
+    monkeypatch.setattr(learning, "alone", lambda function, *given: function(*given))
+    first, *_, best, worst = _learning_variants.lines(config, shards, 0.5, 1, [1])
+    assert "0 s of training on 1 threads, seeds 1" in first
+    assert best.startswith("| the config |") and "|  |" in best
+    assert worst.startswith("| a rate that teaches nothing |") and "| +" in worst
+
+
+def test_every_variant_is_a_config() -> None:
+    for settings in _learning_variants.VARIANTS.values():
+        load(TrainConfig, learning.ROOT / learning.CONFIGS[0], settings)

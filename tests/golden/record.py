@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
-RECIPE, CONFIG = "configs/recipes/quickstart.yaml", "configs/train/quickstart.yaml"
+RECIPE, CONFIG = "configs/recipes/quickstart.yaml", "bench/configs/quickstart-adamw.yaml"
 PUBLISHED, TRAINING = HERE / "published.json", HERE / "training.json"
 # Not compared: where a run was made, the times in manifests, and the checksums of what holds times.
 VERSION = "0.1.0"

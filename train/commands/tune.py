@@ -78,7 +78,7 @@ def search(
 
 
 def trial() -> None:
-    """`python -m corpusmill.train.commands.tune FOLDER CONFIG --set ...`: train; stop if standard input ends."""
+    """A process with the arguments FOLDER CONFIG --set ...: train; stop if standard input ends."""
     from corpusmill.train.commands.train import main
     from corpusmill.train.tools.tune.trial import hold
 
@@ -92,7 +92,3 @@ def trial() -> None:
     sys.argv = ["train", *arguments]
     with lock:
         main()
-
-
-if __name__ == "__main__":
-    trial()

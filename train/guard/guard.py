@@ -46,14 +46,16 @@ TRIES = 2  # rollbacks to one checkpoint, the second with more data skipped and 
 class Guard:
     """The same in every process: all judge the same numbers by the same journal, and the first one writes.
 
-    `documents(step)` names documents of a step's batch; `log` takes messages.
+    `documents(step)` names documents of a step's batch; `log` takes messages. Activations of steps in the warm-up, where
+    they grow from what the initialisation gave them, are neither judged nor remembered.
     """
 
     def __init__(
         self, config: GuardConfig, run: Folder, world: World, documents: Callable[[int], dict[str, list[str]]],
-        log: Callable[[str], None],
+        log: Callable[[str], None], in_warmup: Callable[[int], bool] = lambda step: False,
     ) -> None:  # fmt: skip
         self.config, self.run, self.world, self.documents, self.log = config, run, world, documents, log
+        self.in_warmup = in_warmup
         file = run / JOURNAL
         data = world.share(entries_of.read(file) if world.first else b"")
         self.journal = Journal(data, file if world.first else None, file.url)
@@ -116,7 +118,8 @@ class Guard:
 
     def _judge(self, step: int, numbers: list[float]) -> Verdict:
         loss, grad_norm, activation, taken, *scale = numbers
-        signals = StepSignals(step, loss, grad_norm, activation or None, scale[0] if scale else None)
+        known = None if self.in_warmup(step) else activation or None
+        signals = StepSignals(step, loss, grad_norm, known, scale[0] if scale else None)
         verdict = GO_ON
         if self.detects and step not in entries_of.skipped(self.journal.entries):
             past = entries_of.rollbacks(self.journal.entries, after=step - self.config.rollback_window)

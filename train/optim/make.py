@@ -57,10 +57,18 @@ def learning_rate(
 def rate_at(config: TrainConfig, step: int) -> float:
     """The rate of an optimizer step of a run, counted from 1."""
     data, schedule = config.data, config.schedule
-    warmup = schedule.warmup_tokens
-    warmup = data.tokens(schedule.warmup_steps) if warmup is None else warmup
     total = data.tokens(schedule.steps)
-    return learning_rate(schedule, config.optimizer.lr, data.tokens(step), total, warmup)
+    return learning_rate(schedule, config.optimizer.lr, data.tokens(step), total, _warmup_tokens(config))
+
+
+def in_warmup(config: TrainConfig, step: int) -> bool:
+    """Whether a step belongs to the warm-up, over which the rate rises."""
+    return config.data.tokens(step) <= _warmup_tokens(config)
+
+
+def _warmup_tokens(config: TrainConfig) -> int:
+    given = config.schedule.warmup_tokens
+    return config.data.tokens(config.schedule.warmup_steps) if given is None else given
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -271,7 +271,7 @@ def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
             cuts.update(split_model(part, mesh))
         adapt(part, config, world.device)
         if parallel.zero:
-            shard(part, mesh, TYPES.get(config.precision), offload_policy(config.memory))
+            shard(part, mesh, TYPES[config.precision], offload_policy(config.memory))
         part.to_empty(device="cpu" if config.memory.offload == "optimizer" else world.device)
         for buffer in part.buffers():  # which are never offloaded
             buffer.data = buffer.data.to(world.device)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
@@ -89,12 +89,27 @@ def offloaded(memory: MemoryConfig, device: torch.device) -> AbstractContextMana
 
 # Sharded weights are gathered in these too. fp8 is for the layers' products alone (`corpusmill.train.precision.fp8`); around
 # them it is bfloat16.
-TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+BF16_CPU = (
+    "avx512_bf16",
+    "amx_bf16",
+    "bf16",
+    "sve_bf16",
+)  # instructions for it; without, a CPU is slower in bf16 than in fp32
+
+
+def automatic(device: torch.device) -> Literal["bf16", "fp32"]:
+    """What `precision: auto` is in a new run on this device."""
+    if device.type == "cuda":
+        fast = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        fast = any(torch.cpu.get_capabilities().get(name) for name in BF16_CPU)
+    return "bf16" if fast else "fp32"
 
 
 def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:
     """The context of a forward pass."""
-    dtype = TYPES.get(config.precision)
+    dtype = TYPES[config.precision]
     return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
 
 

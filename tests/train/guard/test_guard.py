@@ -62,6 +62,25 @@ def test_a_step_is_limited_then_judged_then_reported(tmp_path: Path) -> None:
     assert again.judge(metrics(3.0, taken=False), 9, now=True).kind == "go_on" and len(again.journal) == 1
 
 
+def test_activations_that_grow_in_the_warm_up_are_no_reason_to_stop(tmp_path: Path) -> None:
+    """With Muon and high rates they grow from what the initialisation gave them, thirtyfold in 60 steps."""
+
+    def verdicts(warmup: int) -> list[str]:
+        guard = guard_of(tmp_path / str(warmup), patience=3)
+        guard.in_warmup = lambda step: step <= warmup
+        found = []
+        for step in range(1, 40):
+            activation = 0.1 * step**2 if step <= 20 else 40.0 + 400.0 * (step > 35)
+            guard.arm(state_at(step - 1), since=1)
+            signals = torch.tensor([3.0, 1.0, activation, 1.0], dtype=torch.float64)
+            measured = Metrics(0.1, torch.tensor(1.0), signals=signals)
+            found.append(guard.judge(measured, step, now=False).kind)
+        return found
+
+    assert verdicts(0).index("roll_back") < 20
+    assert verdicts(20) == ["go_on"] * 37 + ["roll_back"] * 2  # what grows after it is judged
+
+
 def test_on_a_device_that_runs_ahead_the_verdict_comes_a_step_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

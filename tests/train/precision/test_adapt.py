@@ -14,7 +14,14 @@ from corpusmill.common.errors import UserError
 from corpusmill.schemas.parallel import MemoryConfig
 from corpusmill.schemas.training import TrainConfig, changed
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.precision.adapt import adapt, autocast, compile_layers, compiles, offload_policy
+from corpusmill.train.precision.adapt import (
+    adapt,
+    autocast,
+    automatic,
+    compile_layers,
+    compiles,
+    offload_policy,
+)
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -48,6 +55,14 @@ def losses_and_gradients(
     loss.sum().backward()
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     return loss.detach(), gradients, sum(storage.nbytes() for storage in kept.values())
+
+
+@pytest.mark.parametrize(("has", "precision"), [("avx512_bf16", "bf16"), ("avx2", "fp32"), ("", "fp32")])
+def test_auto_is_bf16_where_the_cpu_computes_in_it(
+    has: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, has: True})
+    assert automatic(CPU) == precision
 
 
 def error(found: torch.Tensor, wanted: torch.Tensor) -> float:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, trainer
 from corpusmill.train.log.metrics import read_metrics
+from corpusmill.train.run_folder import open_run
 from corpusmill.train.trainer import train
 
 Make = Callable[..., dict[str, Any]]
@@ -55,6 +57,24 @@ def test_the_precisions_end_within_a_stated_distance(
     scales = [row["loss_scale"] for row in read_metrics(Folder(tmp_path / "fp16"))]
     assert scales == [65536.0] * 6
     assert not any("loss_scale" in row for row in read_metrics(Folder(tmp_path / "bf16")))
+
+
+def test_an_automatic_precision_stays_what_the_run_began_with(
+    config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another machine the same command continues it, and `evaluate` computes in it."""
+    monkeypatch.setattr(trainer, "automatic", lambda device: "bf16")
+    run(config(precision="auto", stop_after=10))
+    monkeypatch.setattr(trainer, "automatic", lambda device: "fp32")
+    settings = config(precision="auto")
+    run(settings)
+    output = Folder(settings["output"])
+    assert json.loads((output / "config.json").read())["precision"] == "bf16"
+    file = Path(settings["output"]).with_suffix(".yaml")
+    file.write_text(json.dumps(settings))
+    assert open_run(file)[0].precision == "bf16"
+    with pytest.raises(UserError, match="precision"):
+        run(config(precision="fp32"))
 
 
 def test_an_fp16_run_cut_anywhere_ends_as_an_unbroken_one(

@@ -73,7 +73,7 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms, asked: bool = Tr
     If the GPUs, the model or the batch cannot be divided so, raises `UserError` where this layout is `asked` for; else there is
     no memory in the answer, and `refused` says why.
     """
-    gpu, precision = gpu_named(terms.gpu), terms.precision or config.precision
+    gpu, precision = gpu_named(terms.gpu), terms.precision or config.precision.replace("auto", "bf16")
     if precision not in WIDTH:
         raise UserError(f"--precision: '{precision}' is not allowed (allowed: {', '.join(WIDTH)})")
     if not 0 < terms.mfu <= 1:

@@ -32,8 +32,8 @@ class Trial:
         pairs = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
         self.command = [
             sys.executable,
-            "-m",
-            "corpusmill.train.commands.tune",
+            "-c",
+            "from corpusmill.train.commands.tune import trial; trial()",
             str(folder),
             str(config),
             *pairs,

@@ -101,11 +101,7 @@ def test_two_at_a_time(write_search: Write, start: Start, tmp_path: Path) -> Non
     process = start(file)
     until(lambda: rows(tmp_path / "found/trials/0000") and rows(tmp_path / "found/trials/0001"), process)
     find = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    (victim,) = [
-        int(s.split()[0])
-        for s in find.splitlines()
-        if f"corpusmill.train.commands.tune {tmp_path}/found/trials/0000" in s
-    ]
+    (victim,) = [int(s.split()[0]) for s in find.splitlines() if f"trial() {tmp_path}/found/trials/0000" in s]
     os.kill(victim, signal.SIGKILL)
     until(lambda: rows(tmp_path / "found/trials/0002"), process)
     process.send_signal(signal.SIGINT)
