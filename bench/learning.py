@@ -51,18 +51,19 @@ def ours(
 ) -> Run:
     """`corpusmill train` on a config with `settings`, whose steps are as many as fit into the wall time, scored at its
     checkpoints."""
-    from corpusmill.common.storage import Folder
     from corpusmill.train import checkpoint
     from corpusmill.train.data.shards import open_shards
     from corpusmill.train.evaluate import evaluate, load_model, score, whole
     from corpusmill.train.parallel.mesh import join
     from corpusmill.train.parallel.model import ParallelModel
+    from corpusmill.train.run_folder import open_run
     from corpusmill.train.trainer import train
 
     with tempfile.TemporaryDirectory() as folder:
         config = fitted(file, shards, seconds, threads, seed, points, folder, settings)
         result = train(config)
-        run, opened, world = Folder(config.output_url), open_shards(shards), join(config)
+        config, run = open_run(config.output_url)  # with the precision that it was trained in
+        opened, world = open_shards(shards), join(config)
         evaluation = evaluate(config, run)
         together = evaluation["all_sources"]
         curve = []
