@@ -22,6 +22,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import RopeScaling
+    from corpusmill.train.generate.cache import Cache
 
 FLASH = (8, 0)  # the lowest compute capability with flash attention
 Rotation = tuple[Tensor, Tensor]  # cosine and sine, float32 [B or 1, 1, T, D]
@@ -93,6 +94,7 @@ class Boundaries(NamedTuple):
     blocks: Any = None  # FlexAttention's BlockMask
     options: tuple[str, ...] = ()  # with `cu_seqlens`: the names of the kernel's arguments
     seen: list[tuple[Tensor, Tensor]] | None = None  # with `mask`: each layer appends its `attention_figures`
+    cache: Cache | None = None  # keys and values of earlier positions, which `mask` covers too
 
 
 def boundaries(
@@ -121,9 +123,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     if within.blocks is not None:
         found: Tensor = _flex()(q, k, v, block_mask=within.blocks, enable_gqa=grouped)
         return found
-    # On CPU, a mask is as fast as is_causal (measured).
+    # On CPU, a mask is as fast as is_causal (measured). The last of cached positions sees all of them.
+    causal = within.mask is None and q.shape[2] == k.shape[2]
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=within.mask, is_causal=within.mask is None, enable_gqa=grouped
+        q, k, v, attn_mask=within.mask, is_causal=causal, enable_gqa=grouped
     )
 
 
@@ -139,10 +142,15 @@ def attention_figures(q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tenso
     return entropy.sum(-1).mean(1), scores.amax((1, 3))
 
 
-def document_mask(documents: Tensor) -> Tensor:
-    """bool [B, 1, T, T]: position i sees j if j <= i and both belong to one document."""
-    T = documents.shape[1]
-    same = documents[:, :, None] == documents[:, None, :]
+def document_mask(documents: Tensor, ancestors: Tensor | None = None) -> Tensor:
+    """bool [B, 1, T, T]: position i sees j if j <= i and both belong to one document; with `ancestors`, bool [B, S, S], if
+    the document of i sees that of j."""
+    B, T = documents.shape
+    if ancestors is None:
+        same = documents[:, :, None] == documents[:, None, :]
+    else:
+        pairs = documents[:, :, None] * ancestors.shape[1] + documents[:, None, :]
+        same = ancestors.flatten(1).gather(1, pairs.flatten(1)).view(B, T, T)
     return (same & torch.ones(T, T, dtype=torch.bool, device=documents.device).tril())[:, None]
 
 
