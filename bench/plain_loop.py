@@ -147,8 +147,8 @@ def run(
 
 def training_tokens(shards: str, sources: Sequence[str] | None) -> npt.NDArray[np.unsignedinteger]:
     """All tokens of the train splits, one after the other."""
-    from corpusmill.train.evaluate.baselines import all_blocks
     from corpusmill.train.data.shards import open_shards
+    from corpusmill.train.evaluate.baselines import all_blocks
 
     train = open_shards(shards).train
     chosen = [train[name] for name in (train if sources is None else sources)]

@@ -170,6 +170,36 @@ def test_generate_is_the_same_for_a_seed(finished: Path, tmp_path: Path) -> None
         command("generate", finished, "--top-p", "0")
 
 
+def test_generate_continues_the_prompts_of_a_file(finished: Path, tmp_path: Path) -> None:
+    texts = [chr(0x105), chr(0x110) * 3, "", chr(0x112)]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"id": n, "prompt": text}) + "\n" for n, text in enumerate(texts)))
+    options = ("--max-tokens", "20", "--temperature", "1", "--seed", "3")
+    rows = [
+        json.loads(line) for line in command("generate", finished, "--prompts", file, *options).splitlines()
+    ]
+    assert [(row["id"], row["prompt"]) for row in rows] == list(enumerate(texts))
+    assert all(row["end"] in ("stop", "length") and 0 < row["tokens"] <= 20 for row in rows)
+    first = json.loads(command("generate", finished, "--prompt", texts[0], *options, "--json"))
+    assert first == {"prompt": texts[0], "text": rows[0]["text"], "end": rows[0]["end"]}
+    drafted = command("generate", finished, "--prompts", file, "--temperature", "0", "--draft", "prompt")
+    assert drafted == command("generate", finished, "--prompts", file, "--temperature", "0", "--batch", "1")
+    stop = command("generate", finished, "--prompt", texts[0], *options, "--stop", rows[0]["text"][2:4])
+    assert stop.strip() == (texts[0] + rows[0]["text"][:2]).strip()
+
+
+def test_prompts_that_are_none_are_named(finished: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    with pytest.raises(UserError, match="No such file"):
+        command("generate", finished, "--prompts", file)
+    for line in ("text", "[1]", '{"text": "a"}'):
+        file.write_text('{"prompt": "a"}\n\n' + line)
+        with pytest.raises(UserError, match='line 3 is not a JSON object with a text "prompt"'):
+            command("generate", finished, "--prompts", file)
+    with pytest.raises(UserError, match="give one of them"):
+        command("generate", finished, "--prompts", file, "--prompt", "a")
+
+
 def test_plan_counts_what_the_run_will_read(write_config: Callable[..., Path]) -> None:
     file = write_config()
     result = json.loads(command("plan", file, "--json"))

@@ -11,7 +11,8 @@ from corpusmill.schemas.generation import Sampling
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import run_vocabulary
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
-from corpusmill.train.generate.engine import End, Engine, Request
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.request import End, Request
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.generate.speculate import Draft, PromptLookup, SmallModel
 from corpusmill.train.generate.text import Text

@@ -15,7 +15,7 @@ from corpusmill.train.generate.sample import choices, drawn, uniform
 
 if TYPE_CHECKING:
     from corpusmill.train.generate.cache import Cache
-    from corpusmill.train.generate.engine import Request
+    from corpusmill.train.generate.request import Request
     from corpusmill.train.generate.runner import Runner
 
 DRAFTED, ACCEPTED, REPLACED = (

@@ -14,7 +14,7 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import RopeScaling
-    from corpusmill.train.generate.cache import Cache
 
 FLASH = (8, 0)  # the lowest compute capability with flash attention
 Rotation = tuple[Tensor, Tensor]  # cosine and sine, float32 [B or 1, 1, T, D]
@@ -85,6 +84,13 @@ def ntk_theta(theta: float, factor: float, head_dim: int) -> float:
     return float(theta * factor ** (head_dim / (head_dim - 2)))
 
 
+class Earlier(Protocol):
+    """Keys and values of earlier positions, of all layers."""
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep a layer's k and v [B, K, T, D] of new positions; all of them so far, [B, K, S, D]."""
+
+
 class Boundaries(NamedTuple):
     """The documents' boundaries, computed once for all layers; at most one of the first three is set, none if each row is
     one document. `cu_seqlens`: of concatenated rows, possibly followed by documents of length zero."""
@@ -94,7 +100,7 @@ class Boundaries(NamedTuple):
     blocks: Any = None  # FlexAttention's BlockMask
     options: tuple[str, ...] = ()  # with `cu_seqlens`: the names of the kernel's arguments
     seen: list[tuple[Tensor, Tensor]] | None = None  # with `mask`: each layer appends its `attention_figures`
-    cache: Cache | None = None  # keys and values of earlier positions, which `mask` covers too
+    cache: Earlier | None = None  # `mask` covers its positions too
 
 
 def boundaries(

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.schemas.generation import Sampling
-from corpusmill.train.generate.engine import Engine, Event, Request
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.request import Event, Request
 from corpusmill.train.generate.runner import Runner
 from tests.train.generate.models import EOS, VOCAB, model, prompts, runner, uncached
 

@@ -10,7 +10,8 @@ import torch
 from scipy import stats
 
 from corpusmill.schemas.generation import Sampling
-from corpusmill.train.generate.engine import Engine, Request
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.request import Request
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.generate.sample import choices, uniform
 from corpusmill.train.generate.speculate import Draft, PromptLookup, Proposal, SmallModel, accepted
